@@ -271,13 +271,10 @@ static int run_graph(struct rank *r, struct bursts *bursts, const struct burst *
             good = case_fill(r, &bursts->room, &c, &data);
         }
         take_turn(r, burst, replay, state);
-        if (good)
-            good = queue_wait(r, burst, BURST_CALLS + replay);
-        if (good)
-            good = CUDA(cuGraphLaunch, (bursts->graph, r->stream));
+        good = good && queue_wait(r, burst, BURST_CALLS + replay) &&
+               CUDA(cuGraphLaunch, (bursts->graph, r->stream));
         atomic_fetch_add(&queued, 1);
-        if (good)
-            good = queue_compare(r, bursts, burst, cases, replay);
+        good = good && queue_compare(r, bursts, burst, cases, replay);
     }
     return good;
 }
@@ -348,18 +345,14 @@ static int set_race(struct rank *r, const struct bursts *bursts, const struct sw
         int32_t block, warp;
     } plan = {race->seed, race->device < 0 || race->device == r->rank ? race->one_in : 0,
               race->most_ns, race->block, race->warp};
-    void *params[] = {&plan};
 
     if (r->job->emulated) {
         if (r->rank == 0)
             sw_emu_race_set(race);
         return 1;
     }
-    if (bursts->subject->own == NULL || bursts->subject->own->race == NULL)
-        return 1;
-    return ok(sw_check(sw_drv.cuLaunchKernel(bursts->subject->own->race, 1, 1, 1, 1, 1, 1, 0,
-                                             r->stream, params, NULL),
-                       "cuLaunchKernel of sw_race_set"));
+    return bursts->subject->own == NULL || bursts->subject->own->race == NULL ||
+           kernel_launch(r, bursts->subject->own->race, "sw_race_set", 1, 1, 0, &plan);
 }
 
 int burst_run(struct rank *r, struct bursts *bursts, const struct burst *burst,
@@ -371,11 +364,10 @@ int burst_run(struct rank *r, struct bursts *bursts, const struct burst *burst,
 
     *wrong = (struct burst_wrong){0};
     draw(r, bursts, burst, &state, cases);
-    good = set_race(r, bursts, &burst->race);
-    if (good && burst->poison && bursts->subject->own != NULL)
-        good = own_poison(r, bursts->subject->own);
-    if (good)
-        good = rank_synchronize(r, "preparing a burst");
+    good = set_race(r, bursts, &burst->race) &&
+           (!burst->poison || bursts->subject->own == NULL ||
+            own_poison(r, bursts->subject->own)) &&
+           rank_synchronize(r, "preparing a burst");
     if (r->rank == 0)
         atomic_store(&queued, 0);
     good = meet(r, good, NULL, 0) &&

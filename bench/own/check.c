@@ -240,7 +240,7 @@ static int replays(struct check *c)
 static int late(struct check *c)
 {
     struct own_case of = simplest(c);
-    int good = 1;
+    int good;
 
     if (c->subject.about->no_limit || c->r->job->nranks < 2)
         return 1;
@@ -253,10 +253,8 @@ static int late(struct check *c)
                    LATE_MS);
     c->subject.own->limit_ns = LATE_MS * UINT64_C(1000000);
     c->cases++;
-    if (c->r->rank != 0)
-        good = case_call(c->r, &c->subject, &c->room, &of);
-    if (good)
-        good = rank_synchronize(c->r, "a call without rank 0");
+    good = (c->r->rank == 0 || case_call(c->r, &c->subject, &c->room, &of)) &&
+           rank_synchronize(c->r, "a call without rank 0");
     c->subject.own->limit_ns = (uint64_t)c->r->comm->kernel_timeout_ms * 1000000u;
     good = meet(c->r, good, NULL, 0);
     if (!good && c->r->rank == 0)

@@ -312,8 +312,7 @@ int compile_all(const char *folder, const struct own_source *sources, int count,
                 int capability, const char *sanitizer, const char *more)
 {
     static struct job_of jobs[PERF_MOST_KERNELS * OWN_MODULES];
-    int good = 1, ended;
-    int started = 0;
+    int good = 1, started = 0;
 
     for (int k = 0; k < count && good; k++) {
         if (sources[k].kind != OWN_SOURCE)
@@ -330,10 +329,7 @@ int compile_all(const char *folder, const struct own_source *sources, int count,
     }
     while (poll_jobs(jobs, started) > 0)
         perf_nap(2000000);
-    for (int i = 0; i < started; i++) {
-        ended = judge(&jobs[i]);
-        if (good)
-            good = ended;
-    }
+    for (int i = 0; i < started; i++)
+        good &= judge(&jobs[i]);
     return good;
 }

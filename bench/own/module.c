@@ -69,27 +69,12 @@ static int load_file(struct module *m, const char *path)
     return 1;
 }
 
-static int find_function(struct module *m, const char *name, CUfunction *out)
-{
-    CUkernel kernel = NULL;
-
-    *out = NULL;
-    if (sw_drv.cuLibraryGetKernel(&kernel, m->library, name) != CUDA_SUCCESS)
-        return 1;
-    return ok(sw_check(sw_drv.cuKernelGetFunction(out, kernel), "cuKernelGetFunction of %s",
-                       name)) &&
-           (sw_drv.cuFuncLoad == NULL ||
-            ok(sw_check(sw_drv.cuFuncLoad(*out), "cuFuncLoad of %s", name)));
-}
-
 /* On a GPU, a kernel writes the description to memory. */
 static int read_about(struct rank *r, struct module *m, char text[ABOUT_BYTES])
 {
-    char symbol[160];
-    uint64_t to;
-    void *params[] = {&to};
     CUdeviceptr memory = 0;
     CUfunction function;
+    char symbol[160];
     int good;
 
     snprintf(symbol, sizeof symbol, "%s_about", m->name);
@@ -100,20 +85,14 @@ static int read_about(struct rank *r, struct module *m, char text[ABOUT_BYTES])
         snprintf(text, ABOUT_BYTES, "%s", words != NULL ? words : "");
         return 1;
     }
-    good = find_function(m, symbol, &function);
+    good = kernel_find(m->library, symbol, 1, &function);
     if (!good || function == NULL)
         return good;
-    good = ok(sw_check(sw_drv.cuMemAlloc(&memory, ABOUT_BYTES), "cuMemAlloc for %s", symbol));
-    to = memory;
-    if (good)
-        good = ok(
-            sw_check(sw_drv.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, r->stream, params, NULL),
-                     "cuLaunchKernel of %s", symbol));
-    if (good)
-        good = ok(symwin_memcpy(r->device, text, (const void *)(uintptr_t)memory, ABOUT_BYTES,
-                                r->stream));
-    if (good)
-        good = rank_synchronize(r, "reading a kernel's description");
+    good = ok(sw_check(sw_drv.cuMemAlloc(&memory, ABOUT_BYTES), "cuMemAlloc for %s", symbol)) &&
+           kernel_launch(r, function, symbol, 1, 1, 0, &memory) &&
+           ok(symwin_memcpy(r->device, text, (const void *)(uintptr_t)memory, ABOUT_BYTES,
+                            r->stream)) &&
+           rank_synchronize(r, "reading a kernel's description");
     if (memory != 0)
         sw_drop(sw_drv.cuMemFree(memory), "cuMemFree");
     text[ABOUT_BYTES - 1] = '\0';
@@ -161,17 +140,15 @@ void own_unload(void)
 static int find_functions(struct rank *r, struct own_kernel *k, struct module *m)
 {
     int blocks = 0, processors = 0, most = 0;
-    int good = find_function(m, m->name, &k->function);
 
-    if (good && k->function == NULL)
+    if (!kernel_find(m->library, m->name, 1, &k->function))
+        return 0;
+    if (k->function == NULL)
         return fail(SYMWIN_INVALID, "--kernel: the file has no kernel %s", m->name);
-    if (good)
-        good = find_function(m, "sw_race_set", &k->race);
-    if (good)
-        good = ok(sw_check(
-            sw_drv.cuFuncGetAttribute(&most, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, k->function),
-            "cuFuncGetAttribute of %s", m->name));
-    if (good && most < k->about.threads && k->about.fixed)
+    if (!kernel_find(m->library, "sw_race_set", 1, &k->race) ||
+        !kernel_threads(k->function, m->name, &most))
+        return 0;
+    if (most < k->about.threads && k->about.fixed)
         return fail(SYMWIN_UNSUPPORTED,
                     "--kernel: a block of %s can have at most %d threads, but it needs %d", m->name,
                     most, k->about.threads);
@@ -179,29 +156,27 @@ static int find_functions(struct rank *r, struct own_kernel *k, struct module *m
         k->about.threads = most;
     if (r->job->emulated && !k->about.fixed && k->about.threads > EMULATED_THREADS)
         k->about.threads = EMULATED_THREADS; /* a CUDA thread costs a stack on the CPU */
-    if (good && k->about.shared > 0)
-        good = ok(sw_check(
-            sw_drv.cuFuncSetAttribute(k->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                      (int)k->about.shared),
-            "cuFuncSetAttribute of %s", m->name));
-    if (good)
-        good = ok(sw_check(sw_drv.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                               &blocks, k->function, k->about.threads, k->about.shared),
-                           "cuOccupancyMaxActiveBlocksPerMultiprocessor of %s", m->name));
-    if (good)
-        good = ok(sw_check(sw_drv.cuDeviceGetAttribute(
-                               &processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, r->device),
-                           "cuDeviceGetAttribute: multiprocessors of device %d", r->device));
+    if (k->about.shared > 0 &&
+        !ok(sw_check(sw_drv.cuFuncSetAttribute(k->function,
+                                               CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                               (int)k->about.shared),
+                     "cuFuncSetAttribute of %s", m->name)))
+        return 0;
+    if (!ok(sw_check(sw_drv.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                         &blocks, k->function, k->about.threads, k->about.shared),
+                     "cuOccupancyMaxActiveBlocksPerMultiprocessor of %s", m->name)) ||
+        !device_multiprocessors(r, &processors))
+        return 0;
     k->most_blocks = blocks * processors /
                      (r->comm->ranks_on_device > 0 ? r->comm->ranks_on_device : 1);
-    if (good && (k->most_blocks == 0 || (k->about.fixed && k->most_blocks < k->about.blocks)))
+    if (k->most_blocks == 0 || (k->about.fixed && k->most_blocks < k->about.blocks))
         return fail(
             SYMWIN_UNSUPPORTED,
             "--kernel: only %d blocks of %s fit on the device at the same time, but it needs %d",
             k->most_blocks, m->name, k->about.blocks);
     if (k->most_blocks > k->about.blocks)
         k->most_blocks = k->about.blocks;
-    return good;
+    return 1;
 }
 
 static size_t aligned(size_t bytes)
@@ -336,11 +311,8 @@ int own_launch(struct rank *r, struct own_kernel *k, const struct own_call *call
         .gave_up = k->gave_up_address,
         .call = k->calls,
     };
-    void *params[] = {&args};
 
     k->calls++;
-    return ok(sw_check(
-        sw_drv.cuLaunchKernel(k->function, (unsigned)call->blocks, 1, 1, (unsigned)call->threads, 1,
-                              1, (unsigned)k->about.shared, r->stream, params, NULL),
-        "cuLaunchKernel of %s: %d blocks of %d threads", k->name, call->blocks, call->threads));
+    return kernel_launch(r, k->function, k->name, call->blocks, call->threads, k->about.shared,
+                         &args);
 }

@@ -166,8 +166,7 @@ static int hunt(struct hunt *h, int64_t until)
             0) /* the seed that was given is that of the first burst after the quiet one */
             h->seed = (h->seed * 0x9e3779b1u + 12345) % INT32_MAX;
         over = sw_now_ms() > until;
-        if (good)
-            good = meet(h->r, 1, &over, 1);
+        good = good && meet(h->r, 1, &over, 1);
         if (good)
             over = met(h->r, 0, 0);
     }

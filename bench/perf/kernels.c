@@ -40,25 +40,43 @@ void kernels_unload(void)
     loaded.library = NULL;
 }
 
-/* Loads the code now. A first launch that loads it could wait for a kernel that waits for this
- * rank. */
-static int load_kernel(const char *name, int *threads, CUfunction *out)
+int kernel_find(CUlibrary library, const char *name, int optional, CUfunction *out)
 {
     CUkernel kernel = NULL;
-    int good;
-    int most = 0;
+    const CUresult found = sw_drv.cuLibraryGetKernel(&kernel, library, name);
 
-    good =
-        ok(sw_check(sw_drv.cuLibraryGetKernel(&kernel, loaded.library, name),
-                    "cuLibraryGetKernel of %s", name)) &&
-        ok(sw_check(sw_drv.cuKernelGetFunction(out, kernel), "cuKernelGetFunction of %s", name)) &&
-        (sw_drv.cuFuncLoad == NULL ||
-         ok(sw_check(sw_drv.cuFuncLoad(*out), "cuFuncLoad of %s", name))) &&
-        ok(sw_check(sw_drv.cuFuncGetAttribute(&most, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, *out),
-                    "cuFuncGetAttribute of %s", name));
-    if (good && most < *threads)
-        *threads = most;
-    return good;
+    *out = NULL;
+    if (optional && found != CUDA_SUCCESS)
+        return 1;
+    return ok(sw_check(found, "cuLibraryGetKernel of %s", name)) &&
+           ok(sw_check(sw_drv.cuKernelGetFunction(out, kernel), "cuKernelGetFunction of %s",
+                       name)) &&
+           (sw_drv.cuFuncLoad == NULL ||
+            ok(sw_check(sw_drv.cuFuncLoad(*out), "cuFuncLoad of %s", name)));
+}
+
+int kernel_threads(CUfunction function, const char *name, int *most)
+{
+    return ok(
+        sw_check(sw_drv.cuFuncGetAttribute(most, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function),
+                 "cuFuncGetAttribute of %s", name));
+}
+
+int kernel_launch(struct rank *r, CUfunction function, const char *name, int blocks, int threads,
+                  size_t shared, void *args)
+{
+    void *params[] = {args};
+
+    return ok(sw_check(sw_drv.cuLaunchKernel(function, (unsigned)blocks, 1, 1, (unsigned)threads, 1,
+                                             1, (unsigned)shared, r->stream, params, NULL),
+                       "cuLaunchKernel of %s: %d blocks of %d threads", name, blocks, threads));
+}
+
+int device_multiprocessors(const struct rank *r, int *count)
+{
+    return ok(sw_check(
+        sw_drv.cuDeviceGetAttribute(count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, r->device),
+        "cuDeviceGetAttribute: multiprocessors of device %d", r->device));
 }
 
 int kernels_are_there(void)
@@ -84,13 +102,14 @@ int kernels_load(struct rank *r)
     }
     r->threads = PERF_THREADS;
     good = load_library(r->job->emulated ? (const void *)&perf_emu_image : perf_fatbins[0].data);
-    for (size_t i = 0; i < sizeof kernels / sizeof kernels[0] && good; i++)
-        good = load_kernel(kernels[i].name, &r->threads, kernels[i].function);
-    if (good)
-        good = ok(sw_check(sw_drv.cuDeviceGetAttribute(
-                               &r->blocks, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, r->device),
-                           "cuDeviceGetAttribute: multiprocessors of device %d", r->device));
-    return good;
+    for (size_t i = 0; i < sizeof kernels / sizeof kernels[0] && good; i++) {
+        int most = r->threads;
+
+        good = kernel_find(loaded.library, kernels[i].name, 0, kernels[i].function) &&
+               kernel_threads(*kernels[i].function, kernels[i].name, &most);
+        r->threads = most < r->threads ? most : r->threads;
+    }
+    return good && device_multiprocessors(r, &r->blocks);
 }
 
 /* A block for each multiprocessor, or fewer for few `items`. */
@@ -98,12 +117,16 @@ static int launch(struct rank *r, CUfunction function, uint64_t items, void *arg
 {
     const uint64_t wanted = (items + (uint64_t)r->threads - 1) / (uint64_t)r->threads;
     const uint64_t most = r->job->emulated ? 1 : (uint64_t)r->blocks;
-    const unsigned blocks = (unsigned)(wanted < 1 ? 1 : wanted > most ? most : wanted);
-    void *params[] = {args};
+    const int blocks = (int)(wanted < 1 ? 1 : wanted > most ? most : wanted);
 
-    return ok(sw_check(sw_drv.cuLaunchKernel(function, blocks, 1, 1, (unsigned)r->threads, 1, 1, 0,
-                                             r->stream, params, NULL),
-                       "cuLaunchKernel of symwin-perf's kernels"));
+    return kernel_launch(r, function, "symwin-perf's kernels", blocks, r->threads, 0, args);
+}
+
+/* Whether a kernel is there to do something. */
+static int is_loaded(CUfunction function, const char *what)
+{
+    return function != NULL ||
+           fail(SYMWIN_UNSUPPORTED, "to %s, build with nvcc and leave out --host-data", what);
 }
 
 /* ---- on the host, a chunk at a time ---- */
@@ -189,11 +212,9 @@ int compare_queue(struct rank *r, const struct perf_data *data, int who, uint64_
 {
     struct perf_fill_args args = arguments(data, who, count, with);
 
-    if (r->compare == NULL)
-        return fail(SYMWIN_UNSUPPORTED,
-                    "to compare by a kernel, build with nvcc and leave out --host-data");
     args.report = report;
-    return ok(sw_check(sw_drv.cuMemsetD8Async(report, 0, sizeof(struct perf_report), r->stream),
+    return is_loaded(r->compare, "compare by a kernel") &&
+           ok(sw_check(sw_drv.cuMemsetD8Async(report, 0, sizeof(struct perf_report), r->stream),
                        "cuMemsetD8Async of the report")) &&
            launch(r, r->compare, count * args.element_bytes / 8, &args);
 }
@@ -236,10 +257,7 @@ int copy(struct rank *r, void *to, const void *from, size_t bytes)
 {
     struct perf_copy_args args = {(uint64_t)(uintptr_t)from, (uint64_t)(uintptr_t)to, bytes};
 
-    if (r->copy == NULL)
-        return fail(SYMWIN_UNSUPPORTED,
-                    "to copy by a kernel, build with nvcc and leave out --host-data");
-    return launch(r, r->copy, bytes / 16, &args);
+    return is_loaded(r->copy, "copy by a kernel") && launch(r, r->copy, bytes / 16, &args);
 }
 
 int store_to_all(struct rank *r, void *to, const void *from, size_t bytes)
@@ -253,23 +271,15 @@ int store_to_all(struct rank *r, void *to, const void *from, size_t bytes)
         .nranks = r->job->nranks,
     };
 
-    if (r->spread == NULL)
-        return fail(SYMWIN_UNSUPPORTED,
-                    "to store by a kernel, build with nvcc and leave out --host-data");
-    return launch(r, r->spread, bytes / 16, &args);
+    return is_loaded(r->spread, "store by a kernel") && launch(r, r->spread, bytes / 16, &args);
 }
 
 int launch_delay(struct rank *r, uint64_t ns)
 {
     struct perf_delay_args args = {ns};
-    void *params[] = {&args};
 
-    if (r->delay == NULL)
-        return fail(SYMWIN_UNSUPPORTED,
-                    "to delay by a kernel, build with nvcc and leave out --host-data");
-    return ok(
-        sw_check(sw_drv.cuLaunchKernel(r->delay, 1, 1, 1, 1, 1, 1, 0, r->stream, params, NULL),
-                 "cuLaunchKernel of a delay"));
+    return is_loaded(r->delay, "delay by a kernel") &&
+           kernel_launch(r, r->delay, "a delay", 1, 1, 0, &args);
 }
 
 int launch_nothing(struct rank *r, int early)
@@ -280,9 +290,8 @@ int launch_nothing(struct rank *r, int early)
                                    .value = {.programmaticStreamSerializationAllowed = 1}};
     const CUlaunchConfig config = {1, 1, 1, 32, 1, 1, 0, r->stream, &attribute, early};
 
-    if (r->nothing == NULL)
-        return fail(SYMWIN_UNSUPPORTED,
-                    "to launch a kernel, build with nvcc and leave out --host-data");
+    if (!is_loaded(r->nothing, "launch a kernel"))
+        return 0;
     if (early && (r->comm->ranks_on_device > 1 || !sw_kernels_begin_early(r->comm->kernels)))
         return fail(SYMWIN_UNSUPPORTED, "kernels cannot begin early here");
     return ok(sw_check(sw_drv.cuLaunchKernelEx(&config, r->nothing, params, NULL),

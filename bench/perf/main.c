@@ -383,8 +383,7 @@ static int perf_main(int argc, char **argv)
         }
         good = check_place(&job);
     }
-    if (good)
-        good = run_all(&job);
+    good = good && run_all(&job);
     if (good && job.first == 0 && job.options.tune == NULL &&
         (job.page == NULL || job.page->stage == STAGE_TIME))
         good = finish(&job);

@@ -131,8 +131,7 @@ static int prepare(struct rank *r, const struct plan *plan)
                         part_at(r, plan, i, k));
         if (result->in_place)
             in += result_own(result, r->rank);
-        if (good)
-            good = fill(r, &plan->data, r->rank, 0, result->count, in);
+        good = good && fill(r, &plan->data, r->rank, 0, result->count, in);
     }
     return good;
 }
@@ -147,9 +146,8 @@ static int spoil(struct rank *r, const struct plan *plan)
                rank_synchronize(r, "spoiling a result");
 
     byte ^= 1;
-    if (good)
-        good = ok(symwin_memcpy(r->device, at, &byte, 1, r->stream));
-    return good && rank_synchronize(r, "spoiling a result");
+    return good && ok(symwin_memcpy(r->device, at, &byte, 1, r->stream)) &&
+           rank_synchronize(r, "spoiling a result");
 }
 
 static void complain(const struct rank *r, const struct result *result, uint64_t wrong,
@@ -210,21 +208,18 @@ static int prepare_and_wait(struct rank *r, const struct plan *plan)
 static int capture(struct rank *r, struct plan *plan)
 {
     CUgraph graph = NULL;
-    int good, ended;
+    int good;
 
     stage_begin(r, "capturing calls in a graph");
     good = CUDA(cuStreamBeginCapture, (r->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     if (good) {
         good = queue_calls(r, plan);
-        ended = CUDA(cuStreamEndCapture, (r->stream, &graph));
-        if (good)
-            good = ended;
+        good &= CUDA(cuStreamEndCapture, (r->stream, &graph));
     }
-    if (good)
-        good = ok(sw_check(sw_drv.cuGraphInstantiateWithFlags(&plan->graph, graph, 0),
-                           "cuGraphInstantiate of %d calls", plan->calls));
-    if (good)
-        good = ok(sw_graph_upload(plan->graph, r->stream));
+    good = good &&
+           ok(sw_check(sw_drv.cuGraphInstantiateWithFlags(&plan->graph, graph, 0),
+                       "cuGraphInstantiate of %d calls", plan->calls)) &&
+           ok(sw_graph_upload(plan->graph, r->stream));
     if (graph != NULL)
         sw_drop(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
     stage_end(r);
@@ -304,8 +299,7 @@ static int repeat(struct rank *r, struct plan *plan, work_fn queue, int count, d
         good = refill(r, plan, last);
         if (plan->host_us != NULL)
             plan->host_us = r->host_us + (size_t)i * (size_t)plan->calls;
-        if (good)
-            good = gated(r, last && r->job->idle ? queue_nothing : queue, plan, &us[i]);
+        good = good && gated(r, last && r->job->idle ? queue_nothing : queue, plan, &us[i]);
         us[i] /= plan->calls;
     }
     return good && take_slowest(r, us, count);
@@ -385,18 +379,15 @@ static int timing(struct rank *r, struct plan *plan)
 {
     const struct perf_options *o = &r->job->options;
     struct result *result = plan->result;
-    int good = 1;
+    int good;
 
     plan->calls = o->warmup;
-    if (o->warmup > 0)
-        good = ungated(r, queue_calls, plan);
+    good = o->warmup == 0 || ungated(r, queue_calls, plan);
     plan->calls = result->calls;
-    if (good && o->replays > 0)
-        good = make_graph(r, plan);
+    good = good && (o->replays == 0 || make_graph(r, plan));
     plan->refill = checkable(r, result);
     plan->host_us = o->replays > 0 ? NULL : r->host_us;
-    if (good)
-        good = repetitions(r, plan, o->replays > 0 ? queue_graph : queue_calls);
+    good = good && repetitions(r, plan, o->replays > 0 ? queue_graph : queue_calls);
     plan->host_us = NULL;
     return good;
 }

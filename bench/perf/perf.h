@@ -242,6 +242,14 @@ int kernels_are_there(void);
 int kernels_load(struct rank *r);
 void kernels_unload(void); /* after the last rank has closed */
 
+/* The kernel, with its code loaded: a first launch that loads it could wait for a kernel that waits
+ * for this rank. optional: NULL if the library has none of that name. */
+int kernel_find(CUlibrary library, const char *name, int optional, CUfunction *out);
+int kernel_threads(CUfunction function, const char *name, int *most); /* of a block */
+int kernel_launch(struct rank *r, CUfunction function, const char *name, int blocks, int threads,
+                  size_t shared, void *args);
+int device_multiprocessors(const struct rank *r, int *count);
+
 /* Queues filling `to` with the elements of `who`, a rank or PERF_RESULT. poison: flips a bit of
  * each, so that elements that are never written are wrong. */
 int fill(struct rank *r, const struct perf_data *data, int who, int poison, uint64_t count,

@@ -63,11 +63,8 @@ int rank_synchronize(struct rank *r, const char *what)
     stage_begin(r, what);
     good = ok(sw_check(sw_drv.cuStreamSynchronize(r->stream), "%s: cuStreamSynchronize", what));
     stage_end(r);
-    if (good)
-        good = ok(symwin_comm_check(r->control));
-    if (good && r->comm != NULL)
-        good = ok(symwin_comm_check(r->comm));
-    return good;
+    return good && ok(symwin_comm_check(r->control)) &&
+           (r->comm == NULL || ok(symwin_comm_check(r->comm)));
 }
 
 /* ---- opening ---- */

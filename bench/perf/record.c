@@ -47,13 +47,8 @@ static int open_json(struct job *job)
 
 int record_open(struct job *job)
 {
-    int good = 1;
-
-    if (job->options.csv != NULL)
-        good = open_csv(job);
-    if (job->options.json != NULL && good)
-        good = open_json(job);
-    return good;
+    return (job->options.csv == NULL || open_csv(job)) &&
+           (job->options.json == NULL || open_json(job));
 }
 
 static void write_csv(struct job *job, const struct result *r)

@@ -137,7 +137,5 @@ int sweep(struct rank *r)
             if (r->job->ways.count > 0)
                 good = sweep_sizes(r, (symwin_type)options_nth(o->type_order, o->types, t),
                                    (symwin_op)options_nth(o->op_order, o->ops, p), begun);
-    if (good)
-        good = sweep_limits(r, begun);
-    return good;
+    return good && sweep_limits(r, begun);
 }

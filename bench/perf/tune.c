@@ -433,8 +433,7 @@ int tune(struct rank *r)
         }
         good = meet(r, good, NULL, 0);
     }
-    if (good)
-        good = tune_all(t);
+    good = good && tune_all(t);
     if (r->rank == 0)
         good = finish(t, good, begun);
     free(t);
