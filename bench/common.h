@@ -27,16 +27,16 @@ static inline void bench_begin(const char *name, int argc, char **argv, int most
  * program. */
 static inline int bench_number(int argc, char **argv, int i, int least, int most, int otherwise)
 {
-    char *end;
-    long value;
+    char what[32];
+    int64_t value;
 
     if (i >= argc)
         return otherwise;
-    value = strtol(argv[i], &end, 10);
-    if (end != argv[i] && *end == '\0' && value >= least && value <= most)
-        return (int)value;
-    fprintf(stderr, "%s: \"%s\": give a number from %d to %d\n", bench_name, argv[i], least, most);
-    exit(2);
+    snprintf(what, sizeof what, "argument %d", i);
+    value = common_number(bench_name, what, argv[i], least, most);
+    if (value < 0)
+        exit(2);
+    return (int)value;
 }
 
 /* These end the program after an error. */

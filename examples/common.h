@@ -1,4 +1,4 @@
-/* What all examples share: forking processes, --version, and an exit status that includes failed
+/* What all examples share: forking processes, --version, numbers, and an exit status that includes failed
  * output. C99 and C++; for programs that define _GNU_SOURCE or _POSIX_C_SOURCE. */
 #ifndef COMMON_H
 #define COMMON_H
@@ -59,6 +59,30 @@ static inline int common_version(const char *name)
 {
     printf("%s (symwin) %s\n", name, SYMWIN_VERSION);
     return EXIT_SUCCESS;
+}
+
+/* A number of least .. most, with an optional suffix K, M or G; -1: invalid, with a message. */
+static inline int64_t common_number(const char *name, const char *what, const char *text,
+                                    int64_t least, int64_t most)
+{
+    static const char suffixes[] = "KMG";
+    const char *suffix;
+    char *end = NULL;
+    int64_t value;
+    int shift = 0;
+
+    errno = 0;
+    value = text[0] >= '0' && text[0] <= '9' ? strtoll(text, &end, 10) : -1;
+    if (value > 0 && *end != '\0' && (suffix = strchr(suffixes, *end)) != NULL) {
+        shift = 10 * (int)(suffix - suffixes + 1);
+        end++;
+    }
+    if (value >= 0 && *end == '\0' && errno == 0 && value <= most >> shift &&
+        value << shift >= least)
+        return value << shift;
+    fprintf(stderr, "%s: %s is \"%s\": give a number from %lld to %lld; K, M or G may follow it\n",
+            name, what, text, (long long)least, (long long)most);
+    return -1;
 }
 
 static inline void common_set_number(const char *name, int value)

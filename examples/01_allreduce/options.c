@@ -53,36 +53,13 @@ static int find(const char *what, const char *const *names, const char *name)
     return -1;
 }
 
-/* A positive number with an optional suffix K, M or G, at most `most`; 0: invalid, with a
- * message. */
-static uint64_t number(const char *what, const char *text, uint64_t most)
-{
-    static const char suffixes[] = "KMG";
-    const char *suffix;
-    char *end = NULL;
-    uint64_t value;
-    int shift = 0;
-
-    errno = 0;
-    value = text[0] >= '0' && text[0] <= '9' ? strtoull(text, &end, 10) : 0;
-    if (value > 0 && *end != '\0' && (suffix = strchr(suffixes, *end)) != NULL) {
-        shift = 10 * (int)(suffix - suffixes + 1);
-        end++;
-    }
-    if (value == 0 || *end != '\0' || errno != 0 || value > most >> shift) {
-        fprintf(stderr, "%s: %s is \"%s\": give a number from 1 to %llu; K, M or G may follow it\n",
-                program, what, text, (unsigned long long)most);
-        return 0;
-    }
-    return value << shift;
-}
-
 int options_parse(int argc, char **argv, struct options *options)
 {
     struct problem *problem = &options->problem;
     const char *words[3] = {"1M", "f32", "sum"};
     const char *algo = "auto", *nthreads = getenv("NTHREADS");
     int count = 0, type, op, algorithm;
+    int64_t elements;
 
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
@@ -100,9 +77,9 @@ int options_parse(int argc, char **argv, struct options *options)
         } else if (strcmp(argv[i], "--algo") == 0) {
             algo = argv[++i];
         } else if (strcmp(argv[i], "--nproc") == 0 || strncmp(argv[i], "--nproc=", 8) == 0) {
-            options->nproc = (int)number("--nproc", argv[i][7] == '=' ? argv[i] + 8 : argv[++i],
-                                         1024);
-            if (options->nproc == 0)
+            options->nproc = (int)common_number(
+                program, "--nproc", argv[i][7] == '=' ? argv[i] + 8 : argv[++i], 1, 1024);
+            if (options->nproc < 0)
                 return 2;
         } else if (argv[i][0] != '-' && count < 3) {
             words[count++] = argv[i];
@@ -112,15 +89,15 @@ int options_parse(int argc, char **argv, struct options *options)
             return 2;
         }
     }
-    options->nthreads = nthreads == NULL ? 0 : (int)number("NTHREADS", nthreads, 1024);
-    if (nthreads != NULL && options->nthreads == 0)
-        return 2;
-    problem->count = number("COUNT", words[0], UINT64_C(1) << 40);
+    if (nthreads != NULL)
+        options->nthreads = (int)common_number(program, "NTHREADS", nthreads, 1, 1024);
+    elements = common_number(program, "COUNT", words[0], 1, INT64_C(1) << 40);
     type = find("TYPE", types, words[1]);
     op = find("OP", ops, words[2]);
     algorithm = find("ALGO", algos, algo);
-    if (problem->count == 0 || type < 0 || op < 0 || algorithm < 0)
+    if (options->nthreads < 0 || elements < 0 || type < 0 || op < 0 || algorithm < 0)
         return 2;
+    problem->count = (uint64_t)elements;
     problem->type = (symwin_type)type;
     problem->op = (symwin_op)op;
     problem->algo = (symwin_algo)algorithm;

@@ -379,19 +379,6 @@ static int run(void)
     return EXIT_SUCCESS;
 }
 
-/* A number from `least` to `most`; -1: invalid, with a message. */
-static int number(const char *what, const char *text, int least, int most)
-{
-    char *end = NULL;
-    const long n = strtol(text, &end, 10);
-
-    if (end != text && *end == '\0' && n >= least && n <= most)
-        return (int)n;
-    fprintf(stderr, "with_nccl: %s is \"%s\": give a number from %d to %d\n", what, text, least,
-            most);
-    return -1;
-}
-
 /* Whether the text is one of two or three words; prints a message if not. */
 static int is_one_of(const char *what, const char *text, const char *a, const char *b,
                      const char *c)
@@ -416,7 +403,7 @@ static int parse(int argc, char **argv)
         if (strcmp(argv[i], "--version") == 0)
             return common_version("with_nccl");
         if (strcmp(argv[i], "--windows") == 0 && i + 1 < argc) {
-            job.windows = number("--windows", argv[++i], 0, 100000);
+            job.windows = (int)common_number("with_nccl", "--windows", argv[++i], 0, 100000);
         } else if (strcmp(argv[i], "--order") == 0 && i + 1 < argc) {
             job.order = argv[++i];
         } else if (strcmp(argv[i], "--free") == 0 && i + 1 < argc) {
@@ -429,7 +416,7 @@ static int parse(int argc, char **argv)
         }
     }
     if (nthreads != NULL)
-        job.nranks = number("NTHREADS", nthreads, 1, 1024);
+        job.nranks = (int)common_number("with_nccl", "NTHREADS", nthreads, 1, 1024);
     if (job.windows < 0 || job.nranks < 0 ||
         !is_one_of("MODE", mode == NULL ? "" : mode, "register", "window", NULL) ||
         !is_one_of("--order", job.order, "forward", "backward", "mixed") ||

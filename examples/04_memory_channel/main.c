@@ -59,22 +59,6 @@ static struct {
     const char *get;
 } asked = {.pieces = 4, .get = "auto"};
 
-/* A number with an optional suffix; 0: invalid, with a message. */
-static uint64_t number(const char *what, const char *text, uint64_t most)
-{
-    static const char suffixes[] = "KMG";
-    char *end = NULL;
-    uint64_t value = text[0] >= '0' && text[0] <= '9' ? strtoull(text, &end, 10) : 0;
-    const char *suffix = value > 0 && *end != '\0' ? strchr(suffixes, *end) : NULL;
-    const int shift = suffix != NULL ? 10 * (int)(suffix - suffixes + 1) : 0;
-
-    if (value > 0 && end[suffix != NULL] == '\0' && value <= most >> shift)
-        return value << shift;
-    fprintf(stderr, "%s: %s is \"%s\": give a number from 1 to %llu\n", program, what, text,
-            (unsigned long long)most);
-    return 0;
-}
-
 /* Takes argv[i] and, for most options, the next argument. Returns how many; 0: invalid, with a
  * message. */
 static int take_option(char **argv, int i, int argc)
@@ -91,7 +75,8 @@ static int take_option(char **argv, int i, int argc)
 
     for (size_t n = 0; n < sizeof numbers / sizeof numbers[0]; n++)
         if (strcmp(argv[i], numbers[n].name) == 0 && i + 1 < argc) {
-            *numbers[n].value = (int)number(argv[i], argv[i + 1], (uint64_t)numbers[n].most);
+            *numbers[n].value = (int)common_number(program, argv[i], argv[i + 1], 1,
+                                                   numbers[n].most);
             return *numbers[n].value > 0 ? 2 : 0;
         }
     if (strcmp(argv[i], "--get") == 0 && i + 1 < argc) {
@@ -123,12 +108,12 @@ static int parse(int argc, char **argv)
         if (argv[i][0] == '-' || asked.count == MOST_SIZES) {
             taken = take_option(argv, i, argc);
         } else {
-            asked.sizes[asked.count] = number("BYTES", argv[i], UINT64_C(1) << 32);
-            taken = asked.sizes[asked.count++] > 0;
-            if (taken && asked.sizes[asked.count - 1] % 8 != 0) {
+            const int64_t bytes = common_number(program, "BYTES", argv[i], 1, INT64_C(1) << 32);
+
+            asked.sizes[asked.count++] = (uint64_t)bytes;
+            taken = bytes % 8 == 0;
+            if (!taken && bytes > 0)
                 fprintf(stderr, "%s: BYTES is \"%s\": give a multiple of 8\n", program, argv[i]);
-                taken = 0;
-            }
         }
         if (taken == 0)
             return 2;
