@@ -10,51 +10,34 @@
 
 #include "perf.h"
 
-/* State for the signal handler, which can only write and unlink. */
+/* The open ones, for the signal handler, which can only write and unlink. */
 enum { MOST_DRAFTS = 4 };
-static struct {
-    volatile sig_atomic_t open, worth; /* worth: it has results */
-    char path[4096], text[4096 + 128];
-    int bytes;
-} open_drafts[MOST_DRAFTS];
+static struct draft *volatile open_drafts[MOST_DRAFTS];
 
 static void end_by(int number)
 {
     for (int i = 0; i < MOST_DRAFTS; i++) {
-        if (open_drafts[i].open && !open_drafts[i].worth)
-            unlink(open_drafts[i].path);
-        else if (open_drafts[i].open &&
-                 write(STDERR_FILENO, open_drafts[i].text, (size_t)open_drafts[i].bytes) < 0)
+        const struct draft *d = open_drafts[i];
+
+        if (d != NULL && !d->worth)
+            unlink(d->path);
+        else if (d != NULL && write(STDERR_FILENO, d->where, strlen(d->where)) < 0)
             continue;
     }
     raise(number); /* runs the default action after the handler has returned */
 }
 
-/* Finds an open draft by its path. */
-static int find(const char *path)
-{
-    for (int i = 0; i < MOST_DRAFTS; i++)
-        if (open_drafts[i].open && strcmp(open_drafts[i].path, path) == 0)
-            return i;
-    return -1;
-}
-
-static void remember(const struct draft *d)
+static void remember(struct draft *d)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction action = {.sa_handler = end_by, .sa_flags = (int)SA_RESETHAND};
     int i = 0;
 
-    while (i < MOST_DRAFTS && open_drafts[i].open)
+    while (i < MOST_DRAFTS && open_drafts[i] != NULL)
         i++;
     if (i == MOST_DRAFTS)
         return;
-    snprintf(open_drafts[i].path, sizeof open_drafts[i].path, "%s", d->path);
-    open_drafts[i].bytes = snprintf(open_drafts[i].text, sizeof open_drafts[i].text,
-                                    "symwin-perf: %s: partial results are in %s\n", d->option,
-                                    d->path);
-    open_drafts[i].worth = 0;
-    open_drafts[i].open = 1;
+    open_drafts[i] = d;
     for (size_t s = 0; s < sizeof signals / sizeof signals[0]; s++) {
         struct sigaction before;
 
@@ -65,21 +48,17 @@ static void remember(const struct draft *d)
 
 static void forget(const struct draft *d)
 {
-    const int i = find(d->path);
-
-    if (i >= 0)
-        open_drafts[i].open = 0;
+    for (int i = 0; i < MOST_DRAFTS; i++)
+        if (open_drafts[i] == d)
+            open_drafts[i] = NULL;
 }
 
 void draft_flush(struct draft *d)
 {
-    const int i = find(d->path);
-
     errno = 0;
     if (fflush(d->to) != 0 && d->error == 0)
         d->error = errno != 0 ? errno : EIO;
-    if (i >= 0)
-        open_drafts[i].worth = 1;
+    d->worth = 1;
 }
 
 int draft_open(struct draft *d, const char *option, const char *name)
@@ -93,6 +72,8 @@ int draft_open(struct draft *d, const char *option, const char *name)
         snprintf(d->path, sizeof d->path, "%s", name);
     else
         snprintf(d->path, sizeof d->path, "%s.%ld", name, (long)getpid());
+    snprintf(d->where, sizeof d->where, "symwin-perf: %s: partial results are in %s\n", option,
+             d->path);
     d->to = fopen(d->path, d->direct ? "w" : "wx");
     if (d->to != NULL && !d->direct)
         remember(d);
@@ -129,5 +110,5 @@ int draft_close(struct draft *d, enum draft_end end)
 
 void draft_say(const struct draft *d)
 {
-    fprintf(stderr, "symwin-perf: %s: partial results are in %s\n", d->option, d->path);
+    fputs(d->where, stderr);
 }

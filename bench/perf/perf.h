@@ -133,6 +133,8 @@ struct draft {
     FILE *to;                  /* NULL: closed */
     const char *option, *name; /* the option that names the file, and its final name */
     char path[4096];           /* its name until then */
+    char where[4096 + 128];    /* a sentence that tells the path */
+    volatile int worth;        /* it has results */
     int direct;                /* not a regular file: written without a draft */
     int error;                 /* errno of the first write that failed */
 };
