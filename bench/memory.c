@@ -313,7 +313,6 @@ static void *rank_main(void *arg)
 int main(int argc, char **argv)
 {
     struct rank ranks[MOST_RANKS] = {{0}};
-    pthread_t threads[MOST_RANKS];
     symwin_driver_info driver;
 
     bench_begin("memory", argc, argv, 1);
@@ -332,11 +331,8 @@ int main(int argc, char **argv)
     for (int r = 0; r < run.ranks; r++) {
         ranks[r].rank = r;
         ranks[r].device = r % run.devices;
-        if (pthread_create(&threads[r], NULL, rank_main, &ranks[r]) != 0)
-            bench_fail("threads", "cannot start");
     }
-    for (int r = 0; r < run.ranks; r++)
-        pthread_join(threads[r], NULL);
+    common_threads("memory", ranks, run.ranks, sizeof ranks[0], rank_main);
     pthread_barrier_destroy(&run.barrier);
     return bench_end();
 }

@@ -195,7 +195,6 @@ static void *rank_main(void *arg)
 int main(int argc, char **argv)
 {
     static struct rank ranks[MOST_RANKS];
-    pthread_t threads[MOST_RANKS];
     symwin_driver_info driver;
     struct sw_scope scope;
     void *word = NULL;
@@ -214,13 +213,9 @@ int main(int argc, char **argv)
     pthread_barrier_init(&all.barrier, NULL, (unsigned)all.ranks);
     printf("what,bytes,us\n");
     fflush(stdout);
-    for (int i = 0; i < all.ranks; i++) {
-        ranks[i] = (struct rank){.rank = i, .device = i % all.devices};
-        if (pthread_create(&threads[i], NULL, rank_main, &ranks[i]) != 0)
-            return 1;
-    }
     for (int i = 0; i < all.ranks; i++)
-        pthread_join(threads[i], NULL);
+        ranks[i] = (struct rank){.rank = i, .device = i % all.devices};
+    common_threads("order", ranks, all.ranks, sizeof ranks[0], rank_main);
     check_cuda(sw_drv.cuMemFreeHost(word), "cuMemFreeHost");
     sw_scope_leave(&scope);
     return bench_end();

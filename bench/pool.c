@@ -87,21 +87,16 @@ static void *handed(void *arg)
 static void run(const char *what, void *(*body)(void *), int threads, size_t bytes, int turns)
 {
     static struct job jobs[MOST_THREADS];
-    pthread_t ids[MOST_THREADS];
     pthread_barrier_t barrier;
     double slowest = 0;
 
     pthread_barrier_init(&barrier, NULL, (unsigned)threads);
-    for (int i = 0; i < threads; i++) {
+    for (int i = 0; i < threads; i++)
         jobs[i] = (struct job){bytes, turns, i, threads, &barrier, {0}};
-        if (pthread_create(&ids[i], NULL, body, &jobs[i]) != 0)
-            exit(1);
-    }
+    common_threads("pool", jobs, threads, sizeof jobs[0], body);
     for (int i = 0; i < threads; i++) {
-        double ns;
+        const double ns = median(jobs[i].ns, ROUNDS);
 
-        pthread_join(ids[i], NULL);
-        ns = median(jobs[i].ns, ROUNDS);
         slowest = ns > slowest ? ns : slowest;
     }
     pthread_barrier_destroy(&barrier);

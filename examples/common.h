@@ -1,10 +1,11 @@
-/* What all examples share: forking processes, --version, numbers, and an exit status that includes failed
- * output. C99 and C++; for programs that define _GNU_SOURCE or _POSIX_C_SOURCE. */
+/* What all examples share: processes, threads, --version, numbers, and an exit status that includes
+ * failed output. C99 and C++; for programs that define _GNU_SOURCE or _POSIX_C_SOURCE. */
 #ifndef COMMON_H
 #define COMMON_H
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,6 +92,23 @@ static inline void common_set_number(const char *name, int value)
 
     snprintf(text, sizeof text, "%d", value);
     setenv(name, text, 1);
+}
+
+/* Runs body() on a thread for each of `count` ranks, an array with elements of `bytes` bytes. */
+static inline void common_threads(const char *name, void *ranks, unsigned count, size_t bytes,
+                                  void *(*body)(void *rank))
+{
+    pthread_t *threads = (pthread_t *)calloc(count, sizeof *threads);
+
+    for (unsigned i = 0; i < count; i++)
+        if (threads == NULL ||
+            pthread_create(&threads[i], NULL, body, (char *)ranks + i * bytes) != 0) {
+            fprintf(stderr, "%s: cannot start a thread for rank %u\n", name, i);
+            exit(EXIT_FAILURE); /* the ranks started before wait for it */
+        }
+    for (unsigned i = 0; i < count; i++)
+        pthread_join(threads[i], NULL);
+    free(threads);
 }
 
 /* Makes this child end when its parent does, however the parent ends. The parent may have ended

@@ -218,8 +218,8 @@ static void *run_rank(void *argument)
     return NULL;
 }
 
-/* Starts a thread per rank and waits for them. Returns whether all succeeded. */
-static int run(struct job *job, pthread_t *threads)
+/* Runs a thread per rank. Returns whether all succeeded. */
+static int run(struct job *job)
 {
     const int nranks = job->launch.count;
 
@@ -229,14 +229,7 @@ static int run(struct job *job, pthread_t *threads)
         job->ranks[r].rank = job->launch.first + r;
         job->ranks[r].device = (job->launch.local_first + r) % job->driver.device_count;
     }
-    for (int r = 0; r < nranks; r++) {
-        if (pthread_create(&threads[r], NULL, run_rank, &job->ranks[r]) != 0) {
-            fprintf(stderr, "%s: cannot start a thread for rank %d\n", program, r);
-            exit(EXIT_FAILURE); /* the ranks started before wait for it */
-        }
-    }
-    for (int r = 0; r < nranks; r++)
-        pthread_join(threads[r], NULL);
+    common_threads(program, job->ranks, nranks, sizeof job->ranks[0], run_rank);
     pthread_barrier_destroy(&job->barrier);
     return !job->failed;
 }
@@ -244,19 +237,17 @@ static int run(struct job *job, pthread_t *threads)
 static int run_all(struct job *job)
 {
     const size_t count = (size_t)job->launch.count;
-    pthread_t *threads = calloc(count, sizeof *threads);
     int ok = 0;
 
     job->bytes = (size_t)job->problem.count * symwin_type_bytes(job->problem.type);
     job->ranks = calloc(count, sizeof *job->ranks);
     job->expected = malloc(job->bytes);
-    if (threads == NULL || job->ranks == NULL || job->expected == NULL)
+    if (job->ranks == NULL || job->expected == NULL)
         fprintf(stderr, "%s: no host memory for a result of %zu bytes\n", program, job->bytes);
     else
-        ok = run(job, threads);
+        ok = run(job);
     free(job->expected);
     free(job->ranks);
-    free(threads);
     return ok;
 }
 

@@ -357,24 +357,17 @@ static void *run_rank(void *argument)
 
 static int run(void)
 {
-    pthread_t *threads = calloc((size_t)job.nranks, sizeof *threads);
-
     job.ranks = calloc((size_t)job.nranks, sizeof *job.ranks);
-    if (threads == NULL || job.ranks == NULL || lib.ncclGetUniqueId(&job.id) != ncclSuccess ||
+    if (job.ranks == NULL || lib.ncclGetUniqueId(&job.id) != ncclSuccess ||
         pthread_barrier_init(&job.barrier, NULL, (unsigned)job.nranks) != 0) {
         fprintf(stderr, "with_nccl: the ranks cannot be started\n");
         return EXIT_FAILURE;
     }
-    for (int r = 0; r < job.nranks; r++) {
-        job.ranks[r].rank = r;
-        if (pthread_create(&threads[r], NULL, run_rank, &job.ranks[r]) != 0)
-            fail(&job.ranks[r], "its thread cannot be started");
-    }
     for (int r = 0; r < job.nranks; r++)
-        pthread_join(threads[r], NULL);
+        job.ranks[r].rank = r;
+    common_threads("with_nccl", job.ranks, job.nranks, sizeof job.ranks[0], run_rank);
     pthread_barrier_destroy(&job.barrier);
     free(job.ranks);
-    free(threads);
     printf("All resources cleaned up successfully\n");
     return EXIT_SUCCESS;
 }

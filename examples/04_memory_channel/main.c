@@ -476,7 +476,6 @@ static void *run_rank(void *argument)
 static int run(const struct job *job)
 {
     struct rank ranks[RANKS];
-    pthread_t threads[RANKS];
     int failed = 0;
 
     memset(ranks, 0, sizeof ranks);
@@ -487,15 +486,10 @@ static int run(const struct job *job)
         for (int s = 0; s < asked.count; s++)
             if (asked.sizes[s] > ranks[i].most)
                 ranks[i].most = (asked.sizes[s] + 127) / 128 * 128;
-        if (pthread_create(&threads[i], NULL, run_rank, &ranks[i]) != 0) {
-            fprintf(stderr, "%s: cannot start a thread for rank %d\n", program, ranks[i].rank);
-            exit(EXIT_FAILURE); /* the rank started before waits for it */
-        }
     }
-    for (int i = 0; i < job->launch.count; i++) {
-        pthread_join(threads[i], NULL);
+    common_threads(program, ranks, job->launch.count, sizeof ranks[0], run_rank);
+    for (int i = 0; i < job->launch.count; i++)
         failed |= ranks[i].failed;
-    }
     return !failed;
 }
 

@@ -8,13 +8,12 @@
  *
  * The host compiler builds the same program for the emulated driver: see the Makefile.
  */
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../common.h" /* processes, --version */
+#include "../common.h" /* processes, threads, --version */
 #include "symwin.h"
 #include "symwin/packet.cuh"
 #include "symwin/reduce.cuh"
@@ -754,21 +753,15 @@ static void *run_rank(void *argument)
 static bool run_ranks(void)
 {
     static struct rank ranks[MOST];
-    pthread_t threads[MOST];
     bool right = true;
 
     for (int i = 0; i < job.nthreads; i++) {
         ranks[i].rank = job.first + i;
         ranks[i].device = (job.local_first + i) % job.driver.device_count;
-        if (pthread_create(&threads[i], NULL, run_rank, &ranks[i]) != 0) {
-            fprintf(stderr, "fast_allreduce: cannot start a thread for rank %d\n", job.first + i);
-            exit(1); /* the ranks started before wait for it */
-        }
     }
-    for (int i = 0; i < job.nthreads; i++) {
-        pthread_join(threads[i], NULL);
+    common_threads("fast_allreduce", ranks, job.nthreads, sizeof ranks[0], run_rank);
+    for (int i = 0; i < job.nthreads; i++)
         right &= !ranks[i].failed && !ranks[i].wrong;
-    }
     return right;
 }
 

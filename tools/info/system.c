@@ -14,39 +14,32 @@
 
 /* ---- IMEX ------------------------------------------------------------------------------------ */
 
-/* Sorts channel 2 before channel 10. */
-static int by_name(const void *a, const void *b)
+static int is_channel(const struct dirent *entry)
 {
-    return strverscmp(((const struct info_channel *)a)->name,
-                      ((const struct info_channel *)b)->name);
+    return strncmp(entry->d_name, "channel", 7) == 0;
 }
 
 static void look_for_channels(struct info_imex *imex, const char *root)
 {
+    struct dirent **entries = NULL;
     char name[PATH_MAX];
-    struct dirent *entry;
-    DIR *folder;
+    int count;
 
     snprintf(name, sizeof name, "%s%s", root, INFO_CHANNELS);
-    folder = opendir(name);
-    imex->folder = folder != NULL;
-    while (folder != NULL && (entry = readdir(folder)) != NULL) {
-        struct info_channel *channel = &imex->channels[imex->channel_count];
+    count = scandir(name, &entries, is_channel, versionsort); /* channel 2 before channel 10 */
+    imex->folder = count >= 0;
+    imex->channel_count = count > 0 ? count : 0;
+    for (int i = 0; i < count; i++) {
+        if (i < INFO_MOST_CHANNELS) {
+            struct info_channel *channel = &imex->channels[i];
 
-        if (strncmp(entry->d_name, "channel", 7) != 0)
-            continue;
-        if (imex->channel_count++ >= INFO_MOST_CHANNELS)
-            continue;
-        snprintf(channel->name, sizeof channel->name, "%.63s", entry->d_name);
-        snprintf(name, sizeof name, "%s%s/%s", root, INFO_CHANNELS, entry->d_name);
-        channel->usable = access(name, R_OK | W_OK) == 0;
+            snprintf(channel->name, sizeof channel->name, "%.63s", entries[i]->d_name);
+            snprintf(name, sizeof name, "%s%s/%s", root, INFO_CHANNELS, entries[i]->d_name);
+            channel->usable = access(name, R_OK | W_OK) == 0;
+        }
+        free(entries[i]);
     }
-    if (folder != NULL)
-        closedir(folder);
-    qsort(imex->channels,
-          (size_t)(imex->channel_count < INFO_MOST_CHANNELS ? imex->channel_count
-                                                            : INFO_MOST_CHANNELS),
-          sizeof imex->channels[0], by_name);
+    free(entries);
 }
 
 static void look_for_nodes(struct info_imex *imex, const char *root)
