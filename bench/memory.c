@@ -75,45 +75,9 @@ struct rank {
     struct buffer one, many[WINDOWS];
 };
 
-struct library {
-    const char *name;
-    void (*create)(struct rank *r);
-    void (*alloc)(struct rank *r, size_t bytes, void **memory);
-    void (*enroll)(struct rank *r, void *memory, size_t bytes, void **window);
-    void (*deregister)(struct rank *r, void *window);
-    void (*release)(void *memory);
-};
+enum { SYMWIN, NCCL, LIBRARIES };
 
-static void symwin_create(struct rank *r)
-{
-    symwin_comm *comm = NULL;
-
-    bench_must(symwin_comm_create(&run.id, run.ranks, r->rank, r->device, NULL, &comm), "create");
-    r->comm = comm;
-}
-
-static void symwin_alloc(struct rank *r, size_t bytes, void **memory)
-{
-    bench_must(symwin_mem_alloc(r->device, bytes, 0, memory), "alloc");
-}
-
-static void symwin_enroll(struct rank *r, void *memory, size_t bytes, void **window)
-{
-    symwin_window *made = NULL;
-
-    bench_must(symwin_window_register(r->comm, memory, bytes, 0, &made), "register");
-    *window = made;
-}
-
-static void symwin_withdraw(struct rank *r, void *window)
-{
-    bench_must(symwin_window_deregister(r->comm, window), "deregister");
-}
-
-static void symwin_release(void *memory)
-{
-    bench_must(symwin_mem_free(memory), "free");
-}
+static const char *const libraries[LIBRARIES] = {"symwin", "nccl"};
 
 static void check_nccl(int result, const char *what)
 {
@@ -124,77 +88,90 @@ static void check_nccl(int result, const char *what)
         bench_fail(what, text);
 }
 
-static void nccl_create(struct rank *r)
+static void create(struct rank *r, int library)
 {
-    check_nccl(nccl.ncclCommInitRank(&r->nccl_comm, run.ranks, run.nccl_id, r->rank), "init");
+    symwin_comm *comm = NULL;
+
+    if (library == NCCL) {
+        check_nccl(nccl.ncclCommInitRank(&r->nccl_comm, run.ranks, run.nccl_id, r->rank), "init");
+        return;
+    }
+    bench_must(symwin_comm_create(&run.id, run.ranks, r->rank, r->device, NULL, &comm), "create");
+    r->comm = comm;
 }
 
-static void nccl_alloc(struct rank *r, size_t bytes, void **memory)
+static void alloc(struct rank *r, int library, size_t bytes, void **memory)
 {
-    (void)r;
-    check_nccl(nccl.ncclMemAlloc(memory, bytes), "ncclMemAlloc");
+    if (library == NCCL)
+        check_nccl(nccl.ncclMemAlloc(memory, bytes), "ncclMemAlloc");
+    else
+        bench_must(symwin_mem_alloc(r->device, bytes, 0, memory), "alloc");
 }
 
-static void nccl_enroll(struct rank *r, void *memory, size_t bytes, void **window)
+static void enroll(struct rank *r, int library, void *memory, size_t bytes, void **window)
 {
-    check_nccl(
-        nccl.ncclCommWindowRegister(r->nccl_comm, memory, bytes, window, NCCL_WIN_COLL_SYMMETRIC),
-        "ncclCommWindowRegister");
+    symwin_window *made = NULL;
+
+    if (library == NCCL) {
+        check_nccl(nccl.ncclCommWindowRegister(r->nccl_comm, memory, bytes, window,
+                                               NCCL_WIN_COLL_SYMMETRIC),
+                   "ncclCommWindowRegister");
+        return;
+    }
+    bench_must(symwin_window_register(r->comm, memory, bytes, 0, &made), "register");
+    *window = made;
 }
 
-static void nccl_withdraw(struct rank *r, void *window)
+static void withdraw(struct rank *r, int library, void *window)
 {
-    check_nccl(nccl.ncclCommWindowDeregister(r->nccl_comm, window), "deregister");
+    if (library == NCCL)
+        check_nccl(nccl.ncclCommWindowDeregister(r->nccl_comm, window), "deregister");
+    else
+        bench_must(symwin_window_deregister(r->comm, window), "deregister");
 }
 
-static void nccl_release(void *memory)
+static void release(int library, void *memory)
 {
-    check_nccl(nccl.ncclMemFree(memory), "ncclMemFree");
+    if (library == NCCL)
+        check_nccl(nccl.ncclMemFree(memory), "ncclMemFree");
+    else
+        bench_must(symwin_mem_free(memory), "free");
 }
-
-enum { SYMWIN, NCCL, LIBRARIES };
-
-static const struct library libraries[LIBRARIES] = {
-    [SYMWIN] = {"symwin", symwin_create, symwin_alloc, symwin_enroll, symwin_withdraw,
-                symwin_release},
-    [NCCL] = {"nccl", nccl_create, nccl_alloc, nccl_enroll, nccl_withdraw, nccl_release},
-};
 
 static void make_call(struct rank *r, int library, enum call call, size_t bytes)
 {
-    const struct library *l = &libraries[library];
     struct buffer *one = &r->one;
 
     switch (call) {
     case CREATE:
-        l->create(r);
+        create(r, library);
         break;
     case ALLOC:
-        l->alloc(r, bytes, &one->memory);
+        alloc(r, library, bytes, &one->memory);
         break;
     case REGISTER:
     case AGAIN:
-        l->enroll(r, one->memory, bytes, &one->windows[call == AGAIN]);
+        enroll(r, library, one->memory, bytes, &one->windows[call == AGAIN]);
         break;
     case DEREGISTER:
-        l->deregister(r, one->windows[1]);
-        l->deregister(r, one->windows[0]);
+        withdraw(r, library, one->windows[1]);
+        withdraw(r, library, one->windows[0]);
         break;
     case FREE:
-        l->release(one->memory);
+        release(library, one->memory);
         if (library == SYMWIN && !r->keeps)
             bench_must(symwin_mem_trim(r->device, 0), "trim");
         break;
     case START:
         for (int i = 0; i < WINDOWS; i++) {
-            l->alloc(r, bytes, &r->many[i].memory);
-            l->enroll(r, r->many[i].memory, bytes, &r->many[i].windows[0]);
+            alloc(r, library, bytes, &r->many[i].memory);
+            enroll(r, library, r->many[i].memory, bytes, &r->many[i].windows[0]);
         }
         break;
     case END:
         for (int i = 0; i < WINDOWS; i++) {
-            l->deregister(r, r->many[i].windows[0]);
-            l->release(r->many[i].memory);
+            withdraw(r, library, r->many[i].windows[0]);
+            release(library, r->many[i].memory);
         }
         break;
     case CALLS:
@@ -225,8 +202,7 @@ static void print(const char *name, int library, size_t bytes, double *us, int r
     const double first = us[0];
     const double later = rounds > 1 ? median(us + 1, rounds - 1) : first;
 
-    printf("%s,%s,%zu,%d,%.1f,%.1f\n", name, libraries[library].name, bytes, run.ranks, first,
-           later);
+    printf("%s,%s,%zu,%d,%.1f,%.1f\n", name, libraries[library], bytes, run.ranks, first, later);
     fflush(stdout);
 }
 
@@ -252,16 +228,16 @@ static void measure_in_chunk(struct rank *r)
     void *memory, *window;
     double us[ROUNDS];
 
-    symwin_alloc(r, BYTES, &memory);
-    symwin_alloc(r, BYTES, &r->one.memory);
-    symwin_enroll(r, memory, BYTES, &window);
+    alloc(r, SYMWIN, BYTES, &memory);
+    alloc(r, SYMWIN, BYTES, &r->one.memory);
+    enroll(r, SYMWIN, memory, BYTES, &window);
     for (int round = 0; round < ROUNDS; round++) {
         us[round] = timed(r, SYMWIN, REGISTER, BYTES);
-        symwin_withdraw(r, r->one.windows[0]);
+        withdraw(r, SYMWIN, r->one.windows[0]);
     }
-    symwin_withdraw(r, window);
-    symwin_release(memory);
-    symwin_release(r->one.memory);
+    withdraw(r, SYMWIN, window);
+    release(SYMWIN, memory);
+    release(SYMWIN, r->one.memory);
     if (r->rank == 0)
         print("register in a chunk", SYMWIN, BYTES, us, ROUNDS);
 }

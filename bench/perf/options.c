@@ -109,6 +109,7 @@ const char *const options_types[] = {SYMWIN_TYPE_LIST(TYPE_NAME) NULL};
 const char *const options_ops[] = {SYMWIN_OP_LIST(NAME) NULL};
 static const char *const algos[] = {SYMWIN_ALGO_LIST(NAME) NULL};
 static const char *const collectives[] = {SYMWIN_COLLECTIVE_LIST(NAME) NULL};
+static const char *const places[] = {"0", "1", "both", NULL};
 static const char *const rivals[] = {"nccl",     "nccl-window",     "nccl-plain",         "torch",
                                      "nccl-reg", "nccl-reg-symwin", "nccl-window-symwin", NULL};
 
@@ -286,29 +287,18 @@ static int set_algos(struct perf_options *options, const char *value)
     return options->algos != 0;
 }
 
-static int set_collective(struct perf_options *options, const char *value)
+/* The index of the value in the list; -1: not there, and a message has been printed. */
+static int one_of(const char *option, const char *const *names, const char *value)
 {
-    const int i = options_find(collectives, value, strlen(value));
+    const int i = options_find(names, value, strlen(value));
 
     if (i < 0) {
-        fprintf(stderr, "symwin-perf: --collective is \"%s\": give one of", value);
-        for (int k = 0; collectives[k] != NULL; k++)
-            fprintf(stderr, " %s", collectives[k]);
+        fprintf(stderr, "symwin-perf: %s is \"%s\": give one of", option, value);
+        for (int k = 0; names[k] != NULL; k++)
+            fprintf(stderr, " %s", names[k]);
         fprintf(stderr, "\n");
     }
-    options->collective = i;
-    return i >= 0;
-}
-
-static int set_place(struct perf_options *options, const char *value)
-{
-    static const char *const words[] = {"0", "1", "both", NULL};
-    const int i = options_find(words, value, strlen(value));
-
-    if (i < 0)
-        fprintf(stderr, "symwin-perf: --in-place is \"%s\": give 0, 1 or both\n", value);
-    options->placements = (unsigned)i + 1; /* the words are in the order of the bits */
-    return i >= 0;
+    return i;
 }
 
 static int add_kernel(struct perf_options *options, const char *value)
@@ -348,9 +338,11 @@ static int set(struct perf_options *options, int i, const char *value)
     case ALGOS:
         return set_algos(options, value);
     case COLLECTIVE:
-        return set_collective(options, value);
-    case PLACE:
-        return set_place(options, value);
+        options->collective = one_of(table[i].name, collectives, value);
+        return options->collective >= 0;
+    case PLACE: /* the words are in the order of the bits */
+        options->placements = (unsigned)one_of(table[i].name, places, value) + 1;
+        return options->placements > 0;
     case KERNEL:
         return add_kernel(options, value);
     case NAMED:
