@@ -45,23 +45,31 @@ EMU_VISIBLE extern size_t emu_arena_bytes;
 /* one entry per granule of the arena */
 EMU_VISIBLE extern EMU_ATOMIC(struct emu_mapping *) * emu_table;
 
+/* The mapping in the table at `addr`; NULL: none, or outside the arena. */
+static inline const struct emu_mapping *emu_mapping_at(CUdeviceptr addr)
+{
+    const size_t off = (size_t)(addr - (CUdeviceptr)(uintptr_t)emu_arena);
+
+    return off < emu_arena_bytes ? EMU_LOAD_ACQUIRE(&emu_table[off >> EMU_GRANULE_SHIFT]) : NULL;
+}
+
+static inline int emu_may_access(const struct emu_mapping *m, CUdevice device, int write)
+{
+    const unsigned need = write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                : CU_MEM_ACCESS_FLAGS_PROT_READ;
+
+    return (EMU_LOAD_RELAXED(&m->access[device]) & need) == need;
+}
+
 /* Host pointer to `bytes` bytes at `addr` if `device` may read (or write) all of them and they lie
  * in one mapping of memory, else NULL. NULL outside the arena: pageable host memory is not device
  * memory. */
 static inline void *emu_access(CUdevice device, CUdeviceptr addr, size_t bytes, int write)
 {
-    const size_t off = (size_t)(addr - (CUdeviceptr)(uintptr_t)emu_arena);
-    const unsigned need = write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-                                : CU_MEM_ACCESS_FLAGS_PROT_READ;
-    const struct emu_mapping *m;
+    const struct emu_mapping *m = emu_mapping_at(addr);
 
-    if (off >= emu_arena_bytes)
-        return NULL;
-    m = EMU_LOAD_ACQUIRE(&emu_table[off >> EMU_GRANULE_SHIFT]);
     if (m == NULL || m->canonical == NULL || addr < m->va || bytes > m->bytes ||
-        addr - m->va > m->bytes - bytes)
-        return NULL;
-    if ((EMU_LOAD_RELAXED(&m->access[device]) & need) != need)
+        addr - m->va > m->bytes - bytes || !emu_may_access(m, device, write))
         return NULL;
     return m->canonical + (addr - m->va);
 }

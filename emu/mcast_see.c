@@ -219,17 +219,11 @@ static unsigned char *target_at(const struct emu_multicast *mc, unsigned member,
 int emu_multicast_access(CUdevice device, CUdeviceptr addr, size_t bytes, int write,
                          void *targets[EMU_MAX_DEVICES])
 {
-    const size_t offset = (size_t)(addr - (CUdeviceptr)(uintptr_t)emu_arena);
-    const unsigned need = write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-                                : CU_MEM_ACCESS_FLAGS_PROT_READ;
+    const struct emu_mapping *m = emu_mapping_at(addr);
     struct emu_multicast *mc;
-    const struct emu_mapping *m;
 
-    if (offset >= emu_arena_bytes)
-        return 0;
-    m = EMU_LOAD_ACQUIRE(&emu_table[offset >> EMU_GRANULE_SHIFT]);
     if (m == NULL || m->multicast == NULL || bytes > m->bytes || addr - m->va > m->bytes - bytes ||
-        (EMU_LOAD_RELAXED(&m->access[device]) & need) != need)
+        !emu_may_access(m, device, write))
         return 0;
     mc = m->multicast;
     if (!is_seen(mc)) {

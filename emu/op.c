@@ -14,21 +14,14 @@ int emu_is_device_address(CUdeviceptr addr)
 
 int emu_range_ok(CUdevice device, CUdeviceptr addr, size_t bytes, int write)
 {
-    const unsigned need = write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-                                : CU_MEM_ACCESS_FLAGS_PROT_READ;
-
     if (!emu_is_device_address(addr))
         return addr != 0 || bytes == 0;
     while (bytes > 0) {
-        const size_t off = (size_t)(addr - (CUdeviceptr)(uintptr_t)emu_arena);
-        const struct emu_mapping *m;
+        const struct emu_mapping *m = emu_mapping_at(addr);
         size_t part;
 
-        if (off >= emu_arena_bytes)
-            return 0;
-        m = EMU_LOAD_ACQUIRE(&emu_table[off >> EMU_GRANULE_SHIFT]);
         if (m == NULL || addr < m->va || addr - m->va >= m->bytes ||
-            (EMU_LOAD_RELAXED(&m->access[device]) & need) != need)
+            !emu_may_access(m, device, write))
             return 0;
         part = m->bytes - (size_t)(addr - m->va);
         if (part >= bytes)

@@ -122,16 +122,15 @@ struct piece {
 
 static int piece_find(CUdevice device, CUdeviceptr addr, size_t bytes, int write, struct piece *p)
 {
-    const size_t offset = (size_t)(addr - (CUdeviceptr)(uintptr_t)emu_arena);
-    const struct emu_mapping *m;
+    const struct emu_mapping *m = emu_mapping_at(addr);
+    const size_t left = EMU_GRANULE - addr % EMU_GRANULE; /* in its granule */
 
     p->count = 1;
     p->bytes = bytes;
-    if (offset >= emu_arena_bytes) {
+    if (!emu_is_device_address(addr)) {
         p->at[0] = (void *)(uintptr_t)addr;
         return 0;
     }
-    m = EMU_LOAD_ACQUIRE(&emu_table[offset >> EMU_GRANULE_SHIFT]);
     if (m == NULL || addr - m->va >= m->bytes)
         return -1;
     if (bytes > m->bytes - (addr - m->va))
@@ -140,8 +139,8 @@ static int piece_find(CUdevice device, CUdeviceptr addr, size_t bytes, int write
         p->at[0] = emu_access(device, addr, p->bytes, write);
         return p->at[0] != NULL ? 0 : -1;
     }
-    if (p->bytes > EMU_GRANULE - offset % EMU_GRANULE)
-        p->bytes = EMU_GRANULE - offset % EMU_GRANULE;
+    if (p->bytes > left)
+        p->bytes = left;
     p->count = write ? emu_multicast_access(device, addr, p->bytes, 1, p->at) : 0;
     return p->count > 0 ? 0 : -1;
 }

@@ -348,11 +348,8 @@ void emu_view_remove(struct emu_view *view)
 
 struct emu_view *emu_view_at(CUdeviceptr addr)
 {
-    struct emu_mapping *m;
+    const struct emu_mapping *m = emu_mapping_at(addr);
 
-    if (addr - (CUdeviceptr)(uintptr_t)emu_arena >= emu_arena_bytes)
-        return NULL;
-    m = atomic_load_explicit(&emu_table[granule_of(addr)], memory_order_acquire);
     return m != NULL && addr - m->va < m->bytes ? (struct emu_view *)m : NULL;
 }
 
