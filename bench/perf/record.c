@@ -1,6 +1,7 @@
 /* Keeps all results, and writes them to a CSV file and a JSON file as they come. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "perf.h"
@@ -19,19 +20,16 @@ static const char *memory_name(const struct result *result)
     return names[result->way->memory];
 }
 
-static const char *mode(const struct job *job)
-{
-    return job->options.replays > 0 ? "graph" : "stream";
-}
+static const char columns[] = "library,algo,type,op,bytes,count,placement,memory,mode,ranks,calls,"
+                              "repetitions,time_us,algbw_gbs,busbw_gbs,wrong,p50_us,p99_us,max_us,"
+                              "host_us,ratio,launched,blocks,threads,measured,collective";
 
 static int open_csv(struct job *job)
 {
     if (!draft_open(&job->csv, "--csv", job->options.csv))
         return 0;
     machine_print(job, job->csv.to, "# ");
-    fprintf(job->csv.to, "library,algo,type,op,bytes,count,placement,memory,mode,ranks,calls,"
-                         "repetitions,time_us,algbw_gbs,busbw_gbs,wrong,p50_us,p99_us,max_us,"
-                         "host_us,ratio,launched,blocks,threads,measured,collective\n");
+    fprintf(job->csv.to, "%s\n", columns);
     return 1;
 }
 
@@ -51,74 +49,50 @@ int record_open(struct job *job)
            (job->options.json == NULL || open_json(job));
 }
 
-static void write_csv(struct job *job, const struct result *r)
+/* The columns; a value that was not measured is empty. */
+static void print_row(const struct job *job, const struct result *r, char *row, size_t bytes)
 {
-    FILE *to = job->csv.to;
+    char wrong[24] = "", host[24] = "", ratio[24] = "", launched[192] = ",,,";
 
-    fprintf(to, "%s,%s,%s,%s,%zu,%llu,%s,%s,%s,%d,%d,%d,%.3f,%.6g,%.6g,", r->way->library,
-            r->way->name, symwin_type_name(r->type), result_op(r), r->bytes,
-            (unsigned long long)r->count, r->in_place ? "in" : "out", memory_name(r), mode(job),
-            job->nranks, r->calls, r->repetitions, r->us, result_algbw(r),
-            result_busbw(r, job->nranks));
     if (r->checked)
-        fprintf(to, "%llu", (unsigned long long)r->wrong);
-    fprintf(to, ",%.3f,%.3f,%.3f,", r->p50_us, r->p99_us, r->max_us);
+        snprintf(wrong, sizeof wrong, "%llu", (unsigned long long)r->wrong);
     if (r->host_us > 0)
-        fprintf(to, "%.3f", r->host_us);
-    fprintf(to, ",");
+        snprintf(host, sizeof host, "%.3f", r->host_us);
     if (r->ratio > 0)
-        fprintf(to, "%.3f", r->ratio);
+        snprintf(ratio, sizeof ratio, "%.3f", r->ratio);
     if (r->launched.blocks > 0)
-        fprintf(to, ",%s,%d,%d,%d", result_launched(r), r->launched.blocks, r->launched.threads,
-                r->launched.measured);
-    else
-        fprintf(to, ",,,,");
-    fprintf(to, ",%s\n", symwin_collective_name(r->collective));
-    draft_flush(&job->csv);
+        snprintf(launched, sizeof launched, "%s,%d,%d,%d", result_launched(r), r->launched.blocks,
+                 r->launched.threads, r->launched.measured);
+    snprintf(row, bytes,
+             "%s,%s,%s,%s,%zu,%llu,%s,%s,%s,%d,%d,%d,%.3f,%.6g,%.6g,%s,%.3f,%.3f,%.3f,%s,%s,%s,%s",
+             r->way->library, r->way->name, symwin_type_name(r->type), result_op(r), r->bytes,
+             (unsigned long long)r->count, r->in_place ? "in" : "out", memory_name(r),
+             job->options.replays > 0 ? "graph" : "stream", job->nranks, r->calls, r->repetitions,
+             r->us, result_algbw(r), result_busbw(r, job->nranks), wrong, r->p50_us, r->p99_us,
+             r->max_us, host, ratio, launched, symwin_collective_name(r->collective));
 }
 
-/* 0: not measured. */
-static void json_figure(FILE *to, const char *name, double value)
+/* The row as an object. */
+static void write_json(struct job *job, char *row)
 {
-    if (value > 0)
-        fprintf(to, "\"%s\": %.3f, ", name, value);
-    else
-        fprintf(to, "\"%s\": null, ", name);
-}
+    char names[sizeof columns], *name = names, *value;
+    const char *before = job->result_count > 1 ? ",\n    {" : "\n    {";
 
-static void write_json(struct job *job, const struct result *r)
-{
-    FILE *to = job->json.to;
+    memcpy(names, columns, sizeof columns);
+    while ((value = strsep(&row, ",")) != NULL) {
+        const char *quote = value[strspn(value, "0123456789.e+-")] != '\0' ? "\"" : "";
 
-    fprintf(to, job->result_count > 1 ? ",\n" : "\n");
-    fprintf(to,
-            "    {\"collective\": \"%s\", \"library\": \"%s\", "
-            "\"algo\": \"%s\", \"type\": \"%s\", \"op\": \"%s\", "
-            "\"bytes\": %zu, \"count\": %llu, \"placement\": \"%s\", \"memory\": \"%s\", "
-            "\"mode\": \"%s\", \"calls\": %d, \"repetitions\": %d,\n",
-            symwin_collective_name(r->collective), r->way->library, r->way->name,
-            symwin_type_name(r->type), result_op(r), r->bytes, (unsigned long long)r->count,
-            r->in_place ? "in" : "out", memory_name(r), mode(job), r->calls, r->repetitions);
-    fprintf(to, "     \"time_us\": %.3f, \"algbw_gbs\": %.6g, \"busbw_gbs\": %.6g, ", r->us,
-            result_algbw(r), result_busbw(r, job->nranks));
-    if (r->checked)
-        fprintf(to, "\"wrong\": %llu, ", (unsigned long long)r->wrong);
-    else
-        fprintf(to, "\"wrong\": null, ");
-    fprintf(to, "\"p50_us\": %.3f, \"p99_us\": %.3f, \"max_us\": %.3f, ", r->p50_us, r->p99_us,
-            r->max_us);
-    json_figure(to, "host_us", r->host_us);
-    json_figure(to, "ratio", r->ratio);
-    if (r->launched.blocks > 0)
-        fprintf(to, "\"launched\": \"%s\", \"blocks\": %d, \"threads\": %d, \"measured\": %d}",
-                result_launched(r), r->launched.blocks, r->launched.threads, r->launched.measured);
-    else
-        fprintf(to, "\"launched\": null}");
-    draft_flush(&job->json);
+        fprintf(job->json.to, "%s\"%s\": %s%s%s", before, strsep(&name, ","), quote,
+                value[0] != '\0' ? value : "null", quote);
+        before = ", ";
+    }
+    fprintf(job->json.to, "}");
 }
 
 int record(struct job *job, const struct result *result)
 {
+    char row[1024];
+
     if (job->result_count == job->result_room) {
         const size_t room = job->result_room == 0 ? 64 : 2 * job->result_room;
         struct result *more = realloc(job->results, room * sizeof *more);
@@ -133,10 +107,15 @@ int record(struct job *job, const struct result *result)
     job->result_count++;
     pthread_mutex_unlock(&job->mutex);
     job->wrong += result->wrong;
-    if (job->csv.to != NULL)
-        write_csv(job, result);
-    if (job->json.to != NULL)
-        write_json(job, result);
+    print_row(job, result, row, sizeof row);
+    if (job->csv.to != NULL) {
+        fprintf(job->csv.to, "%s\n", row);
+        draft_flush(&job->csv);
+    }
+    if (job->json.to != NULL) {
+        write_json(job, row);
+        draft_flush(&job->json);
+    }
     return 1;
 }
 
