@@ -136,10 +136,8 @@ int bursts_open(struct rank *r, const struct subject *subject, size_t pitch, str
 void bursts_close(struct rank *r, struct bursts *bursts)
 {
     room_close(r, &bursts->room);
-    if (bursts->logs != 0)
-        sw_drop(sw_drv.cuMemFree(bursts->logs), "cuMemFree");
-    if (bursts->reports != 0)
-        sw_drop(sw_drv.cuMemFree(bursts->reports), "cuMemFree");
+    DROP(cuMemFree, bursts->logs);
+    DROP(cuMemFree, bursts->reports);
     *bursts = (struct bursts){0};
 }
 
@@ -253,8 +251,7 @@ static int capture(struct rank *r, struct bursts *bursts, const struct burst *bu
            ok(sw_check(sw_drv.cuGraphInstantiateWithFlags(&bursts->graph, graph, 0),
                        "cuGraphInstantiate")) &&
            ok(sw_graph_upload(bursts->graph, r->stream));
-    if (graph != NULL)
-        sw_drop(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    DROP(cuGraphDestroy, graph);
     return good;
 }
 
@@ -374,8 +371,7 @@ int burst_run(struct rank *r, struct bursts *bursts, const struct burst *burst,
            (burst->replays > 0 ? run_graph(r, bursts, burst, cases, &state)
                                : run_stream(r, bursts, burst, cases, &state)) &&
            rank_synchronize(r, "a burst of calls");
-    if (bursts->graph != NULL)
-        sw_drop(sw_drv.cuGraphExecDestroy(bursts->graph), "cuGraphExecDestroy");
+    DROP(cuGraphExecDestroy, bursts->graph);
     bursts->graph = NULL;
     return meet(r, good, NULL, 0) && judge(r, bursts, burst, cases, wrong);
 }

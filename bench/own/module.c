@@ -16,7 +16,7 @@ enum { ABOUT_BYTES = 1024, SCRATCH_ALIGN = 256, EMULATED_THREADS = 64 };
 /* One for each process. */
 struct module {
     void *object; /* of dlopen() */
-    void *bytes;  /* owned: the file */
+    char *bytes;  /* owned: the file */
     char name[128];
     struct sw_emu_kernel kernel;
     struct sw_emu_image image;
@@ -51,24 +51,6 @@ static int load_object(struct module *m, const char *path)
     return 1;
 }
 
-static int load_file(struct module *m, const char *path)
-{
-    FILE *file = fopen(path, "rb");
-    long size = -1;
-
-    if (file != NULL && fseek(file, 0, SEEK_END) == 0)
-        size = ftell(file);
-    if (size > 0 && fseek(file, 0, SEEK_SET) == 0)
-        m->bytes = malloc((size_t)size);
-    if (m->bytes == NULL || fread(m->bytes, 1, (size_t)size, file) != (size_t)size) {
-        if (file != NULL)
-            fclose(file);
-        return fail(SYMWIN_INVALID, "--kernel: %s cannot be read", path);
-    }
-    fclose(file);
-    return 1;
-}
-
 /* On a GPU, a kernel writes the description to memory. */
 static int read_about(struct rank *r, struct module *m, char text[ABOUT_BYTES])
 {
@@ -93,8 +75,7 @@ static int read_about(struct rank *r, struct module *m, char text[ABOUT_BYTES])
            ok(symwin_memcpy(r->device, text, (const void *)(uintptr_t)memory, ABOUT_BYTES,
                             r->stream)) &&
            rank_synchronize(r, "reading a kernel's description");
-    if (memory != 0)
-        sw_drop(sw_drv.cuMemFree(memory), "cuMemFree");
+    DROP(cuMemFree, memory);
     text[ABOUT_BYTES - 1] = '\0';
     return good;
 }
@@ -115,7 +96,7 @@ static int load(struct rank *r, int k, struct module *m)
 
     own_module_path(page->folder, k, kind_of(r), path, sizeof path);
     snprintf(m->name, sizeof m->name, "%s", page->sources[k].name);
-    return (r->job->emulated ? load_object(m, path) : load_file(m, path)) &&
+    return (r->job->emulated ? load_object(m, path) : own_read(path, &m->bytes)) &&
            ok(sw_check(sw_drv.cuLibraryLoadData(&m->library,
                                                 m->object != NULL ? (void *)&m->image : m->bytes,
                                                 NULL, NULL, 0, NULL, NULL, 0),
@@ -128,8 +109,7 @@ void own_unload(void)
     for (int k = 0; k < PERF_MOST_KERNELS; k++) {
         struct module *m = &loaded.modules[k];
 
-        if (m->library != NULL)
-            sw_drop(sw_drv.cuLibraryUnload(m->library), "cuLibraryUnload");
+        DROP(cuLibraryUnload, m->library);
         free(m->bytes);
         *m = (struct module){0}; /* the object stays loaded: a thread may use */
     }
@@ -232,8 +212,7 @@ void own_close(struct rank *r)
             symwin_window_deregister(r->comm, k->window);
         if (k->scratch != NULL)
             symwin_mem_free(k->scratch);
-        if (k->gave_up != NULL)
-            sw_drop(sw_drv.cuMemFreeHost(k->gave_up), "cuMemFreeHost");
+        DROP(cuMemFreeHost, k->gave_up);
         *k = (struct own_kernel){0};
     }
 }

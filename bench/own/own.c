@@ -5,10 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "../perf/perf.h"
-
-enum { MOST_SOURCE = 4 << 20 };
 
 /* ---- which kernels a source has -------------------------------------------------------------- */
 
@@ -76,26 +75,22 @@ static int kernels_of(const char *text, char *names, size_t bytes)
     return count;
 }
 
-static int read_text(const char *path, char **out)
+int own_read(const char *path, char **out)
 {
-    FILE *file = fopen(path, "r");
-    size_t got;
+    FILE *file = fopen(path, "rb");
+    struct stat info;
+    int good = file != NULL && fstat(fileno(file), &info) == 0;
 
-    *out = NULL;
-    if (file == NULL)
-        return fail(SYMWIN_INVALID, "--kernel %s: %s", path, strerror(errno));
-    *out = calloc(1, MOST_SOURCE + 1);
-    got = *out != NULL ? fread(*out, 1, MOST_SOURCE, file) : 0;
-    if (*out != NULL && ferror(file)) {
-        free(*out);
+    *out = good ? calloc(1, (size_t)info.st_size + 1) : NULL;
+    if (!good)
+        good = fail(SYMWIN_INVALID, "--kernel %s: %s", path, strerror(errno));
+    else if (*out == NULL)
+        good = fail(SYMWIN_NO_MEMORY, "no host memory to read %s", path);
+    else if (fread(*out, 1, (size_t)info.st_size, file) != (size_t)info.st_size)
+        good = fail(SYMWIN_INVALID, "--kernel %s cannot be read", path);
+    if (file != NULL)
         fclose(file);
-        return fail(SYMWIN_INVALID, "--kernel %s cannot be read", path);
-    }
-    fclose(file);
-    if (*out == NULL)
-        return fail(SYMWIN_NO_MEMORY, "no host memory to read %s", path);
-    (*out)[got] = '\0';
-    return 1;
+    return good;
 }
 
 /* Whether the text can define a kernel of that name: the name is there, or macros or other files
@@ -121,11 +116,12 @@ static int may_be_in(const char *text, const char *name)
 static int find_name(const char *argument, struct own_source *out)
 {
     char names[1024], *text;
-    int good = read_text(out->path, &text);
-    int count;
+    int good = own_read(out->path, &text), count;
 
-    if (!good)
+    if (!good) {
+        free(text);
         return 0;
+    }
     count = kernels_of(text, names, sizeof names);
     if (out->name[0] != '\0' && count > 0 && !may_be_in(text, out->name))
         good = fail(SYMWIN_INVALID, "--kernel %s: the file has no kernel %s; it has%s", argument,

@@ -32,6 +32,9 @@ symwin_status failure(void);
 #define fail(...) ok(sw_fail(__VA_ARGS__)) /* 0 */
 #define CUDA(name, args) ok(sw_check(sw_drv.name args, #name))
 
+/* Frees a handle; NULL or 0: there is none. */
+#define DROP(name, handle) sw_drop((handle) ? sw_drv.name(handle) : CUDA_SUCCESS, #name)
+
 static inline void perf_nap(long ns)
 {
     const struct timespec moment = {.tv_nsec = ns};
@@ -66,6 +69,9 @@ struct own_about {
 
 /* Parses FILE[:NAME], and finds the name in the file if none is given. */
 int own_source_find(const char *argument, struct own_source *out);
+
+/* Reads a whole file, with a zero behind it. The caller frees it, after a failure too. */
+int own_read(const char *path, char **out);
 
 /* Words that are missing leave the defaults. */
 int own_about_parse(const char *name, const char *words, struct own_about *out);

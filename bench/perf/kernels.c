@@ -35,8 +35,7 @@ static int load_library(const void *image)
 
 void kernels_unload(void)
 {
-    if (loaded.library != NULL)
-        sw_drop(sw_drv.cuLibraryUnload(loaded.library), "cuLibraryUnload");
+    DROP(cuLibraryUnload, loaded.library);
     loaded.library = NULL;
 }
 

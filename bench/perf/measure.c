@@ -220,16 +220,14 @@ static int capture(struct rank *r, struct plan *plan)
            ok(sw_check(sw_drv.cuGraphInstantiateWithFlags(&plan->graph, graph, 0),
                        "cuGraphInstantiate of %d calls", plan->calls)) &&
            ok(sw_graph_upload(plan->graph, r->stream));
-    if (graph != NULL)
-        sw_drop(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    DROP(cuGraphDestroy, graph);
     stage_end(r);
     return good;
 }
 
 static void drop_graph(struct plan *plan)
 {
-    if (plan->graph != NULL)
-        sw_drop(sw_drv.cuGraphExecDestroy(plan->graph), "cuGraphExecDestroy");
+    DROP(cuGraphExecDestroy, plan->graph);
     plan->graph = NULL;
 }
 

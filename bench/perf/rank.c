@@ -146,18 +146,12 @@ void rank_close(struct rank *r, int failed)
     symwin_comm_destroy(r->comm);
     symwin_comm_destroy(r->control);
     r->comm = r->control = NULL;
-    if (r->gate_data != 0)
-        sw_drop(sw_drv.cuMemFree(r->gate_data), "cuMemFree");
-    if (r->report != 0)
-        sw_drop(sw_drv.cuMemFree(r->report), "cuMemFree");
-    if (r->gate != NULL)
-        sw_drop(sw_drv.cuMemFreeHost(r->gate), "cuMemFreeHost");
-    if (r->begin != NULL)
-        sw_drop(sw_drv.cuEventDestroy(r->begin), "cuEventDestroy");
-    if (r->end != NULL)
-        sw_drop(sw_drv.cuEventDestroy(r->end), "cuEventDestroy");
-    if (r->stream != NULL)
-        sw_drop(sw_drv.cuStreamDestroy(r->stream), "cuStreamDestroy");
+    DROP(cuMemFree, r->gate_data);
+    DROP(cuMemFree, r->report);
+    DROP(cuMemFreeHost, r->gate);
+    DROP(cuEventDestroy, r->begin);
+    DROP(cuEventDestroy, r->end);
+    DROP(cuStreamDestroy, r->stream);
     free(r->host_us);
     free(r->staging);
     sw_scope_leave(&r->scope);

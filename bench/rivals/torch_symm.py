@@ -21,9 +21,12 @@ results are compared exactly, before and after.
 import argparse
 import datetime
 import os
-import re
 import sys
 import time
+
+sys.dont_write_bytecode = True
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from plot import version  # pylint: disable=wrong-import-position
 
 COLUMNS = ("library,algo,type,op,bytes,count,placement,memory,mode,ranks,calls,repetitions,time_us,"
            "algbw_gbs,busbw_gbs,wrong,p50_us,p99_us,max_us,host_us,ratio")
@@ -38,17 +41,6 @@ def refuse_multicast():
             sys.exit(f"torch_symm.py: set {name}={want}: multicast must stay off")
 
 
-def version():
-    """The text for --version. Only symwin.h has the version."""
-    header = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..", "symwin.h")
-    try:
-        with open(header, encoding="utf-8") as file:
-            return "torch_symm.py (symwin) " + re.search(r'#define SYMWIN_VERSION "(.*)"',
-                                                         file.read()).group(1)
-    except (OSError, AttributeError):
-        return "torch_symm.py (symwin) of no known version: there is no symwin.h above it"
-
-
 def size(text):
     """A number with an optional K, M or G."""
     shift = {"K": 10, "M": 20, "G": 30}.get(text[-1:], 0)
@@ -60,7 +52,7 @@ def size(text):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--version", action="version", version=version())
+    parser.add_argument("--version", action="version", version=version("torch_symm.py"))
     parser.add_argument("-b", type=size, default=1 << 10, help="first size in bytes")
     parser.add_argument("-e", type=size, default=256 << 20, help="last size")
     parser.add_argument("-f", type=int, default=4, help="factor between sizes")
