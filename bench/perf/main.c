@@ -153,24 +153,30 @@ static int check_place(const struct job *job)
 
 /* ---- ranks ---- */
 
+/* Whether this process checks or races kernels. Then its parent prints errors, with the line. */
+static int is_check(const struct job *job)
+{
+    return job->page != NULL && job->page->stage != STAGE_TIME;
+}
+
+static void complain(const struct job *job, const char *text)
+{
+    if (is_check(job))
+        stage_died(text);
+    else
+        fprintf(stderr, "symwin-perf: %s\n", text);
+}
+
 /* Prints the first error of a process; later ones are consequences. */
 static void say(struct job *job, const struct rank *r)
 {
     const char *text = symwin_last_error();
-    int first;
 
-    pthread_mutex_lock(&job->mutex);
-    first = !job->failed;
-    job->failed = 1;
-    pthread_mutex_unlock(&job->mutex);
-    if (!first)
+    if (atomic_exchange(&job->failed, 1))
         return;
-    if (job->page != NULL &&
-        job->page->stage != STAGE_TIME) { /* the parent prints it with the line */
+    if (is_check(job))
         stage_died(text);
-        return;
-    }
-    if (strncmp(text, "symwin-perf: ", 13) == 0)
+    else if (strncmp(text, "symwin-perf: ", 13) == 0)
         fprintf(stderr, "%s\n", text); /* from an agreement: the text names the rank */
     else
         fprintf(stderr, "symwin-perf: rank %d: %s\n", r->rank, text);
@@ -200,23 +206,11 @@ static void *rank_main(void *argument)
         rank_abort(r);
     }
     rank_close(r, !good);
-    pthread_mutex_lock(&job->mutex);
-    job->running--;
-    pthread_mutex_unlock(&job->mutex);
+    atomic_fetch_sub(&job->running, 1);
     return NULL;
 }
 
 /* ---- the watchdog ---- */
-
-static int running(struct job *job)
-{
-    int count;
-
-    pthread_mutex_lock(&job->mutex);
-    count = job->running;
-    pthread_mutex_unlock(&job->mutex);
-    return count;
-}
 
 /* Ends the run: tells the peers, and the library's kernels leave. What still hangs ends with the
  * process; the peers notice that too. */
@@ -225,17 +219,12 @@ static _Noreturn void give_up(struct job *job, struct rank *r, const char *stage
     const int64_t until = sw_now_ms() + 1000;
     char text[256];
 
-    pthread_mutex_lock(&job->mutex);
     snprintf(text, sizeof text, "rank %d: %s took more than %d s (--timeout)", r->rank, stage,
              job->options.timeout_s);
-    if (!job->failed && job->page != NULL && job->page->stage != STAGE_TIME)
-        stage_died(text);
-    else if (!job->failed)
-        fprintf(stderr, "symwin-perf: %s\n", text);
-    job->failed = 1;
-    pthread_mutex_unlock(&job->mutex);
+    if (!atomic_exchange(&job->failed, 1))
+        complain(job, text);
     rank_abort(r);
-    while (running(job) > 0 && sw_now_ms() < until)
+    while (atomic_load(&job->running) > 0 && sw_now_ms() < until)
         perf_nap(NAP_NS);
     record_leave(job);
     fflush(NULL);
@@ -247,7 +236,7 @@ static void watch(struct job *job)
     const int timeout_s = job->options.timeout_s;
     const int64_t more = timeout_s < 5 ? timeout_s * 1000 : 5000;
 
-    while (running(job) > 0) {
+    while (atomic_load(&job->running) > 0) {
         const int64_t now = sw_now_ms();
 
         for (int i = 0; i < job->count; i++) {
@@ -349,7 +338,7 @@ static int begin_stages(char **argv, const struct perf_options *options)
 
 static int perf_main(int argc, char **argv)
 {
-    struct job job = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+    struct job job = {.page = NULL};
     const char *broken = getenv("SYMWIN_PERF_BREAK");
     int exit_status = options_parse(argc, argv, &job.options);
     const char *wrong;
@@ -384,13 +373,10 @@ static int perf_main(int argc, char **argv)
         good = check_place(&job);
     }
     good = good && run_all(&job);
-    if (good && job.first == 0 && job.options.tune == NULL &&
-        (job.page == NULL || job.page->stage == STAGE_TIME))
+    if (good && job.first == 0 && job.options.tune == NULL && !is_check(&job))
         good = finish(&job);
-    if (!good && !job.failed && job.page != NULL && job.page->stage != STAGE_TIME)
-        stage_died(symwin_last_error());
-    else if (!good && !job.failed)
-        fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
+    if (!good && !job.failed)
+        complain(&job, symwin_last_error());
     exit_status = !good || job.wrong > 0;
     if (job.first == 0 && !record_close(&job, good, exit_status)) {
         fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());

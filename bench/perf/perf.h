@@ -170,14 +170,14 @@ struct job {
     int broken, stuck, idle; /* SYMWIN_PERF_BREAK */
 
     /* of rank 0 */
-    struct result *results; /* owned */
-    size_t result_count, result_room;
+    struct result *results;      /* owned */
+    _Atomic size_t result_count; /* read by the watchdog */
+    size_t result_room;
     struct draft csv, json;
     uint64_t wrong;
 
-    pthread_mutex_t mutex; /* guards running, failed, and result_count for the watchdog */
-    int running;           /* threads */
-    int failed;
+    atomic_int running; /* threads */
+    atomic_int failed;
 };
 
 /* A pair of buffers for calls. */

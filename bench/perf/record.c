@@ -103,9 +103,7 @@ int record(struct job *job, const struct result *result)
         job->result_room = room;
     }
     job->results[job->result_count] = *result;
-    pthread_mutex_lock(&job->mutex);
     job->result_count++;
-    pthread_mutex_unlock(&job->mutex);
     job->wrong += result->wrong;
     print_row(job, result, row, sizeof row);
     if (job->csv.to != NULL) {
@@ -136,21 +134,13 @@ int record_close(struct job *job, int complete, int exit_status)
     return csv && json;
 }
 
-static void leave(const struct draft *draft, int empty)
-{
-    if (draft->to != NULL && empty && !draft->direct)
-        unlink(draft->path);
-    else if (draft->to != NULL)
-        draft_say(draft);
-}
-
 void record_leave(struct job *job)
 {
-    int empty;
+    const struct draft *drafts[] = {&job->csv, &job->json};
 
-    pthread_mutex_lock(&job->mutex);
-    empty = job->result_count == 0;
-    pthread_mutex_unlock(&job->mutex);
-    leave(&job->csv, empty);
-    leave(&job->json, empty);
+    for (int i = 0; i < 2; i++)
+        if (drafts[i]->to != NULL && job->result_count == 0 && !drafts[i]->direct)
+            unlink(drafts[i]->path);
+        else if (drafts[i]->to != NULL)
+            draft_say(drafts[i]);
 }

@@ -156,7 +156,7 @@ void table_end(const struct job *job, int complete)
     for (size_t i = 0; i < job->result_count; i++)
         print_rival(job, i);
     if (unchecked > 0)
-        printf("# Not checked: %d of %zu results\n", unchecked, job->result_count);
+        printf("# Not checked: %d of %zu results\n", unchecked, (size_t)job->result_count);
     printf("# Wrong elements: %llu %s\n", (unsigned long long)job->wrong, verdict);
     if (rows > 0)
         printf("# Avg bus bandwidth: %.4g\n", sum / rows);
