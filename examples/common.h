@@ -111,15 +111,6 @@ static inline void common_threads(const char *name, void *ranks, unsigned count,
     free(threads);
 }
 
-/* Makes this child end when its parent does, however the parent ends. The parent may have ended
- * already. */
-static inline void common_follow(pid_t parent)
-{
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(EXIT_FAILURE);
-}
-
 /* Waits for all children. Returns their common exit status. */
 static inline int common_wait(void)
 {
@@ -136,9 +127,10 @@ static inline int common_wait(void)
 }
 
 /* Starts the ranks as children, with their numbers in the environment as from a launcher. Call
- * before any symwin function: CUDA does not survive a fork. Returns -1 in a child, in the parent
- * the common exit status. */
-static inline int common_fork(const char *name, int nproc)
+ * before any symwin function: CUDA does not survive a fork. Returns -1 in a child; in the parent how
+ * many there are, fewer after a failure, with a message. A child gets `signal` when its parent ends,
+ * however that ends. */
+static inline int common_start(const char *name, int nproc, pid_t *pids, int signal)
 {
     const pid_t parent = getpid();
     char job[64];
@@ -152,17 +144,31 @@ static inline int common_fork(const char *name, int nproc)
         const pid_t pid = fork();
 
         if (pid == 0) {
-            common_follow(parent);
+            prctl(PR_SET_PDEATHSIG, signal);
+            if (getppid() != parent) /* it has ended already */
+                _exit(EXIT_FAILURE);
             common_set_number("SYMWIN_RANK", p);
             common_set_number("SYMWIN_LOCAL_RANK", p);
             return -1;
         }
         if (pid < 0) {
             fprintf(stderr, "%s: cannot fork process %d: %s\n", name, p, strerror(errno));
-            return EXIT_FAILURE; /* PDEATHSIG ends the others */
+            return p;
         }
+        if (pids != NULL)
+            pids[p] = pid;
     }
-    return common_wait();
+    return nproc;
+}
+
+/* The same, and waits: -1 in a child, in the parent the common exit status. */
+static inline int common_fork(const char *name, int nproc)
+{
+    const int started = common_start(name, nproc, NULL, SIGKILL);
+
+    if (started < 0)
+        return -1;
+    return started == nproc ? common_wait() : EXIT_FAILURE; /* the signal ends the others */
 }
 
 #endif

@@ -69,37 +69,18 @@ static int wait_for_processes(pid_t *pids, int count, int timeout_s)
     return worst;
 }
 
-/* Starts the processes with the variables of a launcher. Returns -1 in a child; in the parent, the
- * largest exit status. */
+/* Returns -1 in a child; in the parent, the largest exit status. */
 static int fork_processes(const struct perf_options *options)
 {
     static pid_t pids[PERF_MOST_RANKS];
-    const pid_t parent = getpid();
-    char job[64];
-    int p, status;
+    const int started = common_start("symwin-perf", options->nproc, pids, SIGTERM);
+    int status;
 
-    snprintf(job, sizeof job, "symwin-perf-%ld", (long)parent);
-    setenv("SYMWIN_JOB", job, 1);
-    common_set_number("SYMWIN_NRANKS", options->nproc);
-    common_set_number("SYMWIN_LOCAL_NRANKS", options->nproc);
-    for (p = 0; p < options->nproc; p++) {
-        pids[p] = fork();
-        if (pids[p] == 0) {
-            /* the run ends with the parent */
-            prctl(PR_SET_PDEATHSIG, SIGTERM);
-            if (getppid() != parent)
-                _exit(1);
-            common_set_number("SYMWIN_RANK", p);
-            common_set_number("SYMWIN_LOCAL_RANK", p);
-            return -1;
-        }
-        if (pids[p] < 0) {
-            fprintf(stderr, "symwin-perf: cannot fork process %d: %s\n", p, strerror(errno));
-            break; /* the others wait for it until their timeout */
-        }
-    }
-    status = wait_for_processes(pids, p, options->timeout_s);
-    return p < options->nproc ? 1 : status;
+    if (started < 0)
+        return -1;
+    status = wait_for_processes(pids, started,
+                                options->timeout_s); /* for one that is missing, too */
+    return started < options->nproc ? 1 : status;
 }
 
 static int find_place(struct job *job)
