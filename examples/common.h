@@ -127,9 +127,9 @@ static inline int common_wait(void)
 }
 
 /* Starts the ranks as children, with their numbers in the environment as from a launcher. Call
- * before any symwin function: CUDA does not survive a fork. Returns -1 in a child; in the parent how
- * many there are, fewer after a failure, with a message. A child gets `signal` when its parent ends,
- * however that ends. */
+ * before any symwin function: CUDA does not survive a fork. Returns -1 in a child; in the parent
+ * the number of children, fewer than `nproc` after a failure, with a message. A child gets `signal`
+ * when its parent ends, however that ends. */
 static inline int common_start(const char *name, int nproc, pid_t *pids, int signal)
 {
     const pid_t parent = getpid();

@@ -1,7 +1,7 @@
 /* symwin-perf: the declarations that its files share. Calls go down the list.
  *
  *   main.c      processes, threads, the watchdog
- *   tune.c      --tune: tries algorithms and grids; tune_file.c writes its table
+ *   tune.c      --tune: tries algorithms and grids, and writes a table
  *   sweep.c     the order of sizes, types, operations and ways
  *   measure.c   one way at one size: checks, times, checks again
  *   gate.c      one repetition: work behind a start gate, between two events
@@ -378,25 +378,9 @@ struct reference {
 
 void reference_take(struct reference *reference, const struct result *ours);
 
-/* ---- tune.c, tune_file.c --------------------------------------------------------------------- */
-
-struct choice {
-    symwin_algo algo;
-    int blocks, threads; /* as requested */
-    int grid;            /* blocks launched */
-    double us;           /* time of a call */
-};
+/* ---- tune.c ---------------------------------------------------------------------------------- */
 
 int tune(struct rank *r);
-
-/* Rank 0: the table, a draft until it is complete. */
-struct tune_file;
-int tune_file_open(const struct job *job, const char *gpu, struct tune_file **out);
-/* Adds the best choice for a size. */
-int tune_file_add(struct tune_file *file, symwin_type type, int registered, size_t bytes,
-                  const struct choice *best);
-/* Writes all rows and gives the file its final name; or, if not `good`, removes it. */
-int tune_file_close(struct tune_file *file, int good, int *rows);
 
 /* ---- machine.c, table.c, record.c: rank 0 ---------------------------------------------------- */
 

@@ -25,16 +25,34 @@ enum { MOST_CHOICES = 512, FINALISTS = 8, THREADS = 7, FINAL_REPETITIONS = 5 };
 #define ALIKE_LONG 1.003 /* the same for long calls, whose times vary less */
 #define LONG_US 10
 
+struct choice {
+    symwin_algo algo;
+    int blocks, threads; /* as requested */
+    int grid;            /* blocks launched */
+    double us;           /* time of a call */
+};
+
 /* The choices tried in one kind of memory, for one size. */
 struct tried {
     struct choice list[MOST_CHOICES];
     int count;
 };
 
+/* The best choice for a size. */
+struct row {
+    symwin_type type;
+    int registered;
+    size_t bytes;
+    struct choice choice;
+};
+
 struct tuning {
     struct rank *r;
-    struct tune_file *file; /* of rank 0 */
-    struct tried tried[2];  /* 0: plain memory, 1: windows */
+    char gpu[128];
+    struct draft draft; /* of rank 0: the table (docs/tuning.md) until it is complete */
+    struct row *rows;   /* owned */
+    int row_count, row_room;
+    struct tried tried[2]; /* 0: plain memory, 1: windows */
     symwin_type type;
     size_t bytes;
     double expected_us;    /* of the best choice for the previous size */
@@ -287,6 +305,66 @@ static struct choice best_of(const struct tuning *t, int registered)
     return best;
 }
 
+/* ---- the table ---- */
+
+static int table_open(struct tuning *t)
+{
+    if (!draft_open(&t->draft, "--tune", t->r->job->options.tune))
+        return 0;
+    machine_print(t->r->job, t->draft.to, "# ");
+    fprintf(t->draft.to, "collective,gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n");
+    return 1;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const struct row *x = a, *y = b;
+
+    if (x->type != y->type)
+        return (int)x->type - (int)y->type;
+    if (x->registered != y->registered)
+        return x->registered - y->registered;
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+
+static int table_add(struct tuning *t, int registered, const struct choice *best)
+{
+    if (t->row_count == t->row_room) {
+        const int room = t->row_room > 0 ? 2 * t->row_room : 64;
+        struct row *more = realloc(t->rows, (size_t)room * sizeof *more);
+
+        if (more == NULL)
+            return fail(SYMWIN_NO_MEMORY, "no memory for %d rows of --tune's table", room);
+        t->rows = more;
+        t->row_room = room;
+    }
+    t->rows[t->row_count++] = (struct row){t->type, registered, t->bytes, *best};
+    return 1;
+}
+
+/* Consecutive sizes with the same choice become one row. Returns the number of rows. */
+static int table_write(struct tuning *t)
+{
+    int rows = 0;
+
+    if (t->row_count > 0)
+        qsort(t->rows, (size_t)t->row_count, sizeof t->rows[0], by_key);
+    for (int i = 0; i < t->row_count; i++) {
+        const struct row *row = &t->rows[i];
+
+        if (i + 1 < t->row_count && row[1].type == row->type &&
+            row[1].registered == row->registered && is_same(&row[1].choice, &row->choice))
+            continue;
+        fprintf(t->draft.to, "%s,%s,%d,%zu,%s,%d,%zu,%s,%d,%d\n",
+                symwin_collective_name(collective_of(t)), t->gpu, t->r->job->nranks,
+                symwin_type_bytes(row->type), sw_type_is_float(row->type) ? "float" : "integer",
+                row->registered, row->bytes, symwin_algo_name(row->choice.algo), row->choice.blocks,
+                row->choice.threads);
+        rows++;
+    }
+    return rows;
+}
+
 /* ---- sizes, types ---- */
 
 static void say(struct tuning *t, int registered, const struct choice *best)
@@ -317,7 +395,7 @@ static int tune_size(struct tuning *t)
             good = check_choice(t, &best);
         say(t, registered, &best);
         if (good && t->r->rank == 0)
-            good = tune_file_add(t->file, t->type, registered, t->bytes, &best);
+            good = table_add(t, registered, &best);
         t->last[registered] = best;
         t->expected_us = best.us;
     }
@@ -368,18 +446,18 @@ static int tune_all(struct tuning *t)
 /* ---- the machine ---- */
 
 /* A table is for one kind of GPU. */
-static int check_gpus(struct rank *r, char *gpu, size_t bytes)
+static int check_gpus(struct rank *r, struct tuning *t)
 {
     symwin_device_info info;
     int good = ok(symwin_device_query(r->device, &info));
     uint64_t words[8] = {0};
 
     if (good) {
-        snprintf(gpu, bytes, "%s", info.name);
+        snprintf(t->gpu, sizeof t->gpu, "%s", info.name);
         memcpy(words, info.name, sizeof words);
-        if (strpbrk(gpu, ",#\n") != NULL)
+        if (strpbrk(t->gpu, ",#\n") != NULL)
             good = fail(SYMWIN_UNSUPPORTED, "--tune: a table cannot contain the GPU name \"%s\"",
-                        gpu);
+                        t->gpu);
     }
     good = meet(r, good, words, 8);
     for (int i = 1; i < r->job->nranks && good; i++)
@@ -397,11 +475,13 @@ static int finish(struct tuning *t, int good, int64_t begun)
 {
     struct job *job = t->r->job;
     const int right = good && t->wrong == 0;
-    int rows = 0;
+    int rows;
 
-    if (t->file == NULL)
+    if (t->draft.to == NULL)
         return good;
-    good &= tune_file_close(t->file, right, &rows);
+    rows = table_write(t);
+    good &= draft_close(&t->draft, right ? DRAFT_DONE : DRAFT_DROPPED);
+    free(t->rows);
     job->wrong += t->wrong;
     if (!good)
         return 0;
@@ -419,8 +499,7 @@ int tune(struct rank *r)
 {
     const int64_t begun = sw_now_ms();
     struct tuning *t = calloc(1, sizeof *t);
-    char gpu[128] = "";
-    int good = t != NULL ? check_gpus(r, gpu, sizeof gpu)
+    int good = t != NULL ? check_gpus(r, t)
                          : meet(r, fail(SYMWIN_NO_MEMORY, "--tune: no host memory"), NULL, 0);
 
     if (t == NULL)
@@ -429,7 +508,7 @@ int tune(struct rank *r)
     if (good) {
         if (r->rank == 0) {
             machine_print(r->job, stdout, "# ");
-            good = tune_file_open(r->job, gpu, &t->file);
+            good = table_open(t);
         }
         good = meet(r, good, NULL, 0);
     }
