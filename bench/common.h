@@ -73,6 +73,20 @@ static inline double bench_now_us(void)
     return bench_now_ns() / 1e3;
 }
 
+static inline int median_by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The median of some times, which it sorts; of an even number the upper one. */
+static inline double median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, median_by_size);
+    return values[count / 2];
+}
+
 /* The result of main() after success: fails if output was lost. */
 static inline int bench_end(void)
 {

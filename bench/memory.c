@@ -18,7 +18,6 @@
 #include <string.h>
 
 #include "common.h"
-#include "median.h"
 #include "rivals/multicast.h"
 #include "rivals/nccl.h"
 #include "src/bootstrap/bootstrap.h"

@@ -17,7 +17,6 @@
 #include <string.h>
 
 #include "common.h"
-#include "median.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/channel/channel.h"
 #include "src/collective/collective.h"

@@ -15,7 +15,6 @@
 #include <stdlib.h>
 
 #include "common.h"
-#include "median.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/channel/channel.h"
 #include "src/collective/collective.h"

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 
 #include "common.h"
-#include "median.h"
 #include "src/window/register.h"
 
 enum { ROUNDS = 9, CALLS = 20000, MOST = 10000, BYTES = 8192 };

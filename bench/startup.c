@@ -19,7 +19,6 @@
 #include <unistd.h>
 
 #include "common.h"
-#include "median.h"
 #include "rivals/multicast.h"
 #include "rivals/nccl.h"
 #include "src/bootstrap/bootstrap.h"

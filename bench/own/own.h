@@ -215,13 +215,6 @@ int own_gave_up(struct own_kernel *k);
 int check_all(struct rank *r);
 int race_all(struct rank *r);
 
-/* ---- picture.c ------------------------------------------------------------------------------- */
-
-/* The table's file if the command line names none. */
-void picture_csv(const struct stage_page *page, char *path, size_t bytes);
-
-int picture_draw(const struct perf_options *options, const struct stage_page *page);
-
 /* ---- tsan.c: does nothing unless built with ThreadSanitizer ---------------------------------- */
 
 int tsan_is_there(void);

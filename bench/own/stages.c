@@ -101,6 +101,12 @@ void stage_died(const char *text)
              fault[0] != '\0' ? ": " : "", fault);
 }
 
+/* The table's file if the command line names none. */
+static void picture_csv(const struct stage_page *page, char *path, size_t bytes)
+{
+    snprintf(path, bytes, "%s/table.csv", page->folder);
+}
+
 /* Defaults of the timing stage, from the kernels' descriptions. */
 static void time_options(const struct stage_page *page, struct perf_options *o)
 {
@@ -444,6 +450,42 @@ static int compile(struct stages *s)
     return compile_all(s->page->folder, s->page->sources, s->page->kernels,
                        1u << emu | (s->gpus > 0 ? 1u << gpu : 0), s->capability, s->sanitizer,
                        s->o->compile);
+}
+
+/* By default, the picture is named after the first kernel, in the current folder. */
+static void find_picture(const struct perf_options *o, const struct stage_page *page, char *path,
+                         size_t bytes)
+{
+    if (o->picture != NULL)
+        snprintf(path, bytes, "%s", o->picture);
+    else
+        snprintf(path, bytes, "%s.svg", page->sources[0].name);
+}
+
+static int picture_draw(const struct perf_options *o, const struct stage_page *page)
+{
+    char path[4096], table[300], script[300];
+    int status = 0;
+    pid_t pid;
+
+    find_picture(o, page, path, sizeof path);
+    picture_csv(page, table, sizeof table);
+    snprintf(script, sizeof script, "%s/include/bench/plot.py", page->folder);
+    if (!program_exists("python3"))
+        return fail(SYMWIN_UNSUPPORTED, "no picture: python3 is not in PATH");
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0) {
+        execlp("python3", "python3", script, "--output", path, o->csv != NULL ? o->csv : table,
+               (char *)NULL);
+        _exit(127);
+    }
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (pid < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        return fail(SYMWIN_UNSUPPORTED, "no picture: python3 %s failed", script);
+    printf("# picture: %s\n", path);
+    return 1;
 }
 
 /* Times the kernels, the library's algorithms and NCCL. Prints the table and draws its file. */

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "../common.h"
-#include "../median.h"
 #include "perf.h"
 
 enum { HOST_CALLS = 20 };
