@@ -121,19 +121,6 @@ void info_bool(struct info_writer *w, const char *name, int value); /* INFO_UNKN
 
 /* ---- show.c: pools and windows of a process, from the lines of symwin_dump() ----------------- */
 
-enum { INFO_LINE_BYTES = 2048, INFO_MOST_PAIRS = 32 };
-
-struct info_line { /* split into kind, name and key=value pairs */
-    char text[INFO_LINE_BYTES];
-    const char *what, *name; /* name "": none */
-    struct {
-        const char *key, *value;
-    } pairs[INFO_MOST_PAIRS];
-    int count;
-};
-
-const char *info_value(const struct info_line *line, const char *key); /* "?": none */
-
 enum info_form { INFO_WORDS, INFO_TABLES, INFO_JSON };
 
 /* 1: shown completely. 0: not; the reason is on stderr. */
@@ -141,17 +128,6 @@ int info_show(FILE *out, FILE *dump, const char *name, enum info_form form);
 
 /* The same for this process, with a few allocations and a window. */
 int info_sample(FILE *out, enum info_form form);
-
-/* ---- table.c --------------------------------------------------------------------------------- */
-
-struct info_row;
-struct info_table {
-    struct info_row *first, *last; /* owned */
-};
-
-int info_table_add(struct info_table *table, const struct info_line *line); /* 0: no host memory */
-void info_table_print(FILE *out, const struct info_table *table);
-void info_table_release(struct info_table *table);
 
 /* ---- process.c ------------------------------------------------------------------------------- */
 

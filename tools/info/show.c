@@ -7,8 +7,19 @@
 
 #include "info.h"
 
+enum { LINE_BYTES = 2048, MOST_PAIRS = 32 };
+
+struct line { /* split into kind, name and key=value pairs */
+    char text[LINE_BYTES];
+    const char *what, *name; /* name "": none */
+    struct {
+        const char *key, *value;
+    } pairs[MOST_PAIRS];
+    int count;
+};
+
 /* Splits a line. 0: it is not a line of a dump. */
-static int cut(struct info_line *l)
+static int cut(struct line *l)
 {
     char *rest = l->text, *word;
 
@@ -23,7 +34,7 @@ static int cut(struct info_line *l)
 
         if (equal == NULL) {
             l->name = word;
-        } else if (l->count < INFO_MOST_PAIRS) {
+        } else if (l->count < MOST_PAIRS) {
             *equal = '\0';
             l->pairs[l->count].key = word;
             l->pairs[l->count++].value = equal + 1;
@@ -32,7 +43,8 @@ static int cut(struct info_line *l)
     return 1;
 }
 
-const char *info_value(const struct info_line *l, const char *key)
+/* "?": none. */
+static const char *value_of(const struct line *l, const char *key)
 {
     for (int i = 0; i < l->count; i++)
         if (strcmp(l->pairs[i].key, key) == 0)
@@ -40,14 +52,14 @@ const char *info_value(const struct info_line *l, const char *key)
     return "?";
 }
 
-static unsigned long long number_of(const struct info_line *l, const char *key)
+static unsigned long long number_of(const struct line *l, const char *key)
 {
-    return strtoull(info_value(l, key), NULL, 0);
+    return strtoull(value_of(l, key), NULL, 0);
 }
 
 /* ---- in words -------------------------------------------------------------------------------- */
 
-static void device_line(FILE *out, const struct info_line *l)
+static void device_line(FILE *out, const struct line *l)
 {
     const unsigned long long reserved = number_of(l, "reserved_bytes");
     const unsigned long long used = number_of(l, "used_bytes"), kept = number_of(l, "kept_bytes");
@@ -56,58 +68,58 @@ static void device_line(FILE *out, const struct info_line *l)
     fprintf(out,
             "\nDevice %s: %s allocations of %s (%s rounded up) in %s chunks of %s\n"
             "  %s are kept, ",
-            l->name, info_value(l, "allocations"), info_bytes(number_of(l, "asked_bytes"), a),
-            info_bytes(used, b), info_value(l, "chunks"), info_bytes(reserved, c),
+            l->name, value_of(l, "allocations"), info_bytes(number_of(l, "asked_bytes"), a),
+            info_bytes(used, b), value_of(l, "chunks"), info_bytes(reserved, c),
             info_bytes(kept, d));
     fprintf(out, "%s are free in chunks in use, at most %s of it in one piece\n",
             info_bytes(reserved - used - kept, a),
             info_bytes(number_of(l, "largest_free_bytes"), b));
     fprintf(out, "  at most %s were used and %s reserved; %s allocations and %s frees so far\n",
             info_bytes(number_of(l, "peak_used_bytes"), a),
-            info_bytes(number_of(l, "peak_reserved_bytes"), b), info_value(l, "allocs"),
-            info_value(l, "frees"));
+            info_bytes(number_of(l, "peak_reserved_bytes"), b), value_of(l, "allocs"),
+            value_of(l, "frees"));
 }
 
-static void show_line(FILE *out, const struct info_line *l)
+static void show_line(FILE *out, const struct line *l)
 {
     char a[32];
 
     if (strcmp(l->what, "symwin-dump") == 0)
-        fprintf(out, "Process %s, libsymwin %s\n", info_value(l, "pid"), info_value(l, "version"));
+        fprintf(out, "Process %s, libsymwin %s\n", value_of(l, "pid"), value_of(l, "version"));
     else if (strcmp(l->what, "device") == 0)
         device_line(out, l);
     else if (strcmp(l->what, "arena") == 0)
         fprintf(out, "\nArena %s: device %s, flags %s, its thread %s; %s allocations\n", l->name,
-                info_value(l, "device"), info_value(l, "flags"),
-                strcmp(info_value(l, "thread"), "alive") == 0 ? "is alive" : "has ended",
-                info_value(l, "allocations"));
+                value_of(l, "device"), value_of(l, "flags"),
+                strcmp(value_of(l, "thread"), "alive") == 0 ? "is alive" : "has ended",
+                value_of(l, "allocations"));
     else if (strcmp(l->what, "chunk") == 0)
         fprintf(out, "  chunk %s on device %s, %s, %s%s, %s allocations\n", l->name,
-                info_value(l, "device"), info_bytes(number_of(l, "bytes"), a), info_value(l, "use"),
-                number_of(l, "kept") ? ", kept" : "", info_value(l, "allocations"));
+                value_of(l, "device"), info_bytes(number_of(l, "bytes"), a), value_of(l, "use"),
+                number_of(l, "kept") ? ", kept" : "", value_of(l, "allocations"));
     else if (strcmp(l->what, "alloc") == 0)
         fprintf(out, "    %-18s at %10s: %12s bytes in %12s, %s windows\n", l->name,
-                info_value(l, "offset"), info_value(l, "asked"), info_value(l, "bytes"),
-                info_value(l, "windows"));
+                value_of(l, "offset"), value_of(l, "asked"), value_of(l, "bytes"),
+                value_of(l, "windows"));
     else if (strcmp(l->what, "comm") == 0)
         fprintf(out,
                 "\nCommunicator %s: rank %s of %s on device %s, %s windows on %s allocations%s\n"
                 "  flat range at %s, %s for each rank\n",
-                l->name, info_value(l, "rank"), info_value(l, "nranks"), info_value(l, "device"),
-                info_value(l, "windows"), info_value(l, "allocations"),
-                number_of(l, "multicast") ? ", with multicast" : "", info_value(l, "base"),
+                l->name, value_of(l, "rank"), value_of(l, "nranks"), value_of(l, "device"),
+                value_of(l, "windows"), value_of(l, "allocations"),
+                number_of(l, "multicast") ? ", with multicast" : "", value_of(l, "base"),
                 info_bytes(number_of(l, "stride"), a));
     else if (strcmp(l->what, "window") == 0)
         fprintf(out, "    %-18s: %12s bytes at %12s of each rank's part, %s\n", l->name,
-                info_value(l, "bytes"), info_value(l, "offset"), info_value(l, "transports"));
+                value_of(l, "bytes"), value_of(l, "offset"), value_of(l, "transports"));
     else if (strcmp(l->what, "range") == 0)
         fprintf(out, "    %-18s: %12s bytes registered, %s references and %s of graphs, %s%s\n",
-                l->name, info_value(l, "bytes"), info_value(l, "local"), info_value(l, "graph"),
-                info_value(l, "transports"), number_of(l, "nccl") ? ", with NCCL" : "");
+                l->name, value_of(l, "bytes"), value_of(l, "local"), value_of(l, "graph"),
+                value_of(l, "transports"), number_of(l, "nccl") ? ", with NCCL" : "");
     else if (strcmp(l->what, "channel") == 0)
         fprintf(out, "    %-18s: %12s bytes in a channel with rank %s, %s lanes, memory: %s, %s\n",
-                l->name, info_value(l, "bytes"), info_value(l, "peer"), info_value(l, "lanes"),
-                info_value(l, "memory"), info_value(l, "state"));
+                l->name, value_of(l, "bytes"), value_of(l, "peer"), value_of(l, "lanes"),
+                value_of(l, "memory"), value_of(l, "state"));
 }
 
 /* ---- as JSON --------------------------------------------------------------------------------- */
@@ -129,7 +141,7 @@ static void write_value(struct info_writer *w, const char *name, const char *val
         info_string(w, name, value);
 }
 
-static void write_line(struct info_writer *w, const struct info_line *l)
+static void write_line(struct info_writer *w, const struct line *l)
 {
     info_open(w, NULL, '{');
     info_string(w, "what", l->what);
@@ -140,14 +152,113 @@ static void write_line(struct info_writer *w, const struct info_line *l)
     info_close(w, '}');
 }
 
+/* ---- as tables: one for each kind of line, with a column for each key ------------------------ */
+
+enum { NARROW = 2 }; /* between columns */
+
+struct row {
+    struct row *next;
+    struct line line;
+};
+
+struct table {
+    struct row *first, *last; /* owned */
+};
+
+/* 0: no host memory. */
+static int table_add(struct table *table, const struct line *line)
+{
+    struct row *row = malloc(sizeof *row);
+
+    if (row == NULL)
+        return 0;
+    row->next = NULL;
+    row->line = *line;
+    row->line.what = row->line.text + (line->what - line->text);
+    if (line->name[0] != '\0')
+        row->line.name = row->line.text + (line->name - line->text);
+    for (int i = 0; i < line->count; i++) {
+        row->line.pairs[i].key = row->line.text + (line->pairs[i].key - line->text);
+        row->line.pairs[i].value = row->line.text + (line->pairs[i].value - line->text);
+    }
+    if (table->last == NULL)
+        table->first = row;
+    else
+        table->last->next = row;
+    table->last = row;
+    return 1;
+}
+
+static void table_release(struct table *table)
+{
+    while (table->first != NULL) {
+        struct row *row = table->first;
+
+        table->first = row->next;
+        free(row);
+    }
+    table->last = NULL;
+}
+
+static int is_like(const struct row *a, const struct row *b)
+{
+    return strcmp(a->line.what, b->line.what) == 0;
+}
+
+/* The cell of a row in column `c` of the table that begins with `head`. Column 0 has names, the
+ * others the keys of `head`. */
+static const char *cell(const struct row *head, const struct row *row, int c)
+{
+    return c == 0 ? row->line.name : value_of(&row->line, head->line.pairs[c - 1].key);
+}
+
+static void print_one(FILE *out, const struct row *head)
+{
+    int widths[1 + MOST_PAIRS];
+    const struct row *row;
+
+    for (int c = 0; c <= head->line.count; c++) {
+        widths[c] = (int)strlen(c == 0 ? head->line.what : head->line.pairs[c - 1].key);
+        for (row = head; row != NULL; row = row->next)
+            if (is_like(row, head) && (int)strlen(cell(head, row, c)) > widths[c])
+                widths[c] = (int)strlen(cell(head, row, c));
+    }
+    for (int c = 0; c <= head->line.count; c++)
+        fprintf(out, "%*s", c == 0 ? -widths[c] : NARROW + widths[c],
+                c == 0 ? head->line.what : head->line.pairs[c - 1].key);
+    putc('\n', out);
+    for (row = head; row != NULL; row = row->next) {
+        if (!is_like(row, head))
+            continue;
+        for (int c = 0; c <= head->line.count; c++)
+            fprintf(out, "%*s", c == 0 ? -widths[c] : NARROW + widths[c], cell(head, row, c));
+        putc('\n', out);
+    }
+}
+
+static void table_print(FILE *out, const struct table *table)
+{
+    const struct row *row, *before;
+
+    for (row = table->first; row != NULL; row = row->next) {
+        for (before = table->first; before != row && !is_like(before, row); before = before->next)
+            ;
+        if (before != row)
+            continue;
+        if (row != table->first)
+            putc('\n', out);
+        print_one(out, row);
+    }
+}
+
 /* ---- all forms ------------------------------------------------------------------------------- */
 
 int info_show(FILE *out, FILE *dump, const char *name, enum info_form form)
 {
     struct info_writer w = {.out = out};
     unsigned long long lines = 0, promised = 0;
-    struct info_table table = {NULL, NULL};
-    static struct info_line l;
+    struct table table = {NULL, NULL};
+    static struct line l;
     int whole = 0, right = 1, room = 1;
 
     if (form == INFO_JSON)
@@ -163,15 +274,15 @@ int info_show(FILE *out, FILE *dump, const char *name, enum info_form form)
         else if (right && form == INFO_JSON)
             write_line(&w, &l);
         else if (right && form == INFO_TABLES)
-            room = info_table_add(&table, &l);
+            room = table_add(&table, &l);
         else if (right)
             show_line(out, &l);
         lines += right && !whole;
     }
     if (form == INFO_JSON)
         info_close(&w, ']');
-    info_table_print(out, &table);
-    info_table_release(&table);
+    table_print(out, &table);
+    table_release(&table);
     if (!room) {
         fprintf(stderr, "symwin-info: no host memory for all lines of %s\n", name);
         return 0;
