@@ -143,31 +143,25 @@ CUresult sw_emu_cuLaunchHostFunc(CUstream stream, CUhostFn fn, void *user_data)
 
 /* ---- stream memory operations ---------------------------------------------------------------- */
 
+/* waitValue and writeValue have the same members in the same places. */
 static int memory_op_ok(CUdevice device, const CUstreamBatchMemOpParams *p)
 {
-    const unsigned wait_flags = 3u | CU_STREAM_WAIT_VALUE_FLUSH;
+    const CUstreamBatchMemOpType type = p->operation;
+    const int writes = type == CU_STREAM_MEM_OP_WRITE_VALUE_32 ||
+                       type == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+    const int waits = type == CU_STREAM_MEM_OP_WAIT_VALUE_32 ||
+                      type == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+    const size_t size = type == CU_STREAM_MEM_OP_WRITE_VALUE_32 ||
+                                type == CU_STREAM_MEM_OP_WAIT_VALUE_32
+                            ? 4
+                            : 8;
 
-    switch (p->operation) {
-    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-    case CU_STREAM_MEM_OP_WAIT_VALUE_64: {
-        const size_t size = p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ? 4 : 8;
-
-        return (p->waitValue.flags & ~wait_flags) == 0 && p->waitValue.address % size == 0 &&
-               emu_access(device, p->waitValue.address, size, 0) != NULL;
-    }
-    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-    case CU_STREAM_MEM_OP_WRITE_VALUE_64: {
-        const size_t size = p->operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 ? 4 : 8;
-
-        return p->writeValue.flags <= CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER &&
-               p->writeValue.address % size == 0 &&
-               emu_access(device, p->writeValue.address, size, 1) != NULL;
-    }
-    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
-    case CU_STREAM_MEM_OP_BARRIER:
-        return 1;
-    }
-    return 0;
+    if (!writes && !waits)
+        return type == CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES || type == CU_STREAM_MEM_OP_BARRIER;
+    return (writes ? p->writeValue.flags <= CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER
+                   : (p->waitValue.flags & ~(3u | CU_STREAM_WAIT_VALUE_FLUSH)) == 0) &&
+           p->waitValue.address % size == 0 &&
+           emu_access(device, p->waitValue.address, size, writes) != NULL;
 }
 
 static CUresult memory_ops(enum emu_entry entry, CUstream stream, unsigned count,
@@ -199,7 +193,6 @@ static CUresult memory_op(enum emu_entry entry, CUstreamBatchMemOpType type, CUs
 
     memset(&p, 0, sizeof p);
     p.operation = type;
-    /* writeValue has the same members in the same places. */
     p.waitValue.address = addr;
     p.waitValue.value64 = value;
     p.waitValue.flags = flags;
@@ -209,33 +202,17 @@ static CUresult memory_op(enum emu_entry entry, CUstreamBatchMemOpType type, CUs
     return memory_ops(entry, stream, 1, &p, 0);
 }
 
-CUresult sw_emu_cuStreamWaitValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
-                                    unsigned int flags)
-{
-    return memory_op(EMU_cuStreamWaitValue32, CU_STREAM_MEM_OP_WAIT_VALUE_32, stream, addr, value,
-                     flags);
-}
-
-CUresult sw_emu_cuStreamWriteValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
-                                     unsigned int flags)
-{
-    return memory_op(EMU_cuStreamWriteValue32, CU_STREAM_MEM_OP_WRITE_VALUE_32, stream, addr, value,
-                     flags);
-}
-
-CUresult sw_emu_cuStreamWaitValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value,
-                                    unsigned int flags)
-{
-    return memory_op(EMU_cuStreamWaitValue64, CU_STREAM_MEM_OP_WAIT_VALUE_64, stream, addr, value,
-                     flags);
-}
-
-CUresult sw_emu_cuStreamWriteValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value,
-                                     unsigned int flags)
-{
-    return memory_op(EMU_cuStreamWriteValue64, CU_STREAM_MEM_OP_WRITE_VALUE_64, stream, addr, value,
-                     flags);
-}
+#define VALUE_ENTRY(name, type, bits)                                                              \
+    CUresult sw_emu_cuStream##name##bits(CUstream stream, CUdeviceptr addr,                        \
+                                         cuuint##bits##_t value, unsigned int flags)               \
+    {                                                                                              \
+        return memory_op(EMU_cuStream##name##bits, CU_STREAM_MEM_OP_##type##_##bits, stream, addr, \
+                         value, flags);                                                            \
+    }
+VALUE_ENTRY(WaitValue, WAIT_VALUE, 32)
+VALUE_ENTRY(WriteValue, WRITE_VALUE, 32)
+VALUE_ENTRY(WaitValue, WAIT_VALUE, 64)
+VALUE_ENTRY(WriteValue, WRITE_VALUE, 64)
 
 CUresult sw_emu_cuStreamBatchMemOp(CUstream stream, unsigned int count,
                                    CUstreamBatchMemOpParams *ops, unsigned int flags)

@@ -137,35 +137,31 @@ CUresult sw_emu_cuMulticastBindMem(CUmemGenericAllocationHandle mc, size_t mc_of
                                    CUmemGenericAllocationHandle mem, size_t mem_offset, size_t size,
                                    unsigned long long flags)
 {
-    const struct request r = {mc, mc_offset, size, -1, mem, mem_offset, 0};
-
-    return bind_request(EMU_cuMulticastBindMem, &r, 0, flags);
+    return bind_request(EMU_cuMulticastBindMem,
+                        &(struct request){mc, mc_offset, size, -1, mem, mem_offset, 0}, 0, flags);
 }
 
 CUresult sw_emu_cuMulticastBindMem_v2(CUmemGenericAllocationHandle mc, CUdevice dev,
                                       size_t mc_offset, CUmemGenericAllocationHandle mem,
                                       size_t mem_offset, size_t size, unsigned long long flags)
 {
-    const struct request r = {mc, mc_offset, size, dev, mem, mem_offset, 0};
-
-    return bind_request(EMU_cuMulticastBindMem_v2, &r, 1, flags);
+    return bind_request(EMU_cuMulticastBindMem_v2,
+                        &(struct request){mc, mc_offset, size, dev, mem, mem_offset, 0}, 1, flags);
 }
 
 CUresult sw_emu_cuMulticastBindAddr(CUmemGenericAllocationHandle mc, size_t mc_offset,
                                     CUdeviceptr ptr, size_t size, unsigned long long flags)
 {
-    const struct request r = {mc, mc_offset, size, -1, 0, 0, ptr};
-
-    return bind_request(EMU_cuMulticastBindAddr, &r, 0, flags);
+    return bind_request(EMU_cuMulticastBindAddr,
+                        &(struct request){mc, mc_offset, size, -1, 0, 0, ptr}, 0, flags);
 }
 
 CUresult sw_emu_cuMulticastBindAddr_v2(CUmemGenericAllocationHandle mc, CUdevice dev,
                                        size_t mc_offset, CUdeviceptr ptr, size_t size,
                                        unsigned long long flags)
 {
-    const struct request r = {mc, mc_offset, size, dev, 0, 0, ptr};
-
-    return bind_request(EMU_cuMulticastBindAddr_v2, &r, 1, flags);
+    return bind_request(EMU_cuMulticastBindAddr_v2,
+                        &(struct request){mc, mc_offset, size, dev, 0, 0, ptr}, 1, flags);
 }
 
 /* ---- unbind ---------------------------------------------------------------------------------- */
