@@ -138,7 +138,7 @@ static const unsigned char is_teardown[EMU_ENTRY_COUNT] = {
     [EMU_cuGetErrorName] = 1,    [EMU_cuGetErrorString] = 1,   [EMU_cuGreenCtxDestroy] = 1,
 };
 
-static _Thread_local struct {
+static _Thread_local struct fault {
     unsigned nth, calls;
     CUresult code;
     int persistent, including_teardown, fired;
@@ -147,13 +147,7 @@ static _Thread_local struct {
 
 void sw_emu_fail_nth(unsigned nth, CUresult code, int persistent, int including_teardown)
 {
-    fault.nth = nth;
-    fault.calls = 0;
-    fault.code = code;
-    fault.persistent = persistent;
-    fault.including_teardown = including_teardown;
-    fault.fired = 0;
-    fault.name = NULL;
+    fault = (struct fault){nth, 0, code, persistent, including_teardown, 0, NULL};
 }
 
 unsigned sw_emu_calls(void)

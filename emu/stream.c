@@ -485,9 +485,7 @@ CUresult sw_emu_cuStreamCreate(CUstream *stream, unsigned int flags)
     CUresult result = emu_begin(EMU_cuStreamCreate, &ctx,
                                 stream == NULL || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    return emu_stream_open(stream, ctx, flags, NULL, 0);
+    return result == CUDA_SUCCESS ? emu_stream_open(stream, ctx, flags, NULL, 0) : result;
 }
 
 CUresult sw_emu_cuStreamDestroy(CUstream stream)

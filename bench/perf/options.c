@@ -319,13 +319,11 @@ static int set(struct perf_options *options, int i, const char *value)
 
     switch (table[i].kind) {
     case SIZE:
-        parsed = number(table[i].name, value, table[i].least, table[i].most);
-        if (parsed >= 0)
-            *(size_t *)member = (size_t)parsed;
-        return parsed >= 0;
     case COUNT:
         parsed = number(table[i].name, value, table[i].least, table[i].most);
-        if (parsed >= 0)
+        if (parsed >= 0 && table[i].kind == SIZE)
+            *(size_t *)member = (size_t)parsed;
+        else if (parsed >= 0)
             *(int *)member = (int)parsed;
         return parsed >= 0;
     case TYPES:
