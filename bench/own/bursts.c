@@ -61,17 +61,16 @@ static void random_grid(const struct rank *r, uint64_t *state, const struct subj
 }
 
 /* All ranks draw the same cases. */
-static void draw(const struct rank *r, const struct bursts *bursts, const struct burst *burst,
-                 uint64_t *state, struct own_case cases[])
+static void draw(const struct rank *r, struct bursts *bursts, uint64_t *state)
 {
     const struct own_about *about = bursts->subject->about;
 
-    for (int i = 0; i < burst->calls; i++) {
-        struct own_case *c = &cases[i];
+    for (int i = 0; i < bursts->burst.calls; i++) {
+        struct own_case *c = &bursts->cases[i];
         uint64_t most, step;
 
-        *c = cases[i > 0 ? i - 1 : 0];
-        if (i == 0 || (burst->vary & VARY_TYPE) != 0) {
+        *c = bursts->cases[i > 0 ? i - 1 : 0];
+        if (i == 0 || (bursts->burst.vary & VARY_TYPE) != 0) {
             c->type = (symwin_type)random_bit(state, about->types, SW_TYPES);
             c->op = (symwin_op)random_bit(state, about->ops, SW_OPS);
         }
@@ -79,18 +78,18 @@ static void draw(const struct rank *r, const struct bursts *bursts, const struct
         if (about->bytes > 0)
             most = at_most(most, about->bytes / symwin_type_bytes(c->type));
         most = most / about->multiple > 0 ? most / about->multiple : 1;
-        if (i == 0 || (burst->vary & (VARY_SIZE | VARY_TYPE)) != 0)
+        if (i == 0 || (bursts->burst.vary & (VARY_SIZE | VARY_TYPE)) != 0)
             c->count = random_count(state, most) * about->multiple;
-        if (i == 0 || (burst->vary & VARY_GRID) != 0)
+        if (i == 0 || (bursts->burst.vary & VARY_GRID) != 0)
             random_grid(r, state, bursts->subject, c);
         step = symwin_type_bytes(c->type) > about->align ? symwin_type_bytes(c->type)
                                                          : about->align;
-        c->in_place = (burst->vary & VARY_PLACE) != 0 && !about->out_of_place &&
+        c->in_place = (bursts->burst.vary & VARY_PLACE) != 0 && !about->out_of_place &&
                       random_next(state) % 3 == 0;
-        c->in_shift = (burst->vary & VARY_PLACE) != 0 && random_next(state) % 2
+        c->in_shift = (bursts->burst.vary & VARY_PLACE) != 0 && random_next(state) % 2
                           ? (unsigned)(random_next(state) % 16 / step * step)
                           : 0;
-        c->out_shift = (burst->vary & VARY_PLACE) != 0 && random_next(state) % 2
+        c->out_shift = (bursts->burst.vary & VARY_PLACE) != 0 && random_next(state) % 2
                            ? (unsigned)(random_next(state) % 16 / step * step)
                            : 0;
         if (c->in_place)
@@ -98,12 +97,11 @@ static void draw(const struct rank *r, const struct bursts *bursts, const struct
     }
 }
 
-/* In a graph each call has its own part of the buffers. */
-static struct own_case placed(const struct bursts *bursts, const struct burst *burst,
-                              const struct own_case *c, int i)
+/* Call `i`. In a graph each has its own part of the buffers. */
+static struct own_case placed(const struct bursts *bursts, int i)
 {
-    const unsigned at = burst->replays > 0 ? (unsigned)(bursts->pitch * (size_t)i) : 0;
-    struct own_case moved = *c;
+    const unsigned at = bursts->burst.replays > 0 ? (unsigned)(bursts->pitch * (size_t)i) : 0;
+    struct own_case moved = bursts->cases[i];
 
     moved.in_shift += at;
     moved.out_shift += at;
@@ -189,15 +187,15 @@ static int queue_call(struct rank *r, const struct bursts *bursts, const struct 
            (c->in_place || overwrite(r, case_out(&bursts->room, c), bytes));
 }
 
-static int queue_compare(struct rank *r, const struct bursts *bursts, const struct burst *burst,
-                         const struct own_case cases[], int replay)
+static int queue_compare(struct rank *r, const struct bursts *bursts, int replay)
 {
     int good = 1;
 
-    for (int i = 0; i < burst->calls && good; i++) {
-        const struct perf_data data = case_data(r, &cases[i], data_seed(burst, replay, i));
+    for (int i = 0; i < bursts->burst.calls && good; i++) {
+        const struct perf_data data = case_data(r, &bursts->cases[i],
+                                                data_seed(&bursts->burst, replay, i));
 
-        good = compare_queue(r, &data, PERF_RESULT, cases[i].count,
+        good = compare_queue(r, &data, PERF_RESULT, bursts->cases[i].count,
                              (void *)(uintptr_t)(bursts->logs + bursts->pitch * (size_t)i),
                              bursts->reports +
                                  (size_t)(replay * BURST_CALLS + i) * sizeof(struct perf_report));
@@ -217,61 +215,51 @@ static int queue_wait(struct rank *r, const struct burst *burst, int i)
            launch_delay(r, (uint64_t)(random >> 8) % burst->wait_ns + 1);
 }
 
-static int run_stream(struct rank *r, struct bursts *bursts, const struct burst *burst,
-                      const struct own_case cases[], uint64_t *state)
+static int run_stream(struct rank *r, struct bursts *bursts, uint64_t *state)
 {
     int good = 1;
 
-    for (int i = 0; i < burst->calls && good; i++) {
-        const struct perf_data data = case_data(r, &cases[i], data_seed(burst, 0, i));
+    for (int i = 0; i < bursts->burst.calls && good; i++) {
+        const struct perf_data data = case_data(r, &bursts->cases[i],
+                                                data_seed(&bursts->burst, 0, i));
 
-        take_turn(r, burst, i, state);
-        good = case_fill(r, &bursts->room, &cases[i], &data) && queue_wait(r, burst, i) &&
-               queue_call(r, bursts, &cases[i], i);
+        take_turn(r, &bursts->burst, i, state);
+        good = case_fill(r, &bursts->room, &bursts->cases[i], &data) &&
+               queue_wait(r, &bursts->burst, i) && queue_call(r, bursts, &bursts->cases[i], i);
         atomic_fetch_add(&queued, 1);
     }
-    return good && queue_compare(r, bursts, burst, cases, 0);
+    return good && queue_compare(r, bursts, 0);
 }
 
-static int capture(struct rank *r, struct bursts *bursts, const struct burst *burst,
-                   const struct own_case cases[])
+static int queue_all(struct rank *r, void *context)
 {
-    CUgraph graph = NULL;
-    int good = 1, ended;
+    struct bursts *bursts = context;
+    int good = 1;
 
-    if (!CUDA(cuStreamBeginCapture, (r->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)))
-        return 0;
-    for (int i = 0; i < burst->calls && good; i++) {
-        const struct own_case c = placed(bursts, burst, &cases[i], i);
+    for (int i = 0; i < bursts->burst.calls && good; i++) {
+        const struct own_case c = placed(bursts, i);
 
-        good = queue_wait(r, burst, i) && queue_call(r, bursts, &c, i);
+        good = queue_wait(r, &bursts->burst, i) && queue_call(r, bursts, &c, i);
     }
-    ended = CUDA(cuStreamEndCapture, (r->stream, &graph));
-    good = good && ended &&
-           ok(sw_check(sw_drv.cuGraphInstantiateWithFlags(&bursts->graph, graph, 0),
-                       "cuGraphInstantiate")) &&
-           ok(sw_graph_upload(bursts->graph, r->stream));
-    DROP(cuGraphDestroy, graph);
     return good;
 }
 
-static int run_graph(struct rank *r, struct bursts *bursts, const struct burst *burst,
-                     const struct own_case cases[], uint64_t *state)
+static int run_graph(struct rank *r, struct bursts *bursts, uint64_t *state)
 {
-    int good = meet(r, capture(r, bursts, burst, cases), NULL, 0);
+    int good = meet(r, captured(r, queue_all, bursts, &bursts->graph), NULL, 0);
 
-    for (int replay = 0; replay < burst->replays && good; replay++) {
-        for (int i = 0; i < burst->calls && good; i++) {
-            const struct own_case c = placed(bursts, burst, &cases[i], i);
-            const struct perf_data data = case_data(r, &c, data_seed(burst, replay, i));
+    for (int replay = 0; replay < bursts->burst.replays && good; replay++) {
+        for (int i = 0; i < bursts->burst.calls && good; i++) {
+            const struct own_case c = placed(bursts, i);
+            const struct perf_data data = case_data(r, &c, data_seed(&bursts->burst, replay, i));
 
             good = case_fill(r, &bursts->room, &c, &data);
         }
-        take_turn(r, burst, replay, state);
-        good = good && queue_wait(r, burst, BURST_CALLS + replay) &&
+        take_turn(r, &bursts->burst, replay, state);
+        good = good && queue_wait(r, &bursts->burst, BURST_CALLS + replay) &&
                CUDA(cuGraphLaunch, (bursts->graph, r->stream));
         atomic_fetch_add(&queued, 1);
-        good = good && queue_compare(r, bursts, burst, cases, replay);
+        good = good && queue_compare(r, bursts, replay);
     }
     return good;
 }
@@ -279,10 +267,9 @@ static int run_graph(struct rank *r, struct bursts *bursts, const struct burst *
 /* ---- outcome --------------------------------------------------------------------------------- */
 
 /* Finds the first wrong call, of this rank and then of all ranks. */
-static int judge(struct rank *r, const struct bursts *bursts, const struct burst *burst,
-                 const struct own_case cases[], struct burst_wrong *wrong)
+static int judge(struct rank *r, const struct bursts *bursts, struct burst_wrong *wrong)
 {
-    const int replays = burst->replays > 0 ? burst->replays : 1;
+    const int replays = bursts->burst.replays > 0 ? bursts->burst.replays : 1;
     struct perf_report reports[REPORTS];
     uint64_t first = UINT64_MAX, all = UINT64_MAX;
     int good = ok(symwin_memcpy(r->device, reports, (const void *)(uintptr_t)bursts->reports,
@@ -290,7 +277,7 @@ static int judge(struct rank *r, const struct bursts *bursts, const struct burst
                rank_synchronize(r, "reading the reports");
 
     for (int n = 0; n < replays * BURST_CALLS && good && first == UINT64_MAX; n++)
-        if (n % BURST_CALLS < burst->calls && reports[n].wrong > 0)
+        if (n % BURST_CALLS < bursts->burst.calls && reports[n].wrong > 0)
             first = (uint64_t)n;
     good = meet(r, good, &first, 1);
     for (int i = 0; i < r->job->nranks && good; i++)
@@ -300,8 +287,8 @@ static int judge(struct rank *r, const struct bursts *bursts, const struct burst
     if (all != UINT64_MAX) {
         wrong->call = (int)(all % BURST_CALLS);
         wrong->replay = (int)(all / BURST_CALLS);
-        wrong->of = cases[wrong->call];
-        wrong->before = cases[wrong->call > 0 ? wrong->call - 1 : 0];
+        wrong->of = bursts->cases[wrong->call];
+        wrong->before = bursts->cases[wrong->call > 0 ? wrong->call - 1 : 0];
         if (reports[all].wrong > 0)
             wrong->outcome = (struct outcome){
                 WRONG_RESULT,       wrong->outcome.gave_up, 0,
@@ -356,11 +343,12 @@ int burst_run(struct rank *r, struct bursts *bursts, const struct burst *burst,
               struct burst_wrong *wrong)
 {
     uint64_t state = burst->seed * 0x9e3779b97f4a7c15u + 1;
-    struct own_case cases[BURST_CALLS] = {{0}};
     int good;
 
     *wrong = (struct burst_wrong){0};
-    draw(r, bursts, burst, &state, cases);
+    bursts->burst = *burst;
+    bursts->cases[0] = (struct own_case){0};
+    draw(r, bursts, &state);
     good = set_race(r, bursts, &burst->race) &&
            (!burst->poison || bursts->subject->own == NULL ||
             own_poison(r, bursts->subject->own)) &&
@@ -368,10 +356,9 @@ int burst_run(struct rank *r, struct bursts *bursts, const struct burst *burst,
     if (r->rank == 0)
         atomic_store(&queued, 0);
     good = meet(r, good, NULL, 0) &&
-           (burst->replays > 0 ? run_graph(r, bursts, burst, cases, &state)
-                               : run_stream(r, bursts, burst, cases, &state)) &&
+           (burst->replays > 0 ? run_graph(r, bursts, &state) : run_stream(r, bursts, &state)) &&
            rank_synchronize(r, "a burst of calls");
     DROP(cuGraphExecDestroy, bursts->graph);
     bursts->graph = NULL;
-    return meet(r, good, NULL, 0) && judge(r, bursts, burst, cases, wrong);
+    return meet(r, good, NULL, 0) && judge(r, bursts, wrong);
 }

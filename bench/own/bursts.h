@@ -28,6 +28,8 @@ struct bursts {
     CUdeviceptr logs; /* owned: copies of the outputs, made after each call */
     CUdeviceptr reports;
     CUgraphExec graph;
+    struct burst burst; /* the one that runs, and its calls */
+    struct own_case cases[BURST_CALLS];
 };
 
 /* The first wrong call. */

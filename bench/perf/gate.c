@@ -48,6 +48,21 @@ int gated(struct rank *r, work_fn queue, void *context, double *us)
     return good;
 }
 
+int captured(struct rank *r, work_fn queue, void *context, CUgraphExec *exec)
+{
+    CUgraph graph = NULL;
+    int good = CUDA(cuStreamBeginCapture, (r->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+
+    if (good) {
+        good = queue(r, context);
+        good &= CUDA(cuStreamEndCapture, (r->stream, &graph));
+    }
+    good = good && CUDA(cuGraphInstantiateWithFlags, (exec, graph, 0)) &&
+           ok(sw_graph_upload(*exec, r->stream));
+    DROP(cuGraphDestroy, graph);
+    return good;
+}
+
 int ungated(struct rank *r, work_fn queue, void *context)
 {
     int good;

@@ -204,26 +204,6 @@ static int prepare_and_wait(struct rank *r, const struct plan *plan)
 
 /* ---- timing ---- */
 
-static int capture(struct rank *r, struct plan *plan)
-{
-    CUgraph graph = NULL;
-    int good;
-
-    stage_begin(r, "capturing calls in a graph");
-    good = CUDA(cuStreamBeginCapture, (r->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-    if (good) {
-        good = queue_calls(r, plan);
-        good &= CUDA(cuStreamEndCapture, (r->stream, &graph));
-    }
-    good = good &&
-           ok(sw_check(sw_drv.cuGraphInstantiateWithFlags(&plan->graph, graph, 0),
-                       "cuGraphInstantiate of %d calls", plan->calls)) &&
-           ok(sw_graph_upload(plan->graph, r->stream));
-    DROP(cuGraphDestroy, graph);
-    stage_end(r);
-    return good;
-}
-
 static void drop_graph(struct plan *plan)
 {
     DROP(cuGraphExecDestroy, plan->graph);
@@ -233,8 +213,13 @@ static void drop_graph(struct plan *plan)
 /* Replaces the graph, and launches it once, which also uploads it. */
 static int make_graph(struct rank *r, struct plan *plan)
 {
+    int good;
+
     drop_graph(plan);
-    return meet(r, capture(r, plan), NULL, 0) && ungated(r, queue_graph, plan);
+    stage_begin(r, "capturing calls in a graph");
+    good = captured(r, queue_calls, plan, &plan->graph);
+    stage_end(r);
+    return meet(r, good, NULL, 0) && ungated(r, queue_graph, plan);
 }
 
 /* Replaces each repetition's time by that of the slowest rank, on all ranks. */

@@ -349,6 +349,9 @@ typedef int (*work_fn)(struct rank *r, void *context);
 /* Runs one repetition; *us is the time between the events on this rank. Collective. */
 int gated(struct rank *r, work_fn queue, void *context, double *us);
 
+/* Captures the work in a graph, ready to be launched. */
+int captured(struct rank *r, work_fn queue, void *context, CUgraphExec *exec);
+
 /* Queues the work and waits for it, without gate and clock. Collective. */
 int ungated(struct rank *r, work_fn queue, void *context);
 
