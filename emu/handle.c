@@ -1,24 +1,29 @@
-/* Which pointers are handles, and of what kind: a search tree. So a destroyed or invalid handle is
+/* Which pointers are handles, and of what kind: a hash set. So a destroyed or invalid handle is
  * recognized without dereferencing it. */
-#include <search.h>
 #include <stdlib.h>
 
 #include "exec.h"
 
+#define BUCKET_BITS 12
+
 struct known {
+    struct known *next; /* in its bucket */
     const void *handle;
     enum emu_handle kind;
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static void *tree; /* of struct known */
+static struct known *buckets[1 << BUCKET_BITS];
 
-static int by_handle(const void *a, const void *b)
+/* The link to the handle; if it is unknown, to NULL at the end of its bucket. Under the lock. */
+static struct known **find(const void *handle)
 {
-    const uintptr_t x = (uintptr_t)((const struct known *)a)->handle;
-    const uintptr_t y = (uintptr_t)((const struct known *)b)->handle;
+    const uint64_t hash = (uint64_t)((uintptr_t)handle >> 4) * 0x9e3779b97f4a7c15u;
+    struct known **link = &buckets[hash >> (64 - BUCKET_BITS)];
 
-    return (x > y) - (x < y);
+    while (*link != NULL && (*link)->handle != handle)
+        link = &(*link)->next;
+    return link;
 }
 
 static void count(enum emu_handle kind, long delta)
@@ -30,19 +35,15 @@ static void count(enum emu_handle kind, long delta)
 int emu_handle_add(enum emu_handle kind, const void *handle)
 {
     struct known *known = malloc(sizeof *known);
-    int added = 0;
 
     if (known == NULL)
         return -1;
-    *known = (struct known){handle, kind};
+    *known = (struct known){NULL, handle, kind};
     pthread_mutex_lock(&mutex);
-    added = tsearch(known, &tree, by_handle) != NULL;
+    *find(handle) = known;
     pthread_mutex_unlock(&mutex);
-    if (added)
-        count(kind, 1);
-    else
-        free(known);
-    return added ? 0 : -1;
+    count(kind, 1);
+    return 0;
 }
 
 void *emu_handle_new(enum emu_handle kind, size_t bytes)
@@ -57,16 +58,18 @@ void *emu_handle_new(enum emu_handle kind, size_t bytes)
 
 static int look(enum emu_handle kind, const void *handle, int drop)
 {
-    struct known *known, key = {.handle = handle}, **found;
+    struct known **link, *known;
+    int found;
 
     pthread_mutex_lock(&mutex);
-    found = tfind(&key, &tree, by_handle);
-    known = found != NULL && (*found)->kind == kind ? *found : NULL;
-    if (known != NULL && drop)
-        (void)tdelete(known, &tree, by_handle);
+    link = find(handle);
+    known = *link;
+    found = known != NULL && known->kind == kind;
+    if (found && drop)
+        *link = known->next;
     pthread_mutex_unlock(&mutex);
-    if (known == NULL || !drop)
-        return known != NULL;
+    if (!found || !drop)
+        return found;
     free(known);
     count(kind, -1);
     return 1;
