@@ -87,16 +87,19 @@ static CUresult block_free(CUdeviceptr va, enum emu_range_kind kind)
     return result;
 }
 
-/* First statement of calls that free. A kernel's error is reported, but does not prevent the
- * free. */
-static CUresult begin_free(enum emu_entry entry, CUresult *sticky)
+/* The calls that free. A kernel's error is reported, but does not prevent the free. */
+static CUresult free_entry(enum emu_entry entry, CUdeviceptr va, enum emu_range_kind kind)
 {
     struct CUctx_st *ctx = NULL;
+    const CUresult begun = emu_begin(entry, &ctx, 0);
+    CUresult result;
 
-    *sticky = emu_begin(entry, &ctx, 0);
-    if (*sticky != CUDA_SUCCESS && (ctx == NULL || *sticky != (CUresult)atomic_load(&ctx->sticky)))
-        return *sticky;
-    return emu_capture_forbids();
+    if (begun != CUDA_SUCCESS && (ctx == NULL || begun != (CUresult)atomic_load(&ctx->sticky)))
+        return begun;
+    result = emu_capture_forbids();
+    if (result == CUDA_SUCCESS)
+        result = block_free(va, kind);
+    return result == CUDA_SUCCESS ? begun : result;
 }
 
 CUresult sw_emu_cuMemAlloc(CUdeviceptr *ptr, size_t size)
@@ -126,11 +129,7 @@ CUresult sw_emu_cuMemAlloc(CUdeviceptr *ptr, size_t size)
 
 CUresult sw_emu_cuMemFree(CUdeviceptr ptr)
 {
-    CUresult sticky, result = begin_free(EMU_cuMemFree, &sticky);
-
-    if (result == CUDA_SUCCESS)
-        result = block_free(ptr, EMU_DEVICE_BLOCK);
-    return result == CUDA_SUCCESS ? sticky : result;
+    return free_entry(EMU_cuMemFree, ptr, EMU_DEVICE_BLOCK);
 }
 
 CUresult sw_emu_cuMemHostAlloc(void **ptr, size_t size, unsigned int flags)
@@ -157,11 +156,7 @@ CUresult sw_emu_cuMemHostAlloc(void **ptr, size_t size, unsigned int flags)
 
 CUresult sw_emu_cuMemFreeHost(void *ptr)
 {
-    CUresult sticky, result = begin_free(EMU_cuMemFreeHost, &sticky);
-
-    if (result == CUDA_SUCCESS)
-        result = block_free((CUdeviceptr)(uintptr_t)ptr, EMU_HOST_BLOCK);
-    return result == CUDA_SUCCESS ? sticky : result;
+    return free_entry(EMU_cuMemFreeHost, (CUdeviceptr)(uintptr_t)ptr, EMU_HOST_BLOCK);
 }
 
 CUresult sw_emu_cuMemHostGetDevicePointer(CUdeviceptr *dptr, void *ptr, unsigned int flags)

@@ -373,9 +373,9 @@ static struct CUstream_st *stream_new(struct CUctx_st *ctx, unsigned flags)
 
 /* ---- each thread's default streams ---- */
 
-static pthread_once_t own_once = PTHREAD_ONCE_INIT;
 /* A thread's EMU_MAX_DEVICES streams, NULL where it has used none. */
 static pthread_key_t own_key;
+static int has_own_key;
 
 static void own_end(void *streams)
 {
@@ -387,21 +387,14 @@ static void own_end(void *streams)
     free(own);
 }
 
-static int has_own_key;
-
-static void own_begin(void)
+__attribute__((constructor)) static void own_init(void)
 {
     has_own_key = pthread_key_create(&own_key, own_end) == 0;
-}
-
-static void own_begin_not(void)
-{
 }
 
 /* Threads may end after this library was unloaded. */
 __attribute__((destructor)) static void own_wind_up(void)
 {
-    (void)pthread_once(&own_once, own_begin_not);
     if (has_own_key)
         (void)pthread_key_delete(own_key);
 }
@@ -413,7 +406,8 @@ static CUresult own_stream(struct CUstream_st **stream)
 
     if (ctx == NULL)
         return CUDA_ERROR_INVALID_CONTEXT;
-    (void)pthread_once(&own_once, own_begin);
+    if (!has_own_key)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     own = pthread_getspecific(own_key);
     if (own == NULL) {
         own = calloc(EMU_MAX_DEVICES, sizeof(struct CUstream_st *));
