@@ -318,10 +318,10 @@ my $ignoring = qq{perl -e '\$SIG{CHLD} = "IGNORE"; exec \@ARGV' $perf};
 
 # If the last repetition makes no call, every element is wrong: results of an earlier repetition do
 # not pass for its own.
-for my $arguments ('', '-G 0',
+for my $arguments ('', '-G 0 --rounds 2',
     $threads ? () : ('--host-data', '--in-place 1', '--in-place 1 -G 0', '--algo none --link')) {
     ($status, $output) =
-        perf('SYMWIN_PERF_BREAK=idle', "-t 2 -b 1K -e 1K -n 3 --rounds 2 $arguments");
+        perf('SYMWIN_PERF_BREAK=idle', "-t 2 -b 1K -e 1K -n 3 $arguments");
     is($status, 1, "no calls, $arguments: exit status");
     like($output, qr/^# Wrong elements: [3-9]\d\d FAILED$/m,
         "no calls, $arguments: every element is found");
@@ -474,6 +474,19 @@ for (['-m 2', 'give -n'], ['--agg_iters=2', 'give -n'], ['-N 3', '--rounds'],
         qr/\Asymwin-perf: \S+ is an option of nccl-tests; [^\n]*\Q$instead\E[^\n]*\n\z/,
         "nccl-tests' $option");
 }
+for (['-f 2 -i 1K', '-f and -i are two ways'],
+    ['--rounds 3 -G 1', '--rounds is about stream launches'], ['--rounds 3', 'give -G 0 too'],
+    ['--nproc 2 --graph-launch', '--graph-launch is about stream launches'],
+    ['--collective allgather -o prod', '--collective allgather reduces nothing: leave out -o'])
+{
+    my ($options, $why) = @$_;
+    refused('', $options, 2, qr/\Asymwin-perf: [^\n]*\Q$why\E[^\n]*\n\z/,
+        "without effect: $options");
+}
+refused("SYMWIN_PERF_BREAK=$_", '--nproc 2 -b 64 -e 64', 2,
+    qr/\Asymwin-perf: SYMWIN_PERF_BREAK is "$_": give 1, hang or idle, or unset it\n\z/,
+    "SYMWIN_PERF_BREAK=$_")
+  for 'zzz', '';
 refused('', '-d f33', 2, qr/-d: unknown name "f33"/, 'unknown type');
 refused('', '-o sum,xor', 2, qr/-o: unknown name "xor"/, 'unknown operation');
 refused('', '--algo ring9', 2, qr/--algo: unknown name "ring9"; names are auto /,
