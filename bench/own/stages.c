@@ -213,7 +213,7 @@ static void begin_process(const struct stage_page *page, const char *program, ch
 }
 
 /* Runs the process to its end; returns the status of waitpid(). *late: it took too long and was
- * killed. */
+ * killed. Its output is this program's: if nobody reads it any more, this program ends too. */
 static int run_process(struct stage_page *page, const char *program, char **argv, int fd,
                        const char *driver, int limit_ms, int *late)
 {
@@ -240,6 +240,8 @@ static int run_process(struct stage_page *page, const char *program, char **argv
         }
         perf_nap(5000000);
     }
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE)
+        asked_to_end = SIGPIPE;
     return status;
 }
 
@@ -585,8 +587,10 @@ int stages_run(char **argv, const struct perf_options *options)
 
     signal(SIGINT, ask_to_end);
     signal(SIGTERM, ask_to_end);
+    if (signal(SIGPIPE, ask_to_end) == SIG_IGN)
+        signal(SIGPIPE, SIG_IGN);
     good = run_stages(&s);
-    if (!good)
+    if (!good && asked_to_end != SIGPIPE)
         fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
     exit_status = !good || s.failed > 0;
     if (good && !asked_to_end)
@@ -595,7 +599,12 @@ int stages_run(char **argv, const struct perf_options *options)
                                           : "all checks passed");
     if (exit_status == 0 && !options->race && !asked_to_end)
         exit_status = time_all(&s);
+    fflush(stdout); /* the last chance for SIGPIPE while the folder is there */
     if (s.page != NULL)
         compile_end(s.page->folder);
+    if (asked_to_end == SIGPIPE) { /* ends as any program whose output nobody reads */
+        signal(SIGPIPE, SIG_DFL);
+        raise(SIGPIPE);
+    }
     return asked_to_end ? 128 + asked_to_end : exit_status;
 }

@@ -147,6 +147,17 @@ found('own/faults.cu:patient', '--timeout 1',
     qr/^FAILED .*a missing rank: the other ranks did not leave/m,
     'a wait without limit');
 
+# Whoever reads the output may leave early, at any line.
+for my $lines (1, 2, 5) {
+    my $command = "TMPDIR=$folder SYMWIN_DRIVER=emu timeout 100 $perf --kernel $here/$example:pull";
+    my $read = `{ $command -e 1K; echo \$? >$folder/status; } 2>&1 | head -n $lines`;
+    is(scalar(() = $read =~ /\n/g), $lines, "$lines lines are read");
+    select undef, undef, undef, 0.05 until slurp("$folder/status") =~ /\n/;
+    is(slurp("$folder/status"), "141\n", 'SIGPIPE ends it');
+    unlink "$folder/status";
+    is_deeply([glob "$folder/symwin-perf.*"], [], 'nothing is left behind');
+}
+
 # ---- what it refuses ----------------------------------------------------------------------------
 
 refused('', '--kernel none.cu', 1, qr/--kernel none\.cu: No such file/, 'no file');
