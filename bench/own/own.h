@@ -67,7 +67,8 @@ struct own_about {
     size_t shared, scratch, slots;
 };
 
-/* Parses FILE[:NAME], and finds the name in the file if none is given. */
+/* Parses FILE[:NAME], and finds the name in the file if none is given. SYMWIN_INVALID: the argument
+ * is wrong; otherwise the file cannot be read. */
 int own_source_find(const char *argument, struct own_source *out);
 
 /* Reads a whole file, with a zero behind it. The caller frees it, after a failure too. */

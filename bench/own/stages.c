@@ -256,6 +256,7 @@ struct stages {
     char self[4096], runner[4096];
     const char *sanitizer; /* that the runner was built with */
     int failed;
+    int misused; /* the command line is invalid */
 };
 
 /* Looks next to this program: build/bench has build/tsan/bench, an installed program has its own
@@ -348,8 +349,10 @@ static int make_page(struct stages *s)
     s->page->seed = s->o->seed;
     s->page->gpus = s->gpus;
     for (int i = 0; i < s->o->kernel_count; i++)
-        if (!own_source_find(s->o->kernels[i], &s->page->sources[i]))
+        if (!own_source_find(s->o->kernels[i], &s->page->sources[i])) {
+            s->misused = failure() == SYMWIN_INVALID;
             return 0;
+        }
     if (readlink("/proc/self/exe", s->self, sizeof s->self - 1) < 0)
         return fail(SYMWIN_DENIED, "/proc/self/exe cannot be read: %s", strerror(errno));
     return compile_begin(s->page->folder);
@@ -592,7 +595,7 @@ int stages_run(char **argv, const struct perf_options *options)
     good = run_stages(&s);
     if (!good && asked_to_end != SIGPIPE)
         fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
-    exit_status = !good || s.failed > 0;
+    exit_status = s.misused ? 2 : !good || s.failed > 0;
     if (good && !asked_to_end)
         printf("# %s\n", exit_status != 0 ? "FAILED"
                          : options->race  ? "nothing was found"

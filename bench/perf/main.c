@@ -115,14 +115,20 @@ static int find_largest(struct job *job)
     return 1;
 }
 
+/* Fails if the command line makes no sense for this number of ranks. */
+static int check_ranks(const struct job *job)
+{
+    if (job->nranks > PERF_MOST_RANKS)
+        return fail(SYMWIN_INVALID, "%d ranks: at most %d", job->nranks, PERF_MOST_RANKS);
+    if (job->options.link && job->nranks < 2)
+        return fail(SYMWIN_INVALID, "--link needs at least two ranks: give -t or --nproc");
+    return 1;
+}
+
 static int check_place(const struct job *job)
 {
     const struct perf_options *o = &job->options;
 
-    if (job->nranks > PERF_MOST_RANKS)
-        return fail(SYMWIN_INVALID, "%d ranks: at most %d", job->nranks, PERF_MOST_RANKS);
-    if (o->link && job->nranks < 2)
-        return fail(SYMWIN_INVALID, "--link needs at least two ranks: give -t or --nproc");
     if ((o->rivals & PERF_ANY_NCCL) != 0 &&
         job->local_first + job->count > job->driver.device_count)
         return fail(SYMWIN_INVALID,
@@ -360,6 +366,8 @@ static int perf_main(int argc, char **argv)
         good = find_largest(&job);
     if (good) {
         wrong = options_complete(&job.options, job.emulated);
+        if (wrong == NULL && !check_ranks(&job))
+            wrong = symwin_last_error();
         if (wrong != NULL) {
             if (job.first == 0) /* the other processes would print the same */
                 fprintf(stderr, "symwin-perf: %s\n", wrong);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "symwin.h"
@@ -461,6 +462,30 @@ static const char *check_own(struct perf_options *o)
     return NULL;
 }
 
+/* Whether both names are of one regular file, which may not be there yet. */
+static int is_one_file(const char *a, const char *b)
+{
+    const char *names[2] = {a, b}, *last[2];
+    struct stat there[2], folders[2];
+    int found = 0, known = 1;
+
+    for (int i = 0; i < 2; i++) {
+        const char *slash = strrchr(names[i], '/');
+        char folder[4096] = ".";
+
+        if (slash != NULL)
+            snprintf(folder, sizeof folder, "%.*s/", (int)(slash - names[i]), names[i]);
+        last[i] = slash != NULL ? slash + 1 : names[i];
+        found += stat(names[i], &there[i]) == 0;
+        known &= stat(folder, &folders[i]) == 0;
+    }
+    if (found == 2)
+        return S_ISREG(there[0].st_mode) && there[0].st_dev == there[1].st_dev &&
+               there[0].st_ino == there[1].st_ino;
+    return known && strcmp(last[0], last[1]) == 0 && folders[0].st_dev == folders[1].st_dev &&
+           folders[0].st_ino == folders[1].st_ino;
+}
+
 /* Refuses what works for all-reduces only. */
 static const char *check_collective(const struct perf_options *o)
 {
@@ -482,6 +507,8 @@ static const char *check_unused(const struct perf_options *o)
         return "--rounds is about stream launches: give -G 0 too, or the repetitions by -G";
     if (o->graph_launch && o->replays != 0 && !o->race)
         return "--graph-launch is about stream launches: give -G 0 too";
+    if (o->csv != NULL && o->json != NULL && is_one_file(o->csv, o->json))
+        return "--csv and --json name one file: give two";
     return NULL;
 }
 

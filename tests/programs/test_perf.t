@@ -556,7 +556,15 @@ for (['INT', '-t 2', 'csv'], ['TERM', '-t 2', 'json'], ['TERM', '--nproc 2', 'cs
         'and names it');
 }
 
-refused('', '-t 1 --link', 1, qr/--link needs at least two ranks/, 'a link to oneself');
+refused('', '-t 512 -g 512', 2, qr/\A[^\n]*262144 ranks: at most 1024\n\z/, 'too many ranks');
+for (['one.csv', 'one.csv'], ['one.csv', './one.csv'], ['a.csv', 'a.csv']) {
+    my ($csv, $json) = @$_;
+    refused('', "-t 2 --csv $folder/$csv --json $folder/$json", 2,
+        qr/\A[^\n]*--csv and --json name one file: give two\n\z/, "--csv $csv --json $json");
+}
+($status) = perf('', '-t 2 -b 64 -e 64 -n 1 --csv /dev/null --json /dev/null');
+is($status, 0, 'a device twice');
+refused('', '-t 1 --link', 2, qr/--link needs at least two ranks/, 'a link to oneself');
 refused('', '-t 2 --algo twoshot_mc', 1, qr/needs windows with multicast/, 'multicast');
 refused('', '-t 2 --algo twoshot --window 0', 1, qr/needs both buffers in windows/, 'no windows');
 refused('', '-t 2 --threads 1024', 1, qr/1024 threads were asked for/, 'too many threads');
@@ -567,7 +575,7 @@ for ('--csv', '--json') {
 refused('SYMWIN_EMU_MEM=16M', '--nproc 2 -b 64M', 1, qr/CUDA_ERROR_OUT_OF_MEMORY/, 'no memory');
 refused('SYMWIN_RANK=9 SYMWIN_NRANKS=4', '-b 1K', 1, qr/SYMWIN_RANK is "9"/, 'no such rank');
 # Before the first agreement, no devices are known for the JSON file.
-refused('', "-t 1 --link --json $folder/none.json", 1, qr/--link needs at least two ranks/,
+refused('', "-t 1 --link --json $folder/none.json", 2, qr/--link needs at least two ranks/,
     'JSON without ranks');
 refused('SYMWIN_TUNING=/nowhere', "-t 2 --json $folder/none.json", 1,
     qr/SYMWIN_TUNING cannot be read/,
