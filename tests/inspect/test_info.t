@@ -137,12 +137,16 @@ is((info('SYMWIN_EMU_DEVICES=0', ''))[0], 1, 'a machine without devices');
 # Variables that only the creation of a communicator reads: all that are wrong are named.
 my $valid = facts('SYMWIN_EMU_DEVICES=1 SYMWIN_TIMEOUT_MS=7 SYMWIN_TUNING=0', '');
 is_deeply($valid->{wrong_variables}, [], 'variables: none is wrong');
+$valid = facts('SYMWIN_EMU_DEVICES=1 SYMWIN_ADDR=127.0.0.1', '');
+is_deeply($valid->{wrong_variables}, [], 'variables: nor is an address');
+is(join(' ', glob "$folder/tmp/*/*"), '', 'variables: nothing is left of the id');
 spew("$folder/table", "a,b\n");
 for (["SYMWIN_TUNING=$folder/none", 'SYMWIN_TUNING cannot be read: No such file'],
     ["SYMWIN_TUNING=$folder/table", "$folder/table"],
     ['SYMWIN_NVLS=7 SYMWIN_TIMEOUT_MS=x SYMWIN_HOST_ID=', 'SYMWIN_NVLS is "7"',
         'SYMWIN_TIMEOUT_MS is "x"', 'SYMWIN_HOST_ID is ""'],
     ['SYMWIN_RANK=9 SYMWIN_NRANKS=4', 'SYMWIN_RANK is "9"'],
+    ['SYMWIN_PORT=x', 'SYMWIN_PORT is "x"'],
     ["SYMWIN_GRAPH_LAUNCH=2 SYMWIN_TUNING=$folder/none SYMWIN_RANK=1 SYMWIN_NRANKS=x",
         'SYMWIN_GRAPH_LAUNCH is "2"', 'SYMWIN_TUNING cannot', 'SYMWIN_NRANKS is "x"'])
 {

@@ -285,6 +285,17 @@ static int remove_named(const char *sentence)
     return 0;
 }
 
+/* Makes an id, which listens at SYMWIN_ADDR and SYMWIN_PORT, and releases it. */
+static void try_id(struct info_machine *m)
+{
+    symwin_unique_id id;
+
+    if (symwin_unique_id_create(&id) != SYMWIN_OK)
+        add_variable(m);
+    else
+        (void)symwin_unique_id_release(&id);
+}
+
 /* Checks what the creation of a communicator reads. The first call that needs the driver has
  * checked the rest. Last of all, because each wrong variable is removed to find the next. */
 static void check_variables(struct info_machine *m)
@@ -304,6 +315,9 @@ static void check_variables(struct info_machine *m)
     sw_tuning_close(tuning);
     if (symwin_launch_query(&launch) != SYMWIN_OK)
         add_variable(m);
+    else if (sw_launch_is_none() &&
+             (getenv("SYMWIN_ADDR") != NULL || getenv("SYMWIN_PORT") != NULL))
+        try_id(m);
 }
 
 /* ---- all facts ------------------------------------------------------------------------------- */
