@@ -532,6 +532,14 @@ $(BUILD)/obj/tests/helpers/abi_cuda.c.o: private OWN_CPPFLAGS += \
 
 # ---- install ----------------------------------------------------------------------------------
 
+# Refuses, before anything is built, folders that pkg-config or the shell would take for others.
+ifneq ($(filter install uninstall,$(MAKECMDGOALS)),)
+$(foreach v,PREFIX LIBDIR INCLUDEDIR BINDIR,\
+    $(if $(and $(filter 1,$(words $($v))),$(filter /%,$($v))),,\
+    $(error $v is "$($v)": give the path of a folder that begins with a slash and has no spaces)))
+$(if $(filter-out 0 1,$(words $(DESTDIR))),$(error DESTDIR is "$(DESTDIR)": give it no spaces))
+endif
+
 install: $(STATIC) $(SHARED) $(NCCL) $(INFO) $(PERF)
 	install -d $(DESTDIR)$(INCLUDEDIR)/symwin $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(BINDIR)
 	install -m 644 symwin.h $(DESTDIR)$(INCLUDEDIR)

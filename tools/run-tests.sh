@@ -34,6 +34,7 @@ want() { # the test's name, then the wanted names; no names: all
 
 # The longest tests begin first, so that the others run beside them.
 list=
+names=
 first="system_faults kill faults allreduce perf example hosts fast_allreduce with_nccl user_buffers
     memory_channel race own_kernel"
 both=
@@ -44,6 +45,7 @@ for file in $(for name in $first; do echo tests/*/"$kind"_"$name".*; done) $both
     [ -e "$file" ] || continue
     name=$(basename "${file%.*}")
     want "$name" "$@" || continue
+    names="$names $name"
     case $file in
     *.t) runs=$file ;;
     *) runs=$build/tests/$name ;;
@@ -53,8 +55,17 @@ for file in $(for name in $first; do echo tests/*/"$kind"_"$name".*; done) $both
     *) list="$list $runs" ;;
     esac
 done
+for name; do
+    case "$names " in
+    *" $name "*) ;;
+    *)
+        echo "no such test: $name" >&2
+        list=
+        ;;
+    esac
+done
 if [ -z "$list" ]; then
-    echo "no such tests: $kind $*" >&2
+    echo "nothing was run" >&2
     exit 1
 fi
 

@@ -81,7 +81,15 @@ static int find_cxx(const char **out)
 {
     const char *given = getenv("CXX");
 
-    *out = given != NULL && given[0] != '\0' ? given : PERF_CXX;
+    if (given != NULL && given[0] != '\0') {
+        *out = given;
+        return compiler_exists(given) ||
+               fail(SYMWIN_UNSUPPORTED,
+                    "--kernel: CXX is \"%s\", which cannot be run; the emulated driver needs a C++ "
+                    "compiler: set CXX to one, or unset it",
+                    given);
+    }
+    *out = PERF_CXX;
     if (!compiler_exists(*out))
         *out = "c++";
     return compiler_exists(*out) ||
@@ -97,6 +105,12 @@ static int find_nvcc(char *out, size_t bytes)
     snprintf(out, bytes, "%s", given != NULL && given[0] != '\0' ? given : "nvcc");
     if (program_exists(out))
         return 1;
+    if (given != NULL && given[0] != '\0')
+        return fail(
+            SYMWIN_UNSUPPORTED,
+            "--kernel: NVCC is \"%s\", which cannot be run: set it to nvcc's path, or unset "
+            "it",
+            given);
     snprintf(out, bytes, "%s/bin/nvcc", home != NULL ? home : "/usr/local/cuda");
     if (program_exists(out))
         return 1;
@@ -254,6 +268,9 @@ static int judge(const struct job_of *job)
     const char *slash = strrchr(job->source->path, '/');
 
     if (WIFEXITED(job->status) && WEXITSTATUS(job->status) == 0) {
+        if (access(job->output, R_OK) != 0)
+            return fail(SYMWIN_INVALID, "%s: %s made no file for %s, with exit status 0",
+                        job->source->path, job->words[0], what[job->which]);
         printf("# %s:%s compiled for %s in %.1f s\n", slash + 1, job->source->name,
                what[job->which], (double)(job->ended - job->begun) / 1e3);
         return 1;

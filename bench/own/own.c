@@ -83,11 +83,11 @@ int own_read(const char *path, char **out)
 
     *out = good ? calloc(1, (size_t)info.st_size + 1) : NULL;
     if (!good)
-        good = fail(SYMWIN_INVALID, "--kernel %s: %s", path, strerror(errno));
+        good = fail(SYMWIN_DENIED, "--kernel %s: %s", path, strerror(errno));
     else if (*out == NULL)
         good = fail(SYMWIN_NO_MEMORY, "no host memory to read %s", path);
     else if (fread(*out, 1, (size_t)info.st_size, file) != (size_t)info.st_size)
-        good = fail(SYMWIN_INVALID, "--kernel %s cannot be read", path);
+        good = fail(SYMWIN_DENIED, "--kernel %s cannot be read", path);
     if (file != NULL)
         fclose(file);
     return good;
@@ -181,7 +181,7 @@ int own_source_find(const char *argument, struct own_source *out)
                     argument);
     whole = realpath(given, NULL);
     if (whole == NULL)
-        return fail(SYMWIN_INVALID, "--kernel %s: %s", given, strerror(errno));
+        return fail(SYMWIN_DENIED, "--kernel %s: %s", given, strerror(errno));
     snprintf(out->path, sizeof out->path, "%s", whole);
     free(whole);
     if (out->kind == OWN_SOURCE)

@@ -67,7 +67,8 @@ struct own_about {
     size_t shared, scratch, slots;
 };
 
-/* Parses FILE[:NAME], and finds the name in the file if none is given. */
+/* Parses FILE[:NAME], and finds the name in the file if none is given. SYMWIN_INVALID: the argument
+ * is wrong; otherwise the file cannot be read. */
 int own_source_find(const char *argument, struct own_source *out);
 
 /* Reads a whole file, with a zero behind it. The caller frees it, after a failure too. */
@@ -87,6 +88,7 @@ const char *own_refusal(const struct own_about *about, int nranks, symwin_type t
 /* ---- stages.c -------------------------------------------------------------------------------- */
 
 enum stage { STAGE_CHECK = 1, STAGE_RACE, STAGE_TIME };
+enum stage_answer { ANSWER_NONE, ANSWER_PLAIN, ANSWER_TSAN };
 
 /* Shared memory of a stage's process and its parent. The parent writes the task; the process writes
  * its progress, which the parent reports if the process dies. */
@@ -105,6 +107,9 @@ struct stage_page {
     char folder[256]; /* holds the modules */
     struct own_source sources[PERF_MOST_KERNELS];
     struct own_about about[PERF_MOST_KERNELS]; /* read from the module; blocks 0: not yet */
+
+    enum stage_answer answer; /* which symwin-perf the process is; none: it did not start as one */
+    int bursts;               /* that the processes of the stage have begun */
 
     /* when the current step began, by sw_now_ms(); 0: nothing with a limit */
     _Atomic int64_t since;

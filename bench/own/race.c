@@ -125,9 +125,11 @@ static int one_burst(struct hunt *h)
     uint64_t found;
 
     describe(&burst, what);
-    if (h->r->rank == 0)
+    if (h->r->rank == 0) {
+        h->r->job->page->bursts++;
         stage_says("%s: burst %d (--seed %llu): %s", h->name, h->count, (unsigned long long)h->seed,
                    what);
+    }
     if (!burst_run(h->r, &h->bursts, &burst, &wrong))
         return 0;
     found = h->r->rank == 0 && tsan_found(reported, sizeof reported) > 0;

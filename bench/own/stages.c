@@ -58,8 +58,10 @@ struct stage_page *stage_page(void)
     if (attached != NULL || fd == NULL)
         return attached;
     attached = map_page(atoi(fd));
-    if (attached != NULL && attached->magic == magic())
+    if (attached != NULL && attached->magic == magic()) {
+        attached->answer = tsan_is_there() ? ANSWER_TSAN : ANSWER_PLAIN;
         return attached;
+    }
     fprintf(stderr,
             "symwin-perf: this program and its parent were built from different headers: run make "
             "benches\n");
@@ -211,7 +213,7 @@ static void begin_process(const struct stage_page *page, const char *program, ch
 }
 
 /* Runs the process to its end; returns the status of waitpid(). *late: it took too long and was
- * killed. */
+ * killed. Its output is this program's: if nobody reads it any more, this program ends too. */
 static int run_process(struct stage_page *page, const char *program, char **argv, int fd,
                        const char *driver, int limit_ms, int *late)
 {
@@ -238,6 +240,8 @@ static int run_process(struct stage_page *page, const char *program, char **argv
         }
         perf_nap(5000000);
     }
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE)
+        asked_to_end = SIGPIPE;
     return status;
 }
 
@@ -252,11 +256,12 @@ struct stages {
     char self[4096], runner[4096];
     const char *sanitizer; /* that the runner was built with */
     int failed;
+    int misused; /* the command line is invalid */
 };
 
 /* Looks next to this program: build/bench has build/tsan/bench, an installed program has its own
  * folder. */
-static void find_runner(struct stages *s)
+static int find_runner(struct stages *s)
 {
     static const char *const places[] = {"../tsan/bench/symwin-perf", "symwin-perf-tsan"};
     const char *given = getenv("SYMWIN_PERF_TSAN");
@@ -265,24 +270,30 @@ static void find_runner(struct stages *s)
     s->sanitizer = own_sanitizer;
     snprintf(s->runner, sizeof s->runner, "%s", s->self);
     if (tsan_is_there())
-        return;
+        return 1;
     if (given != NULL) {
+        if (access(given, X_OK) != 0)
+            return fail(SYMWIN_INVALID,
+                        "SYMWIN_PERF_TSAN is \"%s\": give the path of a symwin-perf under "
+                        "ThreadSanitizer (make race builds one), or unset it",
+                        given);
         snprintf(s->runner, sizeof s->runner, "%s", given);
         s->sanitizer = "thread";
-        return;
+        return 1;
     }
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         snprintf(s->runner, sizeof s->runner, "%.*s/%s", (int)(slash - s->self), s->self,
                  places[i]);
         s->sanitizer = "thread";
         if (access(s->runner, X_OK) == 0)
-            return;
+            return 1;
     }
     snprintf(s->runner, sizeof s->runner, "%s", s->self);
     s->sanitizer = own_sanitizer;
     printf(
         "# no symwin-perf with ThreadSanitizer found (make race builds it, SYMWIN_PERF_TSAN names "
         "it): missing releases and acquires cannot be found\n");
+    return 1;
 }
 
 static void add_options(const char *variable, const char *separator, const char *more)
@@ -338,8 +349,10 @@ static int make_page(struct stages *s)
     s->page->seed = s->o->seed;
     s->page->gpus = s->gpus;
     for (int i = 0; i < s->o->kernel_count; i++)
-        if (!own_source_find(s->o->kernels[i], &s->page->sources[i]))
+        if (!own_source_find(s->o->kernels[i], &s->page->sources[i])) {
+            s->misused = failure() == SYMWIN_INVALID;
             return 0;
+        }
     if (readlink("/proc/self/exe", s->self, sizeof s->self - 1) < 0)
         return fail(SYMWIN_DENIED, "/proc/self/exe cannot be read: %s", strerror(errno));
     return compile_begin(s->page->folder);
@@ -366,9 +379,28 @@ static void say_death(const struct stage_page *page, int status, int late, int s
     print_line(page, 1, 0, why);
 }
 
-/* Runs all lines of a stage on a driver; each process that dies is replaced by a new one. */
-static void run_lines(struct stages *s, enum stage stage, int kernel, int ranks, int on_gpus,
-                      const char *program)
+/* Whether the program started as the symwin-perf that the stage needs. Otherwise its exit status
+ * says nothing about kernels. */
+static int answered(const struct stages *s, const char *program)
+{
+    const char *variable = program == s->runner && getenv("SYMWIN_PERF_TSAN") != NULL
+                               ? "SYMWIN_PERF_TSAN: "
+                               : "";
+
+    if (s->page->answer == ANSWER_NONE)
+        return fail(SYMWIN_INVALID, "%s%s did not start as a symwin-perf of this build", variable,
+                    program);
+    if (program == s->runner && strcmp(s->sanitizer, "thread") == 0 &&
+        s->page->answer != ANSWER_TSAN)
+        return fail(SYMWIN_INVALID, "%s%s was built without ThreadSanitizer: make race builds one",
+                    variable, program);
+    return 1;
+}
+
+/* Runs all lines of a stage on a driver; each process that dies is replaced by a new one. Returns 0
+ * if the stage did not run: nothing was checked then. */
+static int run_lines(struct stages *s, enum stage stage, int kernel, int ranks, int on_gpus,
+                     const char *program)
 {
     struct stage_page *page = s->page;
     int late, status, slow, deaths = 0, slow_deaths = 0;
@@ -378,16 +410,22 @@ static void run_lines(struct stages *s, enum stage stage, int kernel, int ranks,
     page->ranks = ranks;
     page->from = 0;
     page->failed = 0;
+    page->bursts = 0;
     page->seconds = s->o->seconds > 0 ? s->o->seconds : DEFAULT_SECONDS;
     snprintf(page->driver, sizeof page->driver, "%s", on_gpus ? "GPUs" : "emulated driver");
     do {
         page->line = -1;
+        page->answer = ANSWER_NONE;
         page->died[0] = '\0';
         snprintf(page->line_name, sizeof page->line_name, "%s",
                  kernel >= 0 ? page->sources[kernel].name : "start");
         snprintf(page->doing, sizeof page->doing, "before the first call");
         status = run_process(page, program, s->argv, s->fd, on_gpus ? NULL : "emu", CASE_MS, &late);
-        if (asked_to_end || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+        if (asked_to_end)
+            break;
+        if (!answered(s, program))
+            return 0;
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
             break;
         slow = sw_now_ms() - page->since > SLOW_MS;
         say_death(page, status, late, slow && kernel >= 0);
@@ -399,45 +437,55 @@ static void run_lines(struct stages *s, enum stage stage, int kernel, int ranks,
     } while (page->line >= 0 && ++deaths < MOST_DEATHS && slow_deaths < MOST_SLOW_DEATHS &&
              (stage == STAGE_CHECK || kernel < 0));
     s->failed += page->failed;
+    return asked_to_end || stage != STAGE_RACE || page->bursts + page->failed + page->fewer > 0 ||
+           fail(SYMWIN_INVALID, "--race made no call: none of the algorithms can be raced here");
 }
 
 /* Checks a kernel on the emulated driver and, if it passes, on GPUs. */
-static void check(struct stages *s, int kernel)
+static int check(struct stages *s, int kernel)
 {
     const enum own_kind kind = s->page->sources[kernel].kind;
     const int ranks = s->o->threads * (s->o->per_thread > 0 ? s->o->per_thread : 1);
 
-    if (kind != OWN_IMAGE) {
-        run_lines(s, STAGE_CHECK, kernel, 2, 0, s->self);
-        if (s->failed == 0 && !asked_to_end)
-            run_lines(s, STAGE_CHECK, kernel, 3, 0, s->self);
-    }
-    if (s->failed == 0 && s->gpus > 0 && kind != OWN_OBJECT && !asked_to_end)
-        run_lines(s, STAGE_CHECK, kernel,
-                  ranks > 1     ? ranks
-                  : s->gpus > 1 ? s->gpus
-                                : 2,
-                  1, s->self);
+    int good = 1;
+
+    for (int few = 2; few <= 3 && kind != OWN_IMAGE; few++)
+        if (good && (few == 2 || s->failed == 0) && !asked_to_end)
+            good = run_lines(s, STAGE_CHECK, kernel, few, 0, s->self);
+    if (good && s->failed == 0 && s->gpus > 0 && kind != OWN_OBJECT && !asked_to_end)
+        good = run_lines(s, STAGE_CHECK, kernel,
+                         ranks > 1     ? ranks
+                         : s->gpus > 1 ? s->gpus
+                                       : 2,
+                         1, s->self);
+    return good;
 }
 
 /* Hunts with `ranks` ranks, or with fewer if the kernel cannot have so many. */
-static void race_by(struct stages *s, int kernel, int ranks, int on_gpus, const char *program)
+static int race_by(struct stages *s, int kernel, int ranks, int on_gpus, const char *program)
 {
+    int good;
+
     s->page->fewer = 0;
-    run_lines(s, STAGE_RACE, kernel, ranks, on_gpus, program);
-    if (s->page->fewer > 0 && s->failed == 0)
-        run_lines(s, STAGE_RACE, kernel, s->page->fewer, on_gpus, program);
+    good = run_lines(s, STAGE_RACE, kernel, ranks, on_gpus, program);
+    if (good && s->page->fewer > 0 && s->failed == 0)
+        good = run_lines(s, STAGE_RACE, kernel, s->page->fewer, on_gpus, program);
+    return good;
 }
 
-static void race(struct stages *s, int kernel)
+static int race(struct stages *s, int kernel)
 {
     const enum own_kind kind = kernel >= 0 ? s->page->sources[kernel].kind : OWN_SOURCE;
     const int ranks = s->o->threads * (s->o->per_thread > 0 ? s->o->per_thread : 1);
 
+    int good = 1;
+
     if (kind != OWN_IMAGE)
-        race_by(s, kernel, ranks > 1 ? ranks : 3, 0, kind == OWN_OBJECT ? s->self : s->runner);
-    if (s->failed == 0 && s->gpus > 0 && kind != OWN_OBJECT && !asked_to_end)
-        race_by(s, kernel, ranks > 1 ? ranks : s->gpus > 1 ? s->gpus : 2, 1, s->self);
+        good = race_by(s, kernel, ranks > 1 ? ranks : 3, 0,
+                       kind == OWN_OBJECT ? s->self : s->runner);
+    if (good && s->failed == 0 && s->gpus > 0 && kind != OWN_OBJECT && !asked_to_end)
+        good = race_by(s, kernel, ranks > 1 ? ranks : s->gpus > 1 ? s->gpus : 2, 1, s->self);
+    return good;
 }
 
 /* ---- entry points ---------------------------------------------------------------------------- */
@@ -522,19 +570,15 @@ static int run_stages(struct stages *s)
     if (!good)
         return 0;
     s->sanitizer = own_sanitizer;
-    if (s->o->race)
-        find_runner(s);
+    if (s->o->race && !find_runner(s))
+        return 0;
     s->page->unrandomised = strcmp(s->sanitizer, "thread") == 0;
     set_sanitizer_options(s);
     good = compile(s);
-    for (int i = 0; i < s->o->kernel_count && good && !asked_to_end; i++) {
-        if (s->o->race)
-            race(s, i);
-        else
-            check(s, i);
-    }
-    if (s->o->race && s->o->kernel_count == 0)
-        race(s, -1);
+    for (int i = 0; i < s->o->kernel_count && good && !asked_to_end; i++)
+        good = s->o->race ? race(s, i) : check(s, i);
+    if (good && s->o->race && s->o->kernel_count == 0)
+        good = race(s, -1);
     return good;
 }
 
@@ -546,17 +590,24 @@ int stages_run(char **argv, const struct perf_options *options)
 
     signal(SIGINT, ask_to_end);
     signal(SIGTERM, ask_to_end);
+    if (signal(SIGPIPE, ask_to_end) == SIG_IGN)
+        signal(SIGPIPE, SIG_IGN);
     good = run_stages(&s);
-    if (!good)
+    if (!good && asked_to_end != SIGPIPE)
         fprintf(stderr, "symwin-perf: %s\n", symwin_last_error());
-    exit_status = !good || s.failed > 0;
+    exit_status = s.misused ? 2 : !good || s.failed > 0;
     if (good && !asked_to_end)
         printf("# %s\n", exit_status != 0 ? "FAILED"
                          : options->race  ? "nothing was found"
                                           : "all checks passed");
     if (exit_status == 0 && !options->race && !asked_to_end)
         exit_status = time_all(&s);
+    fflush(stdout); /* the last chance for SIGPIPE while the folder is there */
     if (s.page != NULL)
         compile_end(s.page->folder);
+    if (asked_to_end == SIGPIPE) { /* ends as any program whose output nobody reads */
+        signal(SIGPIPE, SIG_DFL);
+        raise(SIGPIPE);
+    }
     return asked_to_end ? 128 + asked_to_end : exit_status;
 }

@@ -115,14 +115,20 @@ static int find_largest(struct job *job)
     return 1;
 }
 
+/* Fails if the command line makes no sense for this number of ranks. */
+static int check_ranks(const struct job *job)
+{
+    if (job->nranks > PERF_MOST_RANKS)
+        return fail(SYMWIN_INVALID, "%d ranks: at most %d", job->nranks, PERF_MOST_RANKS);
+    if (job->options.link && job->nranks < 2)
+        return fail(SYMWIN_INVALID, "--link needs at least two ranks: give -t or --nproc");
+    return 1;
+}
+
 static int check_place(const struct job *job)
 {
     const struct perf_options *o = &job->options;
 
-    if (job->nranks > PERF_MOST_RANKS)
-        return fail(SYMWIN_INVALID, "%d ranks: at most %d", job->nranks, PERF_MOST_RANKS);
-    if (o->link && job->nranks < 2)
-        return fail(SYMWIN_INVALID, "--link needs at least two ranks: give -t or --nproc");
     if ((o->rivals & PERF_ANY_NCCL) != 0 &&
         job->local_first + job->count > job->driver.device_count)
         return fail(SYMWIN_INVALID,
@@ -316,15 +322,33 @@ static int begin_stages(char **argv, const struct perf_options *options)
     return 2;
 }
 
+/* Sets what SYMWIN_PERF_BREAK asks for; returns whether it is valid. */
+static int set_broken(struct job *job)
+{
+    const char *value = getenv("SYMWIN_PERF_BREAK");
+
+    if (value == NULL)
+        return 1;
+    job->broken = strcmp(value, "1") == 0;
+    job->stuck = strcmp(value, "hang") == 0;
+    job->idle = strcmp(value, "idle") == 0;
+    if (job->broken || job->stuck || job->idle)
+        return 1;
+    fprintf(stderr, "symwin-perf: SYMWIN_PERF_BREAK is \"%s\": give 1, hang or idle, or unset it\n",
+            value);
+    return 0;
+}
+
 static int perf_main(int argc, char **argv)
 {
     struct job job = {.page = NULL};
-    const char *broken = getenv("SYMWIN_PERF_BREAK");
     int exit_status = options_parse(argc, argv, &job.options);
     const char *wrong;
     int good;
 
     job.page = stage_page();
+    if (exit_status < 0 && !set_broken(&job))
+        exit_status = 2;
     if (exit_status < 0 && job.page == NULL && (job.options.kernel_count > 0 || job.options.race))
         exit_status = begin_stages(argv, &job.options);
     if (exit_status < 0 && job.page != NULL)
@@ -337,14 +361,13 @@ static int perf_main(int argc, char **argv)
         exit_status = fork_processes(&job.options);
     if (exit_status >= 0)
         return exit_status;
-    job.broken = broken != NULL && strcmp(broken, "1") == 0;
-    job.stuck = broken != NULL && strcmp(broken, "hang") == 0;
-    job.idle = broken != NULL && strcmp(broken, "idle") == 0;
     good = find_place(&job);
     if (good && job.options.tune != NULL && job.options.end == 0 && !job.emulated)
         good = find_largest(&job);
     if (good) {
         wrong = options_complete(&job.options, job.emulated);
+        if (wrong == NULL && !check_ranks(&job))
+            wrong = symwin_last_error();
         if (wrong != NULL) {
             if (job.first == 0) /* the other processes would print the same */
                 fprintf(stderr, "symwin-perf: %s\n", wrong);

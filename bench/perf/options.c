@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "symwin.h"
@@ -87,7 +88,7 @@ static const char usage_more[] =
     "                 --kernel, the library's algorithms are tested. --seed is that of the first\n"
     "                 burst\n"
     "  --seconds N    duration of --race on each driver                               30\n"
-    "  --graph-launch with -G 0: launch each call as a graph of one kernel\n"
+    "  --graph-launch with -G 0 or --race: launch each call as a graph of one kernel\n"
     "                 (SYMWIN_COMM_GRAPH_LAUNCH)\n"
     "  --launch       also time an empty kernel with as many arguments as the library's, the\n"
     "                 lower limit of a call; and one that may begin early, as the library's may\n"
@@ -461,6 +462,30 @@ static const char *check_own(struct perf_options *o)
     return NULL;
 }
 
+/* Whether both names are of one regular file, which may not be there yet. */
+static int is_one_file(const char *a, const char *b)
+{
+    const char *names[2] = {a, b}, *last[2];
+    struct stat there[2], folders[2];
+    int found = 0, known = 1;
+
+    for (int i = 0; i < 2; i++) {
+        const char *slash = strrchr(names[i], '/');
+        char folder[4096] = ".";
+
+        if (slash != NULL)
+            snprintf(folder, sizeof folder, "%.*s/", (int)(slash - names[i]), names[i]);
+        last[i] = slash != NULL ? slash + 1 : names[i];
+        found += stat(names[i], &there[i]) == 0;
+        known &= stat(folder, &folders[i]) == 0;
+    }
+    if (found == 2)
+        return S_ISREG(there[0].st_mode) && there[0].st_dev == there[1].st_dev &&
+               there[0].st_ino == there[1].st_ino;
+    return known && strcmp(last[0], last[1]) == 0 && folders[0].st_dev == folders[1].st_dev &&
+           folders[0].st_ino == folders[1].st_ino;
+}
+
 /* Refuses what works for all-reduces only. */
 static const char *check_collective(const struct perf_options *o)
 {
@@ -468,6 +493,22 @@ static const char *check_collective(const struct perf_options *o)
         (o->kernel_count > 0 || o->race || (o->rivals & PERF_TORCH) != 0))
         return "--kernel, --race and --against torch support all-reduces only: leave out "
                "--collective";
+    if (o->collective == SYMWIN_ALLGATHER && o->ops != 1u << SYMWIN_SUM)
+        return "--collective allgather reduces nothing: leave out -o";
+    return NULL;
+}
+
+/* Refuses options that would have no effect. Before defaults are filled in. */
+static const char *check_unused(const struct perf_options *o)
+{
+    if (o->factor > 0 && o->step > 0)
+        return "-f and -i are two ways to the next size: give one of them";
+    if (o->rounds > 0 && o->replays != 0)
+        return "--rounds is about stream launches: give -G 0 too, or the repetitions by -G";
+    if (o->graph_launch && o->replays != 0 && !o->race)
+        return "--graph-launch is about stream launches: give -G 0 too";
+    if (o->csv != NULL && o->json != NULL && is_one_file(o->csv, o->json))
+        return "--csv and --json name one file: give two";
     return NULL;
 }
 
@@ -479,6 +520,8 @@ const char *options_complete(struct perf_options *options, int emulated)
         return check_own(options);
     if (options->tune != NULL && check_tune(options) != NULL) /* before defaults are filled in */
         return check_tune(options);
+    if (check_unused(options) != NULL)
+        return check_unused(options);
     if (options->begin == 0)
         options->begin = options->tune != NULL ? 8 : 1024;
     if (options->factor == 0)

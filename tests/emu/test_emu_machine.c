@@ -216,6 +216,7 @@ static void environment(void)
         {"half a stranger", NULL, {"SYMWIN_EMU_STRANGERS=2"}},
         {"multicast by less than a granule", NULL, {"SYMWIN_EMU_MULTICAST_UNIT=1M"}},
         {"by more than there is", NULL, {"SYMWIN_EMU_MULTICAST_UNIT=2G"}},
+        {"by a granule and a half", NULL, {"SYMWIN_EMU_MULTICAST_UNIT=3M"}},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

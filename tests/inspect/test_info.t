@@ -134,6 +134,34 @@ like($facts->{driver}{problem}, qr/SYMWIN_DRIVER is "other"/, 'no driver: JSON')
 ok(!$facts->{usable} && @{ $facts->{devices} } == 0, 'no driver: no devices');
 is((info('SYMWIN_EMU_DEVICES=0', ''))[0], 1, 'a machine without devices');
 
+# Variables that only the creation of a communicator reads: all that are wrong are named.
+my $valid = facts('SYMWIN_EMU_DEVICES=1 SYMWIN_TIMEOUT_MS=7 SYMWIN_TUNING=0', '');
+is_deeply($valid->{wrong_variables}, [], 'variables: none is wrong');
+$valid = facts('SYMWIN_EMU_DEVICES=1 SYMWIN_ADDR=127.0.0.1', '');
+is_deeply($valid->{wrong_variables}, [], 'variables: nor is an address');
+is(join(' ', glob "$folder/tmp/*/*"), '', 'variables: nothing is left of the id');
+spew("$folder/table", "a,b\n");
+for (["SYMWIN_TUNING=$folder/none", 'SYMWIN_TUNING cannot be read: No such file'],
+    ["SYMWIN_TUNING=$folder/table", "$folder/table"],
+    ['SYMWIN_NVLS=7 SYMWIN_TIMEOUT_MS=x SYMWIN_HOST_ID=', 'SYMWIN_NVLS is "7"',
+        'SYMWIN_TIMEOUT_MS is "x"', 'SYMWIN_HOST_ID is ""'],
+    ['SYMWIN_RANK=9 SYMWIN_NRANKS=4', 'SYMWIN_RANK is "9"'],
+    ['SYMWIN_PORT=x', 'SYMWIN_PORT is "x"'],
+    ["SYMWIN_GRAPH_LAUNCH=2 SYMWIN_TUNING=$folder/none SYMWIN_RANK=1 SYMWIN_NRANKS=x",
+        'SYMWIN_GRAPH_LAUNCH is "2"', 'SYMWIN_TUNING cannot', 'SYMWIN_NRANKS is "x"'])
+{
+    my ($before, @want) = @$_;
+    ($status, $output) = info("SYMWIN_EMU_DEVICES=1 $before", '');
+    is($status, 1, "$before: exit status");
+    is(scalar(() = $output =~ /^  WRONG: /mg), @want, "$before: all are named");
+    like($output, qr/^  WRONG: .*\Q$_\E/m, "$before: $_") for @want;
+    like($output, qr/^No communicator can be created with these variables/m, 'the last line');
+    $facts = facts("SYMWIN_EMU_DEVICES=1 $before", '', 1);
+    ok(!$facts->{usable} && @{ $facts->{wrong_variables} } == @want, 'and in JSON');
+}
+$output = (info('SYMWIN_DRIVER=other SYMWIN_NVLS=7', ''))[1];
+like($output, qr/^  WRONG: SYMWIN_NVLS is "7"/m, 'also without a driver');
+
 # One descriptor more than every process has: memory takes it, and none is left for the export.
 if (!$sanitized) {
     ($status, $output) = info('ulimit -n 4;', '');
@@ -273,7 +301,20 @@ shown("${dump}end lines=3\n", 0, qr/^$/, 'a dump of a later version');
 shown($dump, 1, qr/a part of/, 'one without its end');
 shown("${dump}end lines=4\n", 1, qr/a part of/, 'one with a line lost');
 shown('symwin-dump 2 pid=7', 1, qr/not what/, 'another format');
-shown('', 1, qr/not what/, 'nothing');
+shown('', 1, qr/dump is empty: give what symwin_dump\(\) wrote$/, 'nothing');
+shown('symwin-dump 1 pid=7', 1, qr/a part of/, 'a cut head');
+spew("$folder/dump", $dump =~ s/asked_bytes.*//sr);
+for my $form ('', '--table', '--json') {
+    ($status, $output, $error) = info('', "$form --show $folder/dump");
+    is($status, 1, "a cut line $form: exit status");
+    like($error, qr/a part of/, 'is said');
+    unlike($output, qr/device/i, 'and not shown');
+}
+($status, $output, $error) = info('', "--show $folder");
+is("$status$output", '1', 'a folder: exit status');
+is($error, "symwin-info: $folder cannot be read: Is a directory\n", 'says so');
+is((info('', '--show - </dev/null'))[2],
+    "symwin-info: standard input is empty: give what symwin_dump() wrote\n", 'and no input');
 shown("\n\n", 1, qr/not what/, 'empty lines');
 shown("\0\xff\xfe" x 3000, 1, qr/not what/, 'no text');
 shown("symwin-dump 1\n" . ('a' x 5000) . "\n", 1, qr/a part of/, 'a long line');

@@ -147,17 +147,28 @@ found('own/faults.cu:patient', '--timeout 1',
     qr/^FAILED .*a missing rank: the other ranks did not leave/m,
     'a wait without limit');
 
+# Whoever reads the output may leave early, at any line.
+for my $lines (1, 2, 5) {
+    my $command = "TMPDIR=$folder SYMWIN_DRIVER=emu timeout 100 $perf --kernel $here/$example:pull";
+    my $read = `{ $command -e 1K; echo \$? >$folder/status; } 2>&1 | head -n $lines`;
+    is(scalar(() = $read =~ /\n/g), $lines, "$lines lines are read");
+    select undef, undef, undef, 0.05 until slurp("$folder/status") =~ /\n/;
+    is(slurp("$folder/status"), "141\n", 'SIGPIPE ends it');
+    unlink "$folder/status";
+    is_deeply([glob "$folder/symwin-perf.*"], [], 'nothing is left behind');
+}
+
 # ---- what it refuses ----------------------------------------------------------------------------
 
 refused('', '--kernel none.cu', 1, qr/--kernel none\.cu: No such file/, 'no file');
-refused('', "--kernel $here/$example", 1,
+refused('', "--kernel $here/$example", 2,
     qr/the file has several kernels: give .*where NAME is one of pull push/, 'no name');
-refused('', "--kernel $here/$example:nope", 1,
+refused('', "--kernel $here/$example:nope", 2,
     qr/\Asymwin-perf: --kernel [^\n]*: the file has no kernel nope; it has pull push\n\z/,
     'no such kernel');
-refused('', "--kernel $here/README.md", 1, qr/give FILE\.cu\[:NAME\]/,
+refused('', "--kernel $here/README.md", 2, qr/give FILE\.cu\[:NAME\]/,
     'no kernel at all');
-refused('', "--kernel $folder/shared.so", 1, qr/give the kernel's name: .*shared\.so:NAME/,
+refused('', "--kernel $folder/shared.so", 2, qr/give the kernel's name: .*shared\.so:NAME/,
     'an object without a name');
 refused('', "--kernel $folder/shared.so:push", 1,
     qr/the file has no push_emulated: put SYMWIN_KERNEL_EMULATED\(push\)/, 'not in the object');
@@ -172,13 +183,19 @@ refused('', '--kernel bad.cu', 1,
     qr/SYMWIN_KERNEL_ABOUT\(bad\): "types=f31" is unknown or has an invalid value/,
     'a word that there is not');
 spew("$folder/empty.cu", "int a;\n");
-refused('', '--kernel empty.cu', 1, qr/the file has no __global__ function/,
+refused('', '--kernel empty.cu', 2, qr/the file has no __global__ function/,
     'a file without kernels');
 my ($timeout) = grep { -x } map { "$_/timeout" } split /:/, $ENV{PATH};
 mkdir "$folder/bin";
 symlink $timeout, "$folder/bin/timeout";
-refused("CXX=/none PATH=$folder/bin", "--kernel $here/$example:pull", 1,
+refused("CXX= PATH=$folder/bin", "--kernel $here/$example:pull", 1,
     qr/needs a C\+\+ compiler: set CXX/, 'no compiler');
+refused('CXX=/none/c++', "--kernel $here/$example:pull", 1,
+    qr/CXX is "\/none\/c\+\+", which cannot be run; .* needs a C\+\+ compiler: set CXX/,
+    'another compiler is not taken');
+refused("CXX='/bin/true word'", "--kernel $here/$example:pull", 1,
+    qr/allreduce\.cu: \/bin\/true made no file for the emulated driver, with exit status 0$/m,
+    'a compiler that makes no file');
 refused('', "--kernel $here/$example:pull --tune t.csv", 2,
     qr/--tune cannot be combined with --kernel/,
     'a kernel and --tune');

@@ -318,10 +318,10 @@ my $ignoring = qq{perl -e '\$SIG{CHLD} = "IGNORE"; exec \@ARGV' $perf};
 
 # If the last repetition makes no call, every element is wrong: results of an earlier repetition do
 # not pass for its own.
-for my $arguments ('', '-G 0',
+for my $arguments ('', '-G 0 --rounds 2',
     $threads ? () : ('--host-data', '--in-place 1', '--in-place 1 -G 0', '--algo none --link')) {
     ($status, $output) =
-        perf('SYMWIN_PERF_BREAK=idle', "-t 2 -b 1K -e 1K -n 3 --rounds 2 $arguments");
+        perf('SYMWIN_PERF_BREAK=idle', "-t 2 -b 1K -e 1K -n 3 $arguments");
     is($status, 1, "no calls, $arguments: exit status");
     like($output, qr/^# Wrong elements: [3-9]\d\d FAILED$/m,
         "no calls, $arguments: every element is found");
@@ -474,6 +474,19 @@ for (['-m 2', 'give -n'], ['--agg_iters=2', 'give -n'], ['-N 3', '--rounds'],
         qr/\Asymwin-perf: \S+ is an option of nccl-tests; [^\n]*\Q$instead\E[^\n]*\n\z/,
         "nccl-tests' $option");
 }
+for (['-f 2 -i 1K', '-f and -i are two ways'],
+    ['--rounds 3 -G 1', '--rounds is about stream launches'], ['--rounds 3', 'give -G 0 too'],
+    ['--nproc 2 --graph-launch', '--graph-launch is about stream launches'],
+    ['--collective allgather -o prod', '--collective allgather reduces nothing: leave out -o'])
+{
+    my ($options, $why) = @$_;
+    refused('', $options, 2, qr/\Asymwin-perf: [^\n]*\Q$why\E[^\n]*\n\z/,
+        "without effect: $options");
+}
+refused("SYMWIN_PERF_BREAK=$_", '--nproc 2 -b 64 -e 64', 2,
+    qr/\Asymwin-perf: SYMWIN_PERF_BREAK is "$_": give 1, hang or idle, or unset it\n\z/,
+    "SYMWIN_PERF_BREAK=$_")
+  for 'zzz', '';
 refused('', '-d f33', 2, qr/-d: unknown name "f33"/, 'unknown type');
 refused('', '-o sum,xor', 2, qr/-o: unknown name "xor"/, 'unknown operation');
 refused('', '--algo ring9', 2, qr/--algo: unknown name "ring9"; names are auto /,
@@ -543,7 +556,15 @@ for (['INT', '-t 2', 'csv'], ['TERM', '-t 2', 'json'], ['TERM', '--nproc 2', 'cs
         'and names it');
 }
 
-refused('', '-t 1 --link', 1, qr/--link needs at least two ranks/, 'a link to oneself');
+refused('', '-t 512 -g 512', 2, qr/\A[^\n]*262144 ranks: at most 1024\n\z/, 'too many ranks');
+for (['one.csv', 'one.csv'], ['one.csv', './one.csv'], ['a.csv', 'a.csv']) {
+    my ($csv, $json) = @$_;
+    refused('', "-t 2 --csv $folder/$csv --json $folder/$json", 2,
+        qr/\A[^\n]*--csv and --json name one file: give two\n\z/, "--csv $csv --json $json");
+}
+($status) = perf('', '-t 2 -b 64 -e 64 -n 1 --csv /dev/null --json /dev/null');
+is($status, 0, 'a device twice');
+refused('', '-t 1 --link', 2, qr/--link needs at least two ranks/, 'a link to oneself');
 refused('', '-t 2 --algo twoshot_mc', 1, qr/needs windows with multicast/, 'multicast');
 refused('', '-t 2 --algo twoshot --window 0', 1, qr/needs both buffers in windows/, 'no windows');
 refused('', '-t 2 --threads 1024', 1, qr/1024 threads were asked for/, 'too many threads');
@@ -554,7 +575,7 @@ for ('--csv', '--json') {
 refused('SYMWIN_EMU_MEM=16M', '--nproc 2 -b 64M', 1, qr/CUDA_ERROR_OUT_OF_MEMORY/, 'no memory');
 refused('SYMWIN_RANK=9 SYMWIN_NRANKS=4', '-b 1K', 1, qr/SYMWIN_RANK is "9"/, 'no such rank');
 # Before the first agreement, no devices are known for the JSON file.
-refused('', "-t 1 --link --json $folder/none.json", 1, qr/--link needs at least two ranks/,
+refused('', "-t 1 --link --json $folder/none.json", 2, qr/--link needs at least two ranks/,
     'JSON without ranks');
 refused('SYMWIN_TUNING=/nowhere', "-t 2 --json $folder/none.json", 1,
     qr/SYMWIN_TUNING cannot be read/,

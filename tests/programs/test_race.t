@@ -112,6 +112,24 @@ is(join(' ', sort $output =~ /^ok      emulated driver, 3 ranks: (\w+) \(\d+ bur
         'without ThreadSanitizer: says so');
     like($output, qr/^FOUND .*$result/m, 'and finds what can be found');
 }
+
+# What SYMWIN_PERF_TSAN names must prove that it is a symwin-perf under ThreadSanitizer.
+for (['/nonexistent', 'SYMWIN_PERF_TSAN is "/nonexistent": give the path'],
+    ['',         'SYMWIN_PERF_TSAN is "": give the path'],
+    ['/bin/true', 'SYMWIN_PERF_TSAN: /bin/true did not start as a symwin-perf of this build'],
+    [$folder,    "SYMWIN_PERF_TSAN: $folder did not start as a symwin-perf"],
+    [$perf,      "SYMWIN_PERF_TSAN: $perf was built without ThreadSanitizer"])
+{
+    my ($value, $want) = @$_;
+    ($status, $output) =
+      hunt("SYMWIN_PERF_TSAN=$value", '--kernel tests/race/host_epoch.cu --seconds 1 -t 2');
+    is($status, 1, "SYMWIN_PERF_TSAN=$value: exit status");
+    like($output, qr/^symwin-perf: \Q$want\E/m, 'is refused');
+    unlike($output, qr/^FOUND|nothing was found/m, 'and nothing is said of the kernel');
+}
+($status, $output) = hunt('', '--algo oneshot_mc --seconds 1');
+is($status, 1, 'no algorithm to hunt in: exit status');
+like($output, qr/^symwin-perf: --race made no call: none of the algorithms/m, 'says so');
 for ('--csv a.csv', '--picture a.svg', '--against nccl', '--link', '--nproc 2') {
     ($status, $output) = hunt('', $_);
     is($status, 2, "$_: exit status");

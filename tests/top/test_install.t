@@ -43,6 +43,25 @@ my $make = 'MAKEFLAGS= MFLAGS= make --no-print-directory';
 run("$make -o $build/flags -o $build/flags.cu -o $build/flags.tables -o $build/flags.carried "
         . "BUILD=$build DESTDIR=$root PREFIX=/opt/symwin install", 'make install');
 
+for (['PREFIX=', 'PREFIX is ""'], ['PREFIX=rel', 'PREFIX is "rel"'],
+    ["'PREFIX=/x/p q'", 'PREFIX is "/x/p q"'], ['LIBDIR=lib', 'LIBDIR is "lib"'],
+    ["'DESTDIR=$root/a b'", "DESTDIR is \"$root/a b\""])
+{
+    my ($word, $want) = @$_;
+    for my $goal ('install', 'uninstall') {
+        my $output = `$make BUILD=$build DESTDIR=$root/none $word $goal 2>&1`;
+        isnt($?, 0, "make $goal $word is refused");
+        like($output, qr/\*\*\* \Q$want\E: give /, 'with a sentence');
+    }
+}
+ok(!-e "$root/none" && !-e 'rel' && !-e 'q', 'before anything is installed');
+
+# ---- the test runner ---------------------------------------------------------------------------
+
+my $output = `tools/run-tests.sh $build test test_types test_nosuch 2>&1`;
+is($? >> 8, 1, 'a test that does not exist: exit status');
+is($output, "no such test: test_nosuch\nnothing was run\n", 'is named, and nothing is run');
+
 my ($version) = slurp('symwin.h') =~ /#define SYMWIN_VERSION "(.*)"/;
 is(readlink "$lib/libsymwin.so", 'libsymwin.so.0', 'libsymwin.so points to the soname');
 is(readlink "$lib/libsymwin.so.0", "libsymwin.so.$version", 'which points to the version');

@@ -264,13 +264,68 @@ static void explain_multicast(struct info_machine *m)
                                           : "SYMWIN_NVLS is not 1");
 }
 
+/* ---- variables ------------------------------------------------------------------------------- */
+
+static void add_variable(struct info_machine *m)
+{
+    if (m->variable_count < INFO_VARIABLES)
+        snprintf(m->variables[m->variable_count++], INFO_TEXT, "%s", symwin_last_error());
+}
+
+/* Removes the variable that begins the sentence; 0: none does. */
+static int remove_named(const char *sentence)
+{
+    for (int i = 0; i < SW_SETTINGS; i++) {
+        const char *name = sw_setting_name((enum sw_setting)i);
+        const size_t length = strlen(name);
+
+        if (strncmp(sentence, name, length) == 0 && sentence[length] == ' ')
+            return unsetenv(name) == 0;
+    }
+    return 0;
+}
+
+/* Makes an id, which listens at SYMWIN_ADDR and SYMWIN_PORT, and releases it. */
+static void try_id(struct info_machine *m)
+{
+    symwin_unique_id id;
+
+    if (symwin_unique_id_create(&id) != SYMWIN_OK)
+        add_variable(m);
+    else
+        (void)symwin_unique_id_release(&id);
+}
+
+/* Checks what the creation of a communicator reads. The first call that needs the driver has
+ * checked the rest. Last of all, because each wrong variable is removed to find the next. */
+static void check_variables(struct info_machine *m)
+{
+    struct sw_tuning *tuning = NULL;
+    symwin_launch_info launch;
+
+    while (sw_settings_check(NULL, SW_READER_COMM) != SYMWIN_OK) {
+        add_variable(m);
+        if (!remove_named(m->variables[m->variable_count - 1]))
+            break;
+    }
+    if (sw_tuning_open("symwin_comm_create", m->devices != NULL ? m->devices[0].name : "",
+                       m->driver.device_count > 0 ? m->driver.device_count : 1,
+                       &tuning) != SYMWIN_OK)
+        add_variable(m);
+    sw_tuning_close(tuning);
+    if (symwin_launch_query(&launch) != SYMWIN_OK)
+        add_variable(m);
+    else if (sw_launch_is_none() &&
+             (getenv("SYMWIN_ADDR") != NULL || getenv("SYMWIN_PORT") != NULL))
+        try_id(m);
+}
+
 /* ---- all facts ------------------------------------------------------------------------------- */
 
-int info_gather(struct info_machine *m)
+static int gather(struct info_machine *m)
 {
     size_t count;
 
-    memset(m, 0, sizeof *m);
     if (symwin_driver_query(&m->driver) != SYMWIN_OK) {
         snprintf(m->problem, sizeof m->problem, "%s", symwin_last_error());
         return 1;
@@ -290,6 +345,17 @@ int info_gather(struct info_machine *m)
     return 1;
 }
 
+int info_gather(struct info_machine *m)
+{
+    int good;
+
+    memset(m, 0, sizeof *m);
+    good = gather(m);
+    if (good)
+        check_variables(m);
+    return good;
+}
+
 void info_release(struct info_machine *m)
 {
     free(m->devices);
@@ -304,4 +370,9 @@ int info_all_usable(const struct info_machine *m)
         if (m->devices[i].problem[0] != '\0')
             return 0;
     return 1;
+}
+
+int info_can_communicate(const struct info_machine *m)
+{
+    return info_all_usable(m) && m->variable_count == 0;
 }

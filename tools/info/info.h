@@ -7,6 +7,7 @@
 
 #include "src/bootstrap/id.h"
 #include "src/collective/collective.h"
+#include "src/collective/select.h"
 
 enum { INFO_TEXT = 600, INFO_UNKNOWN = -1 };
 
@@ -39,7 +40,11 @@ struct info_link { /* INFO_UNKNOWN: the driver does not tell */
     int rank, native_access, atomics; /* P2P attributes */
 };
 
+enum { INFO_VARIABLES = SW_SETTINGS + 2 }; /* one about the table of choices, one of launchers */
+
 struct info_machine {
+    char variables[INFO_VARIABLES][INFO_TEXT]; /* sentences about those that are wrong */
+    int variable_count;
     char problem[INFO_TEXT]; /* why there is no driver; "": there is one */
     symwin_driver_info driver;
     int multicast_allowed; /* in this process, by its environment */
@@ -51,7 +56,8 @@ struct info_machine {
 /* 0: no host memory. Everything created for a test is released, on every path. */
 int info_gather(struct info_machine *machine);
 void info_release(struct info_machine *machine);
-int info_all_usable(const struct info_machine *machine);
+int info_all_usable(const struct info_machine *machine);      /* every device */
+int info_can_communicate(const struct info_machine *machine); /* and no variable is in the way */
 
 /* ---- system.c: facts from the system --------------------------------------------------------- */
 

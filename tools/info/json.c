@@ -231,7 +231,11 @@ void info_json(FILE *out, const struct info_machine *m, const struct info_system
 
     info_open(&w, NULL, '{');
     write_machine(&w, m);
+    info_open(&w, "wrong_variables", '[');
+    for (int i = 0; i < m->variable_count; i++)
+        info_string(&w, NULL, m->variables[i]);
+    info_close(&w, ']');
     write_system(&w, s);
-    info_bool(&w, "usable", info_all_usable(m));
+    info_bool(&w, "usable", info_can_communicate(m));
     info_close(&w, '}');
 }

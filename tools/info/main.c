@@ -16,7 +16,8 @@ static const char help[] =
     "Tells what this machine can do for symwin: driver, devices, who reaches whose memory, which\n"
     "handles work (tried with a granule of memory, which is released), IMEX, multicast (only "
     "asked\n"
-    "about: no multicast object is made), where processes meet, limits of this process.\n"
+    "about: no multicast object is made), variables with wrong values, where processes meet,\n"
+    "limits of this process.\n"
     "SYMWIN_DRIVER chooses the driver, as for every program with symwin.\n"
     "\n"
     "  --json       the same as JSON\n"
@@ -31,7 +32,7 @@ static const char help[] =
     "  --help       this\n"
     "\n"
     "Exit status: 0 where symwin can use every device (or what a process has was shown whole), 1\n"
-    "where it cannot, 2 for a wrong command line.\n";
+    "where it cannot or a variable is wrong, 2 for a wrong command line.\n";
 
 struct options {
     int pools;
@@ -116,7 +117,7 @@ static int show(const struct options *o)
         fprintf(stderr, "symwin-info: %s cannot be read: %s\n", o->show, strerror(errno));
         return 1;
     }
-    right = info_show(stdout, file, o->show, o->form);
+    right = info_show(stdout, file, file == stdin ? "standard input" : o->show, o->form);
     if (file != stdin)
         fclose(file);
     return !right;
@@ -131,7 +132,7 @@ static int report(const struct options *o)
     if (info_gather(&machine)) {
         info_look(&system, o->root, &machine);
         (o->form == INFO_JSON ? info_json : info_words)(stdout, &machine, &system);
-        usable = info_all_usable(&machine);
+        usable = info_can_communicate(&machine);
     } else {
         fprintf(stderr, "symwin-info: no host memory for lists of devices\n");
     }

@@ -1,5 +1,6 @@
 /* Shows the lines of symwin_dump() as text, as tables, or each line as a JSON object. */
 #include <ctype.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -259,11 +260,13 @@ int info_show(FILE *out, FILE *dump, const char *name, enum info_form form)
     unsigned long long lines = 0, promised = 0;
     struct table table = {NULL, NULL};
     static struct line l;
-    int whole = 0, right = 1, room = 1;
+    int whole = 0, right = 1, room = 1, ends = 1, empty = 1, error = 0;
 
     if (form == INFO_JSON)
         info_open(&w, NULL, '[');
-    while (right && room && !whole && fgets(l.text, sizeof l.text, dump) != NULL) {
+    while (right && room && ends && !whole && fgets(l.text, sizeof l.text, dump) != NULL) {
+        empty = 0;
+        ends = strchr(l.text, '\n') != NULL;
         if (form != INFO_JSON) /* JSON is escaped by the writer */
             sw_error_make_plain(l.text);
         right = cut(&l) &&
@@ -271,6 +274,8 @@ int info_show(FILE *out, FILE *dump, const char *name, enum info_form form)
         whole = right && strcmp(l.what, "end") == 0;
         if (whole)
             promised = number_of(&l, "lines");
+        else if (!ends)
+            continue; /* a cut line shows wrong values */
         else if (right && form == INFO_JSON)
             write_line(&w, &l);
         else if (right && form == INFO_TABLES)
@@ -279,6 +284,8 @@ int info_show(FILE *out, FILE *dump, const char *name, enum info_form form)
             show_line(out, &l);
         lines += right && !whole;
     }
+    if (ferror(dump))
+        error = errno;
     if (form == INFO_JSON)
         info_close(&w, ']');
     table_print(out, &table);
@@ -289,9 +296,14 @@ int info_show(FILE *out, FILE *dump, const char *name, enum info_form form)
     }
     if (right && whole && lines == promised)
         return 1;
-    fprintf(stderr, "symwin-info: %s is %s\n", name,
-            right && lines > 0 ? "a part of what symwin_dump() wrote; the rest is missing"
-                               : "not what symwin_dump() of version 1 writes");
+    if (error != 0)
+        fprintf(stderr, "symwin-info: %s cannot be read: %s\n", name, strerror(error));
+    else
+        fprintf(stderr, "symwin-info: %s is %s\n", name,
+                empty                           ? "empty: give what symwin_dump() wrote"
+                : right && (lines > 0 || !ends) ? "a part of what symwin_dump() wrote; the rest is "
+                                                  "missing"
+                                                : "not what symwin_dump() of version 1 writes");
     return 0;
 }
 

@@ -211,6 +211,15 @@ static void multicast_words(FILE *out, const struct info_machine *m)
             m->multicast_why);
 }
 
+static void variables_words(FILE *out, const struct info_machine *m)
+{
+    fprintf(out, "\nVariables that the creation of a communicator reads\n");
+    for (int i = 0; i < m->variable_count; i++)
+        fprintf(out, "  WRONG: %s\n", m->variables[i]);
+    if (m->variable_count == 0)
+        fprintf(out, "  every value is valid\n");
+}
+
 static void imex_words(FILE *out, const struct info_imex *imex)
 {
     fprintf(out, "\nIMEX (fabric handles between hosts, and on some systems at all)\n");
@@ -281,10 +290,13 @@ void info_words(FILE *out, const struct info_machine *m, const struct info_syste
         links_words(out, m);
         multicast_words(out, m);
     }
+    variables_words(out, m);
     imex_words(out, &s->imex);
     folders_words(out, s);
     limits_words(out, s);
     fprintf(out, "\n%s\n",
-            info_all_usable(m) ? "symwin can use every device."
-                               : "symwin cannot use every device: see above.");
+            !info_all_usable(m)       ? "symwin cannot use every device: see above."
+            : info_can_communicate(m) ? "symwin can use every device."
+                                      : "No communicator can be created with these variables: "
+                                        "see above.");
 }
