@@ -149,8 +149,8 @@ typedef struct symwin_comm_options {
     /* Host calls: longest wait for a rank, in milliseconds. Default: SYMWIN_TIMEOUT_MS, or 30,000.
      * Between hosts up to 3 s more, in which they agree on the late rank. */
     int timeout_ms;
-    /* Longest wait until all ranks have joined and the communicator is built, in milliseconds.
-     * Default: timeout_ms if set, else SYMWIN_BOOTSTRAP_TIMEOUT_MS, or 60,000. Between hosts up to
+    /* Longest wait until all ranks have joined and the communicator is built, in milliseconds from
+     * the call on; timeout_ms limits later calls only. Default: timeout_ms if set, else SYMWIN_BOOTSTRAP_TIMEOUT_MS, or 60,000. Between hosts up to
      * 4 s more. */
     int bootstrap_timeout_ms;
     /* Kernels: longest wait for a peer, in milliseconds. Default: 600,000; -1: no limit. */
@@ -180,7 +180,7 @@ typedef struct symwin_comm_options {
  *   SYMWIN_UNSUPPORTED  the devices are no peers, the library has no kernels for the driver, or a
  *                       device has more ranks than it can run
  *   SYMWIN_NO_MEMORY    device memory or address space ran out
- *   SYMWIN_TIMEOUT      a rank did not join in time; the error names it
+ *   SYMWIN_TIMEOUT      a rank did not join, or was not ready, in time; the error names it
  *   SYMWIN_PEER_LOST    a rank's process ended, or the process that created the id
  *   SYMWIN_DENIED       another user's process, or the id was changed on its way
  *

@@ -193,7 +193,7 @@ static void late(struct harness_team *team, int rank, void *unused)
     if (rank == 0) {
         end = ends_offer(&m, 1, NULL, 0, 0);
         expect("a peer that does not come", &m, end, SYMWIN_TIMEOUT,
-               "rank 1 did not make the call in time");
+               "rank 1 did not call symwin_channel_create|symwin_channel_connect, for|destroy");
         tap_ok(host_now_ms() - start >= SHORT_MS - 5 && host_now_ms() - start < 10 * SHORT_MS,
                "in its time");
         host_expect("then the communicator has ended", symwin_comm_check(m.comm), SYMWIN_TIMEOUT,

@@ -225,7 +225,9 @@ static void alone(struct harness_team *team, int rank, void *arg)
         enter(&m, memory, BYTES);
     status = rank == 0 ? reduce(&m, memory, memory) : SYMWIN_OK;
     if (rank == 0)
-        host_expect("the others have registered nothing", status, SYMWIN_TIMEOUT, "rank 1");
+        host_expect("the others have registered nothing", status, SYMWIN_TIMEOUT,
+                    "symwin_allreduce: rank 1 did not come to the agreement about registered "
+                    "buffers|symwin_register|destroy the communicator");
     harness_barrier(team);
     close_member(&m);
     host_must(symwin_mem_free(memory), "symwin_mem_free");
