@@ -555,11 +555,12 @@ symwin_status symwin_comm_split(symwin_comm *parent, int color, int key,
                                 const symwin_comm_options *options, symwin_comm **comm)
 {
     struct sw_split part;
-    symwin_status status;
+    symwin_status status = SYMWIN_OK;
 
     if (comm == NULL)
-        return sw_fail(SYMWIN_INVALID, "symwin_comm_split: comm is NULL");
-    status = sw_split(parent, color, key, &part);
+        status = sw_fail(SYMWIN_INVALID, "symwin_comm_split: comm is NULL; pass where to put the "
+                                         "communicator");
+    status = sw_split(parent, status, color, key, &part);
     if (status == SYMWIN_OK && part.nranks == 0)
         *comm = NULL;
     else if (status == SYMWIN_OK)

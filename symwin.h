@@ -184,6 +184,9 @@ typedef struct symwin_comm_options {
  *   SYMWIN_PEER_LOST    a rank's process ended, or the process that created the id
  *   SYMWIN_DENIED       another user's process, or the id was changed on its way
  *
+ * If a rank passes NULL as id or comm, or an nranks or rank out of range, its call fails at once, and
+ * the other ranks wait for it until their time is over: it has no place from which to tell them.
+ *
  * Ranks that share a device share its context (CUDA's rules: docs/hardware.md):
  *
  *   - A call that waits for the device (cuMemFree, cuMemFreeHost, cudaMemcpy with pageable memory,

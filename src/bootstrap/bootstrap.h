@@ -63,8 +63,9 @@ struct sw_split {
     symwin_unique_id id; /* secret: the caller wipes it */
 };
 
-/* Collective. */
-symwin_status sw_split(symwin_comm *parent, int color, int key, struct sw_split *out);
+/* Collective. `status`: an earlier failure of this rank, which all ranks then get. */
+symwin_status sw_split(symwin_comm *parent, symwin_status status, int color, int key,
+                       struct sw_split *out);
 
 /* Derives a key from the id: known to all ranks of its communicator and to nobody else. The secrets
  * of the communicator's splits are derived from it. */

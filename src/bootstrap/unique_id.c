@@ -522,16 +522,16 @@ static void take_id(const symwin_comm *parent, const struct part *part, int colo
 
 /* The collective steps: sets *part and gathers the ids of all creators in `ids`. If this rank is a
  * creator, *own is its id and *made is set. */
-static symwin_status agree_on_parts(symwin_comm *parent, int color, int key, struct part *part,
-                                    struct sw_id *ids, struct sw_id *own, int *made)
+static symwin_status agree_on_parts(symwin_comm *parent, symwin_status status, int color, int key,
+                                    struct part *part, struct sw_id *ids, struct sw_id *own,
+                                    int *made)
 {
     uint64_t values[BALLOTED] = {(uint32_t)color, (uint32_t)key};
     struct sw_id public_id; /* *own with the nonce in place of the secret */
-    symwin_status status = SYMWIN_OK;
 
-    if (ids == NULL)
+    if (status == SYMWIN_OK && ids == NULL)
         status = sw_fail(SYMWIN_NO_MEMORY, "no host memory for %d ids", parent->nranks);
-    else if (color < SYMWIN_SPLIT_NONE)
+    else if (status == SYMWIN_OK && color < SYMWIN_SPLIT_NONE)
         status = sw_fail(SYMWIN_INVALID, "color is %d; pass SYMWIN_SPLIT_NONE, or 0 or more",
                          color);
     ballot_address(parent->group, values);
@@ -562,28 +562,34 @@ static symwin_status agree_on_parts(symwin_comm *parent, int color, int key, str
     return status;
 }
 
-symwin_status sw_split(symwin_comm *parent, int color, int key, struct sw_split *out)
+symwin_status sw_split(symwin_comm *parent, symwin_status failed, int color, int key,
+                       struct sw_split *out)
 {
     struct sw_id own = {.family = 0};
     struct sw_id *ids = NULL;
     struct part part = {.nranks = 0};
     symwin_status status;
+    char text[SW_TEXT_BYTES];
     int made = 0;
 
     *out = (struct sw_split){.nranks = 0};
+    snprintf(text, sizeof text, "%s", symwin_last_error());
+    if (parent == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: parent is NULL", split_call);
     status = sw_comm_enter(parent, split_call);
     if (status != SYMWIN_OK)
         return status;
     parent->sequence++;
     ids = calloc((size_t)parent->nranks, sizeof *ids);
-    status = agree_on_parts(parent, color, key, &part, ids, &own, &made);
+    if (failed != SYMWIN_OK)
+        sw_error_restore(text);
+    status = agree_on_parts(parent, failed, color, key, &part, ids, &own, &made);
     sw_comm_leave(parent);
     if (status == SYMWIN_OK && color != SYMWIN_SPLIT_NONE) {
         take_id(parent, &part, color, &ids[part.creator], &out->id);
         out->nranks = part.nranks;
         out->rank = part.rank;
     } else if (status != SYMWIN_OK && made) {
-        char text[SW_TEXT_BYTES];
         symwin_unique_id id;
 
         snprintf(text, sizeof text, "%s", symwin_last_error());

@@ -213,16 +213,17 @@ static symwin_status send_offer(const char *call, symwin_comm *comm, symwin_stat
     return status != SYMWIN_OK ? status : sent;
 }
 
-static symwin_status create(const char *call, symwin_comm *comm, struct sw_end *end,
-                            const symwin_channel_options *options)
+/* `status`: an earlier failure of this rank, which the peer hears of. */
+static symwin_status create(const char *call, symwin_comm *comm, symwin_status status,
+                            struct sw_end *end, const symwin_channel_options *options)
 {
     struct offered o = {.fd = -1};
     struct sw_frame_message message;
-    struct sw_scope scope;
-    symwin_status status;
+    struct sw_scope scope = {.device = -1};
 
     sw_message_fill(comm, end->peer, SW_MESSAGE_OFFER, end->number, SYMWIN_OK, "", &message);
-    status = sw_scope_enter_context(comm->context, &scope);
+    if (status == SYMWIN_OK)
+        status = sw_scope_enter_context(comm->context, &scope);
     if (status == SYMWIN_OK)
         status = prepare(call, comm, end, options, &message, &o);
     sw_scope_leave(&scope);
@@ -240,8 +241,6 @@ symwin_status symwin_channel_create(symwin_comm *comm, int peer, void *ptr, size
     struct sw_end *end;
     symwin_status status;
 
-    if (out == NULL)
-        return sw_fail(SYMWIN_INVALID, "%s: end is NULL; pass where to put the handle", call);
     status = sw_comm_enter(comm, call);
     if (status != SYMWIN_OK)
         return status;
@@ -262,7 +261,9 @@ symwin_status symwin_channel_create(symwin_comm *comm, int peer, void *ptr, size
     if (status == SYMWIN_OK) {
         *end = (struct sw_end){
             .peer = peer, .number = ++comm->channels->made[peer], .ptr = ptr, .bytes = bytes};
-        status = create(call, comm, end, options);
+        if (out == NULL)
+            status = sw_fail(SYMWIN_INVALID, "%s: end is NULL; pass where to put the handle", call);
+        status = create(call, comm, status, end, options);
     }
     if (status == SYMWIN_OK) {
         pthread_mutex_lock(&comm->channels->mutex);

@@ -198,8 +198,11 @@ static void split(struct harness_team *team, int rank, void *arg)
     host_expect("a bad color on one rank",
                 symwin_comm_split(parent, rank == 1 ? -2 : 0, 0, NULL, &part), SYMWIN_INVALID,
                 "symwin_comm_split|rank 1|color is -2");
-    host_expect("nowhere to put it", symwin_comm_split(parent, 0, 0, NULL, NULL), SYMWIN_INVALID,
-                "comm is NULL");
+    host_expect("nowhere to put it on one rank",
+                symwin_comm_split(parent, 0, 0, NULL, rank == 1 ? NULL : &part), SYMWIN_INVALID,
+                "symwin_comm_split: rank 1: comm is NULL");
+    host_expect("no parent", symwin_comm_split(NULL, 0, 0, NULL, &part), SYMWIN_INVALID,
+                "symwin_comm_split: parent is NULL");
     host_expect("the parent is not harmed", symwin_comm_check(parent), SYMWIN_OK, "");
     symwin_comm_destroy(parent);
 }
