@@ -551,6 +551,20 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
     return SYMWIN_OK;
 }
 
+/* A failure names symwin_comm_split(), which the caller has made. */
+static symwin_status create_part(const struct sw_split *part, int device,
+                                 const symwin_comm_options *options, symwin_comm **comm)
+{
+    const symwin_status status = symwin_comm_create(&part->id, part->nranks, part->rank, device,
+                                                    options, comm);
+    const size_t prefix = sizeof create_call - 1;
+    const char *text = symwin_last_error();
+
+    if (status == SYMWIN_OK || strncmp(text, create_call, prefix) != 0 || text[prefix] != ':')
+        return status;
+    return sw_fail(status, "symwin_comm_split%s", text + prefix);
+}
+
 symwin_status symwin_comm_split(symwin_comm *parent, int color, int key,
                                 const symwin_comm_options *options, symwin_comm **comm)
 {
@@ -564,8 +578,7 @@ symwin_status symwin_comm_split(symwin_comm *parent, int color, int key,
     if (status == SYMWIN_OK && part.nranks == 0)
         *comm = NULL;
     else if (status == SYMWIN_OK)
-        status = symwin_comm_create(&part.id, part.nranks, part.rank, parent->device, options,
-                                    comm);
+        status = create_part(&part, parent->device, options, comm);
     sw_wipe(&part, sizeof part);
     return status;
 }

@@ -150,6 +150,11 @@ symwin_status sw_own_memory_create(symwin_comm *comm, const char *call)
     status = sw_memory_create(call, &kind, bytes, 0, memory);
     if (status == SYMWIN_NO_MEMORY && sw_pool_make_room(comm->device))
         status = sw_memory_create(call, &kind, bytes, 0, memory);
+    if (status == SYMWIN_NO_MEMORY)
+        sw_fail(status,
+                "%s; pass a smaller slot_bytes, or free memory of the device, also "
+                "in other processes (symwin_mem_trim)",
+                symwin_last_error());
     if (status != SYMWIN_OK)
         return status;
     comm->stage = SW_COMM_MEMORY;

@@ -176,6 +176,7 @@ static void expect_part(symwin_comm *comm, int nranks, int rank, const char *nam
 
 static void split(struct harness_team *team, int rank, void *arg)
 {
+    const symwin_comm_options none = {.size = 3};
     symwin_comm *parent = NULL, *part = NULL;
     const int n = team->nranks;
 
@@ -201,6 +202,9 @@ static void split(struct harness_team *team, int rank, void *arg)
     host_expect("nowhere to put it on one rank",
                 symwin_comm_split(parent, 0, 0, NULL, rank == 1 ? NULL : &part), SYMWIN_INVALID,
                 "symwin_comm_split: rank 1: comm is NULL");
+    host_expect("options that are none on one rank",
+                symwin_comm_split(parent, 0, 0, rank == 1 ? &none : NULL, &part), SYMWIN_INVALID,
+                "symwin_comm_split: |rank 1|options->size");
     host_expect("no parent", symwin_comm_split(NULL, 0, 0, NULL, &part), SYMWIN_INVALID,
                 "symwin_comm_split: parent is NULL");
     host_expect("the parent is not harmed", symwin_comm_check(parent), SYMWIN_OK, "");
