@@ -69,19 +69,12 @@ symwin_status sw_id_derive(struct sw_id *id, const struct sw_id_options *options
 static symwin_status read_port(const char *for_call, int *out)
 {
     const char *text = getenv("SYMWIN_PORT");
-    char *end = NULL;
-    long port = 0;
 
-    if (text != NULL && text[0] != '\0') {
-        port = strtol(text, &end, 10);
-        if (*end != '\0' || port < 0 || port > 65535)
-            return sw_fail(SYMWIN_INVALID,
-                           "%s: SYMWIN_PORT is \"%.64s\"; set it to a free port of this host, a "
-                           "number from 1 to 65535, or 0 for any",
-                           for_call, text);
-    }
-    *out = (int)port;
-    return SYMWIN_OK;
+    *out = 0;
+    if (text == NULL || text[0] == '\0')
+        return SYMWIN_OK;
+    return sw_launch_number(for_call, "SYMWIN_PORT", "a free port of this host, or 0 for any", 0,
+                            65535, out);
 }
 
 symwin_status symwin_unique_id_create(symwin_unique_id *id)
@@ -207,8 +200,12 @@ static symwin_status id_of_host(const struct sw_launch *launch, struct sw_id *id
             status = sw_fail(
                 SYMWIN_TIMEOUT,
                 "%s: rank 0 of job \"%s\" did not join within %d ms; start every rank, with the "
-                "same TMPDIR",
-                env_call, launch->job, timeout_ms);
+                "same TMPDIR%s",
+                env_call, launch->job, timeout_ms,
+                launch->local_nranks == 0 && strcmp(launch->launcher, "symwin") == 0
+                    ? "; if the job has processes on several hosts, set SYMWIN_LOCAL_NRANKS to "
+                      "the number of them on this host"
+                    : "");
         else
             nanosleep(&moment, NULL);
     }

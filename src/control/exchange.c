@@ -270,8 +270,8 @@ static symwin_status ended(const struct sw_exchange *x, uint64_t word, const cha
         if (culprit >= x->nranks)
             return sw_fail(
                 status,
-                "%s: the ranks' calls differ, and no majority agrees; destroy the communicator, and "
-                "make the same calls with the same arguments on every rank",
+                "%s: the ranks' calls differ, and no majority agrees; destroy the communicator, "
+                "and make the same calls with the same arguments on every rank",
                 call);
         return sw_fail(
             status,

@@ -324,6 +324,8 @@ static void bad_addresses(struct processes *p, int rank)
     (void)rank;
     refused("127.0.0.1", "x", SYMWIN_INVALID, "SYMWIN_PORT is \"x\"");
     refused("127.0.0.1", "1x", SYMWIN_INVALID, "SYMWIN_PORT is \"1x\"");
+    refused("127.0.0.1", " 1", SYMWIN_INVALID, "SYMWIN_PORT is \" 1\"");
+    refused("127.0.0.1", "+1", SYMWIN_INVALID, "SYMWIN_PORT is \"+1\"");
     refused("127.0.0.1", "-1", SYMWIN_INVALID, "SYMWIN_PORT is \"-1\"");
     refused("127.0.0.1", "65536", SYMWIN_INVALID, "SYMWIN_PORT is \"65536\"");
     refused("not an address", "0", SYMWIN_INVALID, "\"not an address\" is not an address");
