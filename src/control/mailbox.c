@@ -22,10 +22,10 @@ enum {
     /* Messages from one rank in a process's mailbox. Each lane is in one channel at a time, and a
      * channel sends three messages: channels never need more. */
     MOST_MESSAGES = 3 * SW_STATE_LANES,
-    DESCRIPTORS = 4,  /* messages may hold 1/4 of the process's descriptors */
-    SLICE_MS = 20,    /* poll interval for what wakes nobody, such as a rank that left */
-    UNREAD_MS = 100,  /* for so long a rank reads on past its deadline, if frames are left */
-    FORWARD_MS = 100  /* timeout of forwarding a message to a socket that is being read */
+    DESCRIPTORS = 4, /* messages may hold 1/4 of the process's descriptors */
+    SLICE_MS = 20,   /* poll interval for what wakes nobody, such as a rank that left */
+    UNREAD_MS = 100, /* for so long a rank reads on past its deadline, if frames are left */
+    FORWARD_MS = 100 /* timeout of forwarding a message to a socket that is being read */
 };
 
 void sw_message_free(struct sw_message *message)
