@@ -447,19 +447,14 @@ static void agree_limits(symwin_comm *comm)
 }
 
 /* The agreed steps, with this rank's context current. `status`: the result of the local steps. */
-static symwin_status build(symwin_comm *comm, symwin_status status, int bootstrap_timeout_ms)
+static symwin_status build(symwin_comm *comm, symwin_status status)
 {
-    const int timeout_ms = comm->timeout_ms;
     uint64_t values[V_COUNT] = {0};
     uint64_t second[V_SECOND_COUNT] = {0};
 
     if (status == SYMWIN_OK)
         status = introduce(comm, values);
-    /* Other ranks may still be joining on their host, or creating their context. */
-    if (bootstrap_timeout_ms > timeout_ms)
-        comm->timeout_ms = bootstrap_timeout_ms;
     status = sw_comm_agree(comm, create_call, status, values, V_COUNT);
-    comm->timeout_ms = timeout_ms;
     if (status != SYMWIN_OK)
         return status;
     status = agreed(comm, V_SLOT, "slot_bytes");
@@ -496,6 +491,7 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
                                  const symwin_comm_options *options, symwin_comm **out)
 {
     int timeout_ms = (int)sw_setting(SW_SETTING_BOOTSTRAP_TIMEOUT_MS);
+    const int64_t begin = sw_now_ms();
     struct sw_scope scope = {.device = -1};
     struct sw_group *group;
     char text[SW_TEXT_BYTES];
@@ -534,6 +530,7 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
         sw_group_leave(group, rank);
         return status;
     }
+    comm->created_by = begin + timeout_ms;
     sw_bootstrap_key(id, comm->key);
     if (valid != SYMWIN_OK)
         status = sw_fail(valid, "%s", text);
@@ -541,31 +538,47 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
         status = sw_device_resolve(create_call, device, &comm->device);
     if (status == SYMWIN_OK)
         status = prepare(comm, &scope);
-    status = build(comm, status, timeout_ms);
+    status = build(comm, status);
     if (status != SYMWIN_OK) {
         comm_release(comm, &scope);
         return status;
     }
+    comm->created_by = 0;
+    sw_exchange_be_built(group->exchange);
     sw_scope_leave(&scope);
     sw_comm_list(comm);
     *out = comm;
     return SYMWIN_OK;
 }
 
+/* A failure names symwin_comm_split(), which the caller has made. */
+static symwin_status create_part(const struct sw_split *part, int device,
+                                 const symwin_comm_options *options, symwin_comm **comm)
+{
+    const symwin_status status = symwin_comm_create(&part->id, part->nranks, part->rank, device,
+                                                    options, comm);
+    const size_t prefix = sizeof create_call - 1;
+    const char *text = symwin_last_error();
+
+    if (status == SYMWIN_OK || strncmp(text, create_call, prefix) != 0 || text[prefix] != ':')
+        return status;
+    return sw_fail(status, "symwin_comm_split%s", text + prefix);
+}
+
 symwin_status symwin_comm_split(symwin_comm *parent, int color, int key,
                                 const symwin_comm_options *options, symwin_comm **comm)
 {
     struct sw_split part;
-    symwin_status status;
+    symwin_status status = SYMWIN_OK;
 
     if (comm == NULL)
-        return sw_fail(SYMWIN_INVALID, "symwin_comm_split: comm is NULL");
-    status = sw_split(parent, color, key, &part);
+        status = sw_fail(SYMWIN_INVALID, "symwin_comm_split: comm is NULL; pass where to put the "
+                                         "communicator");
+    status = sw_split(parent, status, color, key, &part);
     if (status == SYMWIN_OK && part.nranks == 0)
         *comm = NULL;
     else if (status == SYMWIN_OK)
-        status = symwin_comm_create(&part.id, part.nranks, part.rank, parent->device, options,
-                                    comm);
+        status = create_part(&part, parent->device, options, comm);
     sw_wipe(&part, sizeof part);
     return status;
 }

@@ -149,9 +149,9 @@ typedef struct symwin_comm_options {
     /* Host calls: longest wait for a rank, in milliseconds. Default: SYMWIN_TIMEOUT_MS, or 30,000.
      * Between hosts up to 3 s more, in which they agree on the late rank. */
     int timeout_ms;
-    /* Longest wait until all ranks have joined and the communicator is built, in milliseconds.
-     * Default: timeout_ms if set, else SYMWIN_BOOTSTRAP_TIMEOUT_MS, or 60,000. Between hosts up to
-     * 4 s more. */
+    /* Longest wait until all ranks have joined and the communicator is built, in milliseconds from
+     * the call on; timeout_ms limits later calls only. Default: timeout_ms if set, else
+     * SYMWIN_BOOTSTRAP_TIMEOUT_MS, or 60,000. Between hosts up to 4 s more. */
     int bootstrap_timeout_ms;
     /* Kernels: longest wait for a peer, in milliseconds. Default: 600,000; -1: no limit. */
     int kernel_timeout_ms;
@@ -180,9 +180,15 @@ typedef struct symwin_comm_options {
  *   SYMWIN_UNSUPPORTED  the devices are no peers, the library has no kernels for the driver, or a
  *                       device has more ranks than it can run
  *   SYMWIN_NO_MEMORY    device memory or address space ran out
- *   SYMWIN_TIMEOUT      a rank did not join in time; the error names it
+ *   SYMWIN_TIMEOUT      a rank did not join, or was not ready, in time; the error names it
  *   SYMWIN_PEER_LOST    a rank's process ended, or the process that created the id
- *   SYMWIN_DENIED       another user's process, or the id was changed on its way
+ *   SYMWIN_DENIED       another user's process, or one that did not make the id
+ *
+ * All ranks must pass the id as it was created. Where its bytes were changed, the call may return
+ * SYMWIN_INVALID, SYMWIN_PEER_LOST or SYMWIN_TIMEOUT; some changes have no effect.
+ *
+ * If a rank passes NULL as id or comm, or an nranks or rank out of range, its call fails at once.
+ * The other ranks cannot be told, and wait for it until their time is over.
  *
  * Ranks that share a device share its context (CUDA's rules: docs/hardware.md):
  *
@@ -220,7 +226,8 @@ SYMWIN_API symwin_status symwin_comm_create(const symwin_unique_id *id, int nran
                                             int device, const symwin_comm_options *options,
                                             symwin_comm **comm);
 
-/* Destroys this rank's communicator, its windows included. Local; NULL does nothing.
+/* Destroys this rank's communicator, its windows included. Local; NULL does nothing. Afterwards any
+ * use of the communicator, destroying it again included, is undefined.
  *
  * Ranks may destroy at different times. This rank's earlier calls outside graphs complete first, on
  * the peers too: the destroy waits for them (symwin_comm_abort() ends that wait). Launches of
@@ -279,6 +286,10 @@ enum { SYMWIN_SPLIT_NONE = -1 }; /* as color: this rank joins no part */
 
 /* Splits a communicator: ranks that pass the same color form a part, ordered by key, then by rank.
  * Collective over `parent`, which stays unchanged; each part then succeeds or fails by itself.
+ *
+ * Complete all ranks' calls on the parts (synchronize, then a barrier) before any rank destroys
+ * `parent`: the destroy can wait for all kernels on the device, also for those of a part that wait
+ * for a rank which is in the destroy.
  *
  * SYMWIN_ADDR and SYMWIN_PORT play no role. Ranks on one host meet without the network; ranks on
  * several hosts use the address that links their hosts in `parent`, at any free port. If no rank of

@@ -296,8 +296,8 @@ static symwin_status take_back(const char *call, void *ptr, int late)
     } else if (a.holds > 0)
         status = sw_fail(
             SYMWIN_BUSY,
-            "%s: %p is in use %d times (windows, registrations, channels); deregister it, or "
-            "destroy the channel, first",
+            "%s: %p is in use (by windows, registrations, channels or captured graphs; by %d in "
+            "all); deregister it, or destroy the channel or the graph, first",
             call, ptr, a.holds);
     else
         given = 1;

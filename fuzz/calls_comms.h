@@ -226,13 +226,11 @@ static void step_split(const struct step *s, int rank, struct call *c)
     c->options = plain_options;
     c->nranks = s->b % 4 == 0 ? SYMWIN_SPLIT_NONE : (int)s->c;
     c->rank = 0; /* the key */
-    c->no_result = s->b % 16 == 1;
+    c->no_result = s->b % 16 == 1 && (s->twist % 2 == 0 || s->odd < 0 || rank == s->odd);
     if (s->b % 8 == 2 && rank == (int)(s->twist % (unsigned)model.nranks))
         c->nranks = -2;
-    if (c->no_result)
-        c->want = INVALID_ONLY;
-    else
-        c->want = ONLY(collective(parent, s->b % 8 == 2 ? SYMWIN_INVALID : SYMWIN_OK));
+    c->want = ONLY(
+        collective(parent, s->b % 8 == 2 || s->b % 16 == 1 ? SYMWIN_INVALID : SYMWIN_OK));
     if (c->want == OK_ONLY && c->nranks != SYMWIN_SPLIT_NONE && !comm_fits())
         c->want = ONLY(SYMWIN_NO_MEMORY);
 }

@@ -115,6 +115,12 @@ static symwin_status judge_all(const struct comm *comm)
                                                                            : SYMWIN_OK;
 }
 
+/* Whether the rank passes no place for the window: one rank does, or all. */
+static int lacks_result(const struct step *s, int rank)
+{
+    return s->a / COMMS == 1 && (s->twist % 2 == 0 || rank == s->odd);
+}
+
 static void step_register(const struct step *s, int rank, struct call *c)
 {
     struct comm *comm = &model.comm[s->a % COMMS];
@@ -124,15 +130,17 @@ static void step_register(const struct step *s, int rank, struct call *c)
         return;
     for (r = 0; r < model.nranks && rank == 0; r++) {
         plan_registration(s, r);
-        registrations[r].status = judge_registration(comm, r, &registrations[r]);
+        registrations[r].status = lacks_result(s, r)
+                                      ? SYMWIN_INVALID
+                                      : judge_registration(comm, r, &registrations[r]);
     }
     c->kind = CALL_REGISTER;
     c->comm = comm->ptr[rank];
     c->ptr = registrations[rank].ptr;
     c->bytes = registrations[rank].bytes;
     c->flags = registrations[rank].flags;
-    c->no_result = s->a / COMMS == 1;
-    if (c->no_result || c->comm == NULL)
+    c->no_result = lacks_result(s, rank);
+    if (c->comm == NULL)
         c->want = INVALID_ONLY;
     else
         c->want = ONLY(collective(comm, judge_all(comm)));
@@ -146,7 +154,7 @@ static void step_register_twice(const struct step *s, int rank, struct call *c)
     if (model.nranks == 1 || comm->members < model.nranks || comm->ended != SYMWIN_OK)
         return;
     step_register(s, rank, c);
-    if (c->kind == CALL_NONE || c->no_result)
+    if (c->kind == CALL_NONE || s->a / COMMS == 1)
         return;
     twice = (int)(s->twist >> 3) % model.nranks;
     tried = (struct call){

@@ -27,7 +27,8 @@ extern "C" {
  *                                      kept=1: all of it is free
  *   alloc ADDRESS chunk= offset= asked= bytes= windows=
  *                                      a result of symwin_mem_alloc() or symwin_mem_import(), in
- *                                      its chunk. windows: windows and registered ranges on it
+ *                                      its chunk. windows: what keeps it from being freed, which
+ *                                      are windows, registered ranges, channels and graphs
  *   comm N rank= nranks= device= base= stride= multicast= allocations= windows=
  *   window ADDRESS comm= bytes= offset= transports= allocations=
  *                                      offset: in the flat range. transports: peer, multicast.

@@ -173,7 +173,8 @@ SYMWIN_API symwin_status symwin_mem_import(int device, const symwin_mem_handle *
  *     pool = torch.cuda.MemPool(allocator.allocator())
  *
  * Memory is as ncclMemAlloc()'s: SYMWIN_MEM_NCCL and SYMWIN_MEM_PEERS. If there is none, the result
- * is NULL and symwin_last_error() says why. The free waits for the device, as cudaFree does. Memory
+ * is NULL and symwin_last_error() says why. 0 bytes give NULL too, which is no failure and leaves
+ * symwin_last_error() as it was. The free waits for the device, as cudaFree does. Memory
  * that is still in a window or a channel, or registered by symwin_register() or by a graph, is
  * freed by the call that ends that use (for a graph: by a later free, or by a later call about
  * registrations). Until then nothing new can be registered there. SYMWIN_MEM_DEBUG does not check

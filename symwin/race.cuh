@@ -4,6 +4,8 @@
  * The seed, the warp and the address decide whether an access is delayed. So the same seed delays
  * the same warps at the same places. On the emulated driver emu/race.c does this.
  */
+#include "symwin/device.cuh" /* before the guard: if SYMWIN_RACE is defined, it includes this */
+
 #ifndef SYMWIN_RACE_CUH
 #define SYMWIN_RACE_CUH
 

@@ -28,6 +28,10 @@ struct sw_launch {
 /* SYMWIN_INVALID: no launcher's variables, or an invalid value; the text names the variable. */
 symwin_status sw_launch_read(const char *call, struct sw_launch *out);
 
+/* Reads a variable that is set: digits only. `what` says in the error what the number is. */
+symwin_status sw_launch_number(const char *call, const char *name, const char *what, int least,
+                               int most, int *out);
+
 /* Whether no launcher started this process: no variable gives a rank or a number of ranks. */
 int sw_launch_is_none(void);
 
@@ -63,8 +67,9 @@ struct sw_split {
     symwin_unique_id id; /* secret: the caller wipes it */
 };
 
-/* Collective. */
-symwin_status sw_split(symwin_comm *parent, int color, int key, struct sw_split *out);
+/* Collective. `status`: an earlier failure of this rank, which all ranks then get. */
+symwin_status sw_split(symwin_comm *parent, symwin_status status, int color, int key,
+                       struct sw_split *out);
 
 /* Derives a key from the id: known to all ranks of its communicator and to nobody else. The secrets
  * of the communicator's splits are derived from it. */

@@ -289,11 +289,12 @@ static symwin_status fail_unproved(const struct sw_id *id, union sw_frame *answe
     answer->header.type = 0;
     (void)getnameinfo((struct sockaddr *)&address, bytes, host, sizeof host, port, sizeof port,
                       NI_NUMERICHOST | NI_NUMERICSERV);
-    return sw_fail(SYMWIN_BUSY,
-                   "%s: the process at %s, port %s, has not proved that it knows the id's secret: "
-                   "the process that made the id is stopped, the id has been used, or the port "
-                   "belongs to another program",
-                   call, host, port);
+    return sw_fail(
+        SYMWIN_BUSY,
+        "%s: the process at %s, port %s, has not proved that it knows the id's secret: "
+        "the process that made the id is stopped, the id has been used, the port belongs to "
+        "another program, or SYMWIN_SECRET differs between the hosts",
+        call, host, port);
 }
 
 /* Sends HELLO with the id's name, receives CHALLENGE, and checks that the other end knows the

@@ -140,8 +140,8 @@ static int take_number(const char **text, int most)
     return value;
 }
 
-static symwin_status read_number(const char *call, const char *name, const char *what, int least,
-                                 int most, int *out)
+symwin_status sw_launch_number(const char *call, const char *name, const char *what, int least,
+                               int most, int *out)
 {
     const char *text = getenv(name);
     const char *end = text;
@@ -184,8 +184,8 @@ static symwin_status read_tasks(const char *call, const char *const *row, struct
 {
     const char *list = getenv(row[LOCAL_NRANKS]);
     int node = 0;
-    const symwin_status status = read_number(call, row[NODE], "this host's number in the job", 0,
-                                             SW_MAX_RANKS - 1, &node);
+    const symwin_status status = sw_launch_number(call, row[NODE], "this host's number in the job",
+                                                  0, SW_MAX_RANKS - 1, &node);
 
     if (status != SYMWIN_OK)
         return status;
@@ -201,21 +201,21 @@ static symwin_status read_tasks(const char *call, const char *const *row, struct
 static symwin_status read_ranks(const char *call, const char *const *row, struct sw_launch *out)
 {
     const char *nranks = either(row[NRANKS], row[NRANKS_ELSE]);
-    symwin_status status = read_number(call, nranks, "the number of processes", 1, SW_MAX_RANKS,
-                                       &out->nranks);
+    symwin_status status = sw_launch_number(call, nranks, "the number of processes", 1,
+                                            SW_MAX_RANKS, &out->nranks);
 
     if (status == SYMWIN_OK)
-        status = read_number(call, row[RANK], "this process's rank", 0, out->nranks - 1,
-                             &out->rank);
+        status = sw_launch_number(call, row[RANK], "this process's rank", 0, out->nranks - 1,
+                                  &out->rank);
     if (status == SYMWIN_OK && is_set(row[LOCAL_NRANKS]) && row[NODE] == NULL)
-        status = read_number(call, row[LOCAL_NRANKS], "the number of processes on this host", 1,
-                             out->nranks, &out->local_nranks);
+        status = sw_launch_number(call, row[LOCAL_NRANKS], "the number of processes on this host",
+                                  1, out->nranks, &out->local_nranks);
     if (status == SYMWIN_OK && is_set(row[LOCAL_NRANKS]) && is_set(row[NODE]))
         status = read_tasks(call, row, out);
     if (status == SYMWIN_OK && is_set(row[LOCAL_RANK]))
-        status = read_number(call, row[LOCAL_RANK], "this process's rank on its host", 0,
-                             (out->local_nranks > 0 ? out->local_nranks : out->nranks) - 1,
-                             &out->local_rank);
+        status = sw_launch_number(call, row[LOCAL_RANK], "this process's rank on its host", 0,
+                                  (out->local_nranks > 0 ? out->local_nranks : out->nranks) - 1,
+                                  &out->local_rank);
     return status;
 }
 
@@ -246,10 +246,11 @@ static symwin_status read_port(const char *call, struct sw_launch *out)
 
     if (!is_set(name))
         return SYMWIN_OK;
-    status = read_number(call, name,
-                         next ? "one less than a free port of rank 0's host, or set SYMWIN_PORT"
-                              : "a free port of rank 0's host",
-                         1, 65535 - next, &out->port);
+    status = sw_launch_number(call, name,
+                              next
+                                  ? "one less than a free port of rank 0's host, or set SYMWIN_PORT"
+                                  : "a free port of rank 0's host",
+                              1, 65535 - next, &out->port);
     out->port += next;
     return status;
 }

@@ -69,19 +69,12 @@ symwin_status sw_id_derive(struct sw_id *id, const struct sw_id_options *options
 static symwin_status read_port(const char *for_call, int *out)
 {
     const char *text = getenv("SYMWIN_PORT");
-    char *end = NULL;
-    long port = 0;
 
-    if (text != NULL && text[0] != '\0') {
-        port = strtol(text, &end, 10);
-        if (*end != '\0' || port < 0 || port > 65535)
-            return sw_fail(SYMWIN_INVALID,
-                           "%s: SYMWIN_PORT is \"%.64s\"; set it to a free port of this host, a "
-                           "number from 1 to 65535, or 0 for any",
-                           for_call, text);
-    }
-    *out = (int)port;
-    return SYMWIN_OK;
+    *out = 0;
+    if (text == NULL || text[0] == '\0')
+        return SYMWIN_OK;
+    return sw_launch_number(for_call, "SYMWIN_PORT", "a free port of this host, or 0 for any", 0,
+                            65535, out);
 }
 
 symwin_status symwin_unique_id_create(symwin_unique_id *id)
@@ -207,8 +200,12 @@ static symwin_status id_of_host(const struct sw_launch *launch, struct sw_id *id
             status = sw_fail(
                 SYMWIN_TIMEOUT,
                 "%s: rank 0 of job \"%s\" did not join within %d ms; start every rank, with the "
-                "same TMPDIR",
-                env_call, launch->job, timeout_ms);
+                "same TMPDIR%s",
+                env_call, launch->job, timeout_ms,
+                launch->local_nranks == 0 && strcmp(launch->launcher, "symwin") == 0
+                    ? "; if the job has processes on several hosts, set SYMWIN_LOCAL_NRANKS to "
+                      "the number of them on this host"
+                    : "");
         else
             nanosleep(&moment, NULL);
     }
@@ -522,16 +519,16 @@ static void take_id(const symwin_comm *parent, const struct part *part, int colo
 
 /* The collective steps: sets *part and gathers the ids of all creators in `ids`. If this rank is a
  * creator, *own is its id and *made is set. */
-static symwin_status agree_on_parts(symwin_comm *parent, int color, int key, struct part *part,
-                                    struct sw_id *ids, struct sw_id *own, int *made)
+static symwin_status agree_on_parts(symwin_comm *parent, symwin_status status, int color, int key,
+                                    struct part *part, struct sw_id *ids, struct sw_id *own,
+                                    int *made)
 {
     uint64_t values[BALLOTED] = {(uint32_t)color, (uint32_t)key};
     struct sw_id public_id; /* *own with the nonce in place of the secret */
-    symwin_status status = SYMWIN_OK;
 
-    if (ids == NULL)
+    if (status == SYMWIN_OK && ids == NULL)
         status = sw_fail(SYMWIN_NO_MEMORY, "no host memory for %d ids", parent->nranks);
-    else if (color < SYMWIN_SPLIT_NONE)
+    else if (status == SYMWIN_OK && color < SYMWIN_SPLIT_NONE)
         status = sw_fail(SYMWIN_INVALID, "color is %d; pass SYMWIN_SPLIT_NONE, or 0 or more",
                          color);
     ballot_address(parent->group, values);
@@ -562,28 +559,34 @@ static symwin_status agree_on_parts(symwin_comm *parent, int color, int key, str
     return status;
 }
 
-symwin_status sw_split(symwin_comm *parent, int color, int key, struct sw_split *out)
+symwin_status sw_split(symwin_comm *parent, symwin_status failed, int color, int key,
+                       struct sw_split *out)
 {
     struct sw_id own = {.family = 0};
     struct sw_id *ids = NULL;
     struct part part = {.nranks = 0};
     symwin_status status;
+    char text[SW_TEXT_BYTES];
     int made = 0;
 
     *out = (struct sw_split){.nranks = 0};
+    snprintf(text, sizeof text, "%s", symwin_last_error());
+    if (parent == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: parent is NULL", split_call);
     status = sw_comm_enter(parent, split_call);
     if (status != SYMWIN_OK)
         return status;
     parent->sequence++;
     ids = calloc((size_t)parent->nranks, sizeof *ids);
-    status = agree_on_parts(parent, color, key, &part, ids, &own, &made);
+    if (failed != SYMWIN_OK)
+        sw_error_restore(text);
+    status = agree_on_parts(parent, failed, color, key, &part, ids, &own, &made);
     sw_comm_leave(parent);
     if (status == SYMWIN_OK && color != SYMWIN_SPLIT_NONE) {
         take_id(parent, &part, color, &ids[part.creator], &out->id);
         out->nranks = part.nranks;
         out->rank = part.rank;
     } else if (status != SYMWIN_OK && made) {
-        char text[SW_TEXT_BYTES];
         symwin_unique_id id;
 
         snprintf(text, sizeof text, "%s", symwin_last_error());

@@ -213,16 +213,17 @@ static symwin_status send_offer(const char *call, symwin_comm *comm, symwin_stat
     return status != SYMWIN_OK ? status : sent;
 }
 
-static symwin_status create(const char *call, symwin_comm *comm, struct sw_end *end,
-                            const symwin_channel_options *options)
+/* `status`: an earlier failure of this rank, which the peer hears of. */
+static symwin_status create(const char *call, symwin_comm *comm, symwin_status status,
+                            struct sw_end *end, const symwin_channel_options *options)
 {
     struct offered o = {.fd = -1};
     struct sw_frame_message message;
-    struct sw_scope scope;
-    symwin_status status;
+    struct sw_scope scope = {.device = -1};
 
     sw_message_fill(comm, end->peer, SW_MESSAGE_OFFER, end->number, SYMWIN_OK, "", &message);
-    status = sw_scope_enter_context(comm->context, &scope);
+    if (status == SYMWIN_OK)
+        status = sw_scope_enter_context(comm->context, &scope);
     if (status == SYMWIN_OK)
         status = prepare(call, comm, end, options, &message, &o);
     sw_scope_leave(&scope);
@@ -240,8 +241,6 @@ symwin_status symwin_channel_create(symwin_comm *comm, int peer, void *ptr, size
     struct sw_end *end;
     symwin_status status;
 
-    if (out == NULL)
-        return sw_fail(SYMWIN_INVALID, "%s: end is NULL; pass where to put the handle", call);
     status = sw_comm_enter(comm, call);
     if (status != SYMWIN_OK)
         return status;
@@ -262,7 +261,9 @@ symwin_status symwin_channel_create(symwin_comm *comm, int peer, void *ptr, size
     if (status == SYMWIN_OK) {
         *end = (struct sw_end){
             .peer = peer, .number = ++comm->channels->made[peer], .ptr = ptr, .bytes = bytes};
-        status = create(call, comm, end, options);
+        if (out == NULL)
+            status = sw_fail(SYMWIN_INVALID, "%s: end is NULL; pass where to put the handle", call);
+        status = create(call, comm, status, end, options);
     }
     if (status == SYMWIN_OK) {
         pthread_mutex_lock(&comm->channels->mutex);
@@ -333,6 +334,21 @@ static symwin_status read_state(const char *call, symwin_comm *comm,
     return status;
 }
 
+/* The text for a peer that did not come. */
+static symwin_status tell_absent(symwin_comm *comm, const char *call, int peer)
+{
+    symwin_status status;
+    int culprit;
+
+    if (sw_exchange_outcome(comm->group->exchange, &status, &culprit) && status == SYMWIN_TIMEOUT &&
+        culprit == peer)
+        sw_fail(status,
+                "%s: rank %d did not call symwin_channel_create, or not symwin_channel_connect, "
+                "for its end in time; destroy the communicator on every rank",
+                call, peer);
+    return SYMWIN_TIMEOUT;
+}
+
 symwin_status symwin_channel_connect(symwin_comm *comm, symwin_channel_end *handle,
                                      symwin_channel *out)
 {
@@ -356,6 +372,8 @@ symwin_status symwin_channel_connect(symwin_comm *comm, symwin_channel_end *hand
         if (status != SYMWIN_OK || state == SW_END_CONNECTED)
             break;
         status = sw_mailbox_wait(comm->group, comm->rank, peer, deadline, call);
+        if (status == SYMWIN_TIMEOUT)
+            status = tell_absent(comm, call, peer);
     }
     sw_comm_leave(comm);
     if (status == SYMWIN_OK)

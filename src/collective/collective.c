@@ -53,6 +53,7 @@ enum { IN, OUT };
 
 struct call {
     const struct sw_collective *collective;
+    const char *name; /* of the public call, for texts; agreements have the collective's */
     struct sw_buffer buffers[2]; /* IN and OUT */
     uint64_t count;
     symwin_algo algo;
@@ -104,8 +105,8 @@ static symwin_status refuse_overlap(const struct call *c, const char *how)
         snprintf(advice, sizeof advice, "in place, %s is %s + rank * count elements (0x%llx)",
                  is->out_each ? "in" : "out", is->out_each ? "out" : "in",
                  (is->out_each ? out : in) + (CUdeviceptr)c->query.comm->rank * c->query.bytes);
-    return sw_fail(SYMWIN_INVALID, "%s: in (0x%llx) and out (0x%llx) %s; %s", is->call, in, out,
-                   how, advice);
+    return sw_fail(SYMWIN_INVALID, "%s: in (0x%llx) and out (0x%llx) %s; %s", c->name, in, out, how,
+                   advice);
 }
 
 /* Uses the offsets in the flat range if both buffers are in windows. */
@@ -142,14 +143,14 @@ static symwin_status find_buffers(struct call *c, int launched)
     symwin_status status = SYMWIN_OK;
 
     if (c->count > SIZE_MAX / 16 / nranks)
-        return sw_fail(SYMWIN_INVALID, "%s: count is %llu, more than any memory holds",
-                       c->collective->call, (unsigned long long)c->count);
+        return sw_fail(SYMWIN_INVALID, "%s: count is %llu, more than any memory holds", c->name,
+                       (unsigned long long)c->count);
     c->query.bytes = (size_t)c->count * symwin_type_bytes(c->query.type);
     in->bytes = c->query.bytes * (c->collective->in_each ? nranks : 1);
     out->bytes = c->query.bytes * (c->collective->out_each ? nranks : 1);
     if (in->address != 0 && out->address != 0 && overlap_in_part(c, in->address, out->address))
         status = refuse_overlap(c, "overlap in part");
-    status = sw_buffers_find(c->query.comm, c->collective->call, status, c->query.type, c->buffers,
+    status = sw_buffers_find(c->query.comm, c->name, status, c->query.type, c->buffers,
                              launched && c->collective->uses_windows ? &c->stream : NULL);
     return status == SYMWIN_OK ? place_buffers(c) : status;
 }
@@ -232,6 +233,7 @@ static symwin_status queue(const struct call *c, const struct sw_turn *turn,
                                    .attrs = &early,
                                    .numAttrs = (unsigned)turn->early};
     void *params[] = {&args};
+    char what[64];
 
     if (plan->algorithm->queue != NULL)
         return plan->algorithm->queue(&(struct sw_call){.query = &c->query,
@@ -242,8 +244,9 @@ static symwin_status queue(const struct call *c, const struct sw_turn *turn,
     if (turn->calls->graph_launch.exec != NULL && !turn->captured && turn->partition == NULL)
         return sw_graph_launch(&turn->calls->graph_launch, &config, plan->kernel->function, params,
                                c->collective->call);
-    return sw_check(sw_drv.cuLaunchKernelEx(&config, plan->kernel->function, params, NULL),
-                    "%s: cuLaunchKernelEx of %u blocks", c->collective->call, plan->grid.blocks);
+    snprintf(what, sizeof what, "cuLaunchKernelEx of %u blocks", plan->grid.blocks);
+    return sw_check_stream(sw_drv.cuLaunchKernelEx(&config, plan->kernel->function, params, NULL),
+                           c->collective->call, what);
 }
 
 static symwin_status launch(struct call *c)
@@ -327,7 +330,7 @@ static symwin_status check_options(const char *call, const symwin_collective_opt
 /* Checks the arguments that need no communicator. */
 static symwin_status check_call(struct call *c, const symwin_collective_options *options)
 {
-    const char *call = c->collective->call;
+    const char *call = c->name;
     symwin_status status;
 
     if (symwin_type_name(c->query.type) == NULL)
@@ -356,8 +359,10 @@ static symwin_status call(struct call *c, const symwin_collective_options *optio
 static symwin_status query(struct call *c, const char *name,
                            const symwin_collective_options *options, symwin_collective_info *info)
 {
-    const symwin_status status = check_call(c, options);
+    symwin_status status;
 
+    c->name = name;
+    status = check_call(c, options);
     if (status == SYMWIN_OK && (info == NULL || c->count == 0))
         return sw_fail(SYMWIN_INVALID, "%s: %s", name,
                        info == NULL ? "info is NULL" : "count is 0, for which nothing is launched");
@@ -369,6 +374,7 @@ static struct call call_of(symwin_collective collective, symwin_comm *comm, cons
 {
     return (struct call){
         .collective = &sw_collectives[collective],
+        .name = sw_collectives[collective].call,
         .buffers = {{.address = (CUdeviceptr)(uintptr_t)in},
                     {.address = (CUdeviceptr)(uintptr_t)out}},
         .count = count,

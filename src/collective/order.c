@@ -477,14 +477,14 @@ symwin_status sw_turn_begin(symwin_comm *comm, const char *call, CUstream stream
     symwin_status status;
 
     *turn = (struct sw_turn){.calls = comm->calls, .call = call, .stream = stream};
-    status = sw_check(
+    status = sw_check_stream(
         sw_drv.cuStreamGetCaptureInfo_v2(stream, &capturing, &turn->capture, NULL, NULL, NULL),
-        "%s: cuStreamGetCaptureInfo", call);
+        call, "cuStreamGetCaptureInfo");
     turn->captured = capturing != CU_STREAM_CAPTURE_STATUS_NONE;
     if (status == SYMWIN_OK && !turn->captured &&
         sw_drv.cuStreamGetId != NULL) /* the query would end a capture */
-        status = sw_check(sw_drv.cuStreamGetId(stream, &turn->stream_id), "%s: cuStreamGetId",
-                          call);
+        status = sw_check_stream(sw_drv.cuStreamGetId(stream, &turn->stream_id), call,
+                                 "cuStreamGetId");
     if (status == SYMWIN_OK)
         status = find_partition(turn);
     if (status != SYMWIN_OK)

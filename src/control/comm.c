@@ -48,6 +48,26 @@ void sw_comm_each(void (*see)(symwin_comm *comm, void *context), void *context)
 
 /* ---- agreement ---- */
 
+int sw_comm_patience(const symwin_comm *comm)
+{
+    const int64_t left = comm->created_by - sw_now_ms();
+
+    if (comm->created_by == 0)
+        return comm->timeout_ms;
+    return left > 0 ? (int)left : 0;
+}
+
+/* A rank that is past the deadline of the creation says so itself. The others may have more time,
+ * and in the next step it would name them. */
+static symwin_status check_creation(const symwin_comm *comm)
+{
+    if (comm->created_by == 0 || comm->nranks == 1 || sw_comm_patience(comm) > 0)
+        return SYMWIN_OK;
+    return sw_fail(SYMWIN_TIMEOUT,
+                   "its time was over before the communicator was built; create it again with a "
+                   "new id and a larger bootstrap_timeout_ms (SYMWIN_BOOTSTRAP_TIMEOUT_MS)");
+}
+
 symwin_status sw_comm_agree(symwin_comm *comm, const char *call, symwin_status mine,
                             const uint64_t *values, int value_count)
 {
@@ -56,6 +76,8 @@ symwin_status sw_comm_agree(symwin_comm *comm, const char *call, symwin_status m
     symwin_status status;
     int r;
 
+    if (mine == SYMWIN_OK)
+        ballot.status = (int32_t)(mine = check_creation(comm));
     strncpy(ballot.call, call, sizeof ballot.call - 1);
     if (value_count > 0)
         memcpy(ballot.values, values, (size_t)value_count * sizeof *values);
@@ -67,7 +89,7 @@ symwin_status sw_comm_agree(symwin_comm *comm, const char *call, symwin_status m
         strncpy(ballot.text, text, sizeof ballot.text - 1);
     }
     status = sw_exchange_allgather(comm->group->exchange, comm->rank, &ballot, sizeof ballot,
-                                   comm->ballots, comm->timeout_ms, call);
+                                   comm->ballots, sw_comm_patience(comm), call);
     if (status != SYMWIN_OK)
         return status;
     for (r = 0; r < comm->nranks; r++) {
@@ -84,7 +106,8 @@ symwin_status sw_comm_agree(symwin_comm *comm, const char *call, symwin_status m
             sw_exchange_fail(comm->group->exchange, SYMWIN_MISMATCH, r);
             return sw_fail(SYMWIN_MISMATCH,
                            "%s: rank 0 is in %s (its collective call %llu), rank %d in %s (%llu); "
-                           "make the same calls in the same order on every rank",
+                           "destroy the communicator, and make the same calls in the same order on "
+                           "every rank",
                            call, comm->ballots[0].call,
                            (unsigned long long)comm->ballots[0].sequence, r, comm->ballots[r].call,
                            (unsigned long long)comm->ballots[r].sequence);

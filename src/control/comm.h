@@ -65,6 +65,7 @@ struct symwin_comm {
     unsigned algos;       /* bit i: algorithm i has kernels for the devices of all ranks */
     unsigned flags;
     int timeout_ms;
+    int64_t created_by;    /* deadline of the creation; 0: it has ended, and timeout_ms counts */
     int kernel_timeout_ms; /* -1: no limit */
     int max_blocks;        /* 0: the device decides */
     size_t slot_bytes;
@@ -111,6 +112,10 @@ static inline uint32_t sw_done_since(const symwin_comm *comm, uint32_t noted)
  * ranks are in different calls. */
 symwin_status sw_comm_agree(symwin_comm *comm, const char *call, symwin_status mine,
                             const uint64_t *values, int value_count);
+
+/* How many milliseconds a host call that begins now may wait. During creation: those that are left
+ * of bootstrap_timeout_ms. */
+int sw_comm_patience(const symwin_comm *comm);
 
 /* The list of this process's communicators: from the end of creation to the start of destruction.
  * sw_comm_each() calls see() under a mutex that sw_comm_forget() waits for. */

@@ -45,6 +45,7 @@ struct sw_exchange {
     _Atomic uint64_t told;                 /* the outcome that on_end was last called for */
     void (*on_end)(void *context);
     void *on_end_context;
+    _Atomic int built; /* the communicator is complete */
 };
 
 #endif

@@ -191,11 +191,48 @@ int sw_exchange_leaves(const struct sw_exchange *x, int rank)
     return atomic_load(&x->page->slots[rank].gone) != HERE;
 }
 
-static symwin_status ended(const struct sw_exchange *x, uint64_t word, const char *call)
+void sw_exchange_be_built(struct sw_exchange *x)
+{
+    atomic_store(&x->built, 1);
+}
+
+/* The text for an end while the communicator is created: there is nothing to destroy yet. */
+static symwin_status creation_ended(const struct sw_exchange *x, symwin_status status, int culprit,
+                                    const char *call)
+{
+    const char *again = "create the communicator again on every rank, with a new id";
+
+    if (status == SYMWIN_TIMEOUT && culprit >= x->nranks)
+        return sw_fail(status,
+                       "%s: a process was stopped, or wrote to the control page, during the "
+                       "creation; %s",
+                       call, again);
+    if (status == SYMWIN_TIMEOUT)
+        return sw_fail(status,
+                       "%s: rank %d has joined, but did not come to the next step of the creation "
+                       "in time; %s and, if that rank is only slow, with a larger "
+                       "bootstrap_timeout_ms (SYMWIN_BOOTSTRAP_TIMEOUT_MS)",
+                       call, culprit, again);
+    if (status == SYMWIN_PEER_LOST && culprit < x->nranks && sw_exchange_leaves(x, culprit))
+        return sw_fail(status, "%s: rank %d has given up; %s", call, culprit, again);
+    if (status == SYMWIN_PEER_LOST)
+        return sw_fail(status, "%s: the process of rank %d has ended; %s", call, culprit, again);
+    if (status == SYMWIN_NO_MEMORY)
+        return sw_fail(status,
+                       "%s: the process of rank %d has no memory or no file descriptors left; %s",
+                       call, culprit, again);
+    return sw_fail(status, "%s: rank %d ended the creation; %s", call, culprit, again);
+}
+
+/* `missed`: the call that this rank waited in, and the culprit did not make; NULL: unknown. */
+static symwin_status ended(const struct sw_exchange *x, uint64_t word, const char *call,
+                           const char *missed)
 {
     const symwin_status status = status_in(word);
     const int culprit = culprit_in(word);
 
+    if (!atomic_load(&x->built))
+        return creation_ended(x, status, culprit, call);
     switch (status) {
     case SYMWIN_TIMEOUT:
         if (culprit >= x->nranks)
@@ -204,10 +241,17 @@ static symwin_status ended(const struct sw_exchange *x, uint64_t word, const cha
                 "%s: a process was stopped, or wrote to the control page, during the call; "
                 "destroy the communicator on every rank",
                 call);
-        return sw_fail(status,
-                       "%s: rank %d did not make the call in time; destroy the communicator on "
-                       "every rank",
-                       call, culprit);
+        if (missed != NULL)
+            return sw_fail(status,
+                           "%s: rank %d did not come to %s in time; destroy the communicator on "
+                           "every rank",
+                           call, culprit, missed);
+        return sw_fail(
+            status,
+            "%s: rank %d did not come in time to a host call in which it was waited for, "
+            "or not to an agreement about registered buffers; destroy the "
+            "communicator on every rank",
+            call, culprit);
     case SYMWIN_PEER_LOST:
         if (culprit < x->nranks && sw_exchange_leaves(x, culprit))
             return sw_fail(status,
@@ -226,13 +270,13 @@ static symwin_status ended(const struct sw_exchange *x, uint64_t word, const cha
         if (culprit >= x->nranks)
             return sw_fail(
                 status,
-                "%s: the ranks' calls differ, and no majority agrees; make the same calls "
-                "with the same arguments on every rank",
+                "%s: the ranks' calls differ, and no majority agrees; destroy the communicator, "
+                "and make the same calls with the same arguments on every rank",
                 call);
         return sw_fail(
             status,
-            "%s: rank %d's calls differ from the other ranks'; make the same calls with the "
-            "same arguments on every rank",
+            "%s: rank %d's calls differ from the other ranks'; destroy the communicator, and make "
+            "the same calls with the same arguments on every rank",
             call, culprit);
     case SYMWIN_ABORTED:
         return sw_fail(status, "%s: rank %d aborted the communicator; destroy it", call, culprit);
@@ -245,7 +289,7 @@ symwin_status sw_exchange_status(struct sw_exchange *x, const char *call)
 {
     const uint64_t word = outcome(x);
 
-    return word == 0 ? SYMWIN_OK : ended(x, word, call);
+    return word == 0 ? SYMWIN_OK : ended(x, word, call, NULL);
 }
 
 int sw_exchange_is_decided(const struct sw_exchange *x)
@@ -522,7 +566,7 @@ static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int local_o
         if ((word & COUNT_MASK) >= target || done)
             return SYMWIN_OK;
         if (word >> CULPRIT_SHIFT != 0)
-            return ended(x, word, call);
+            return ended(x, word, call, call);
         if (spins++ < SPINS) {
             sched_yield();
             continue;
@@ -577,7 +621,7 @@ symwin_status sw_exchange_allgather(struct sw_exchange *x, int rank, const void 
     int r;
 
     if (!sw_exchange_post(x, rank, round, mine, bytes))
-        return ended(x, atomic_load(&x->page->word), call);
+        return ended(x, atomic_load(&x->page->word), call, NULL);
     /* The host's lowest rank sends this host's posts as they are made. On the deciding host it
      * sends those of all ranks once the round is complete. */
     if (relays && !hosts->decides)

@@ -24,6 +24,9 @@ symwin_status sw_exchange_open(int fd, int nranks, struct sw_exchange **out);
 
 void sw_exchange_destroy(struct sw_exchange *x);
 
+/* The communicator is complete on all ranks. Until then texts do not ask to destroy it. */
+void sw_exchange_be_built(struct sw_exchange *x);
+
 /* All-gather: every rank passes `bytes` bytes (at most SW_EXCHANGE_BYTES) and gets those of all
  * ranks in rank order. All ranks succeed, or all return the status that ended the exchange:
  * SYMWIN_TIMEOUT or SYMWIN_PEER_LOST, with the missing rank in the text, SYMWIN_ABORTED, or the

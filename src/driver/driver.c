@@ -220,6 +220,18 @@ symwin_status sw_check(CUresult result, const char *format, ...)
     return sw_fail(status_of(result), "%s: %s (%s)%s", text, name, meaning, advice);
 }
 
+symwin_status sw_check_stream(CUresult result, const char *call, const char *what)
+{
+    const symwin_status status = sw_check(result, "%s: %s", call, what);
+
+    if (result != CUDA_ERROR_INVALID_HANDLE && result != CUDA_ERROR_INVALID_CONTEXT &&
+        result != CUDA_ERROR_CONTEXT_IS_DESTROYED)
+        return status;
+    return sw_fail(status,
+                   "%s; pass a stream of the communicator's device that has not been destroyed",
+                   symwin_last_error());
+}
+
 void sw_drop(CUresult result, const char *call)
 {
     if (result != CUDA_SUCCESS && sw_setting(SW_SETTING_DEBUG))

@@ -191,7 +191,7 @@ static symwin_status find_capture(const char *call, symwin_status status, CUstre
         *capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     if (*capturing != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         capture->id = 0;
-    return status != SYMWIN_OK ? status : sw_check(result, "%s: cuStreamGetCaptureInfo", call);
+    return status != SYMWIN_OK ? status : sw_check_stream(result, call, "cuStreamGetCaptureInfo");
 }
 
 /* Whether a buffer needs an agreement. Also true if the call has failed on this rank, unless the

@@ -69,14 +69,14 @@ symwin_status symwin_window_register(symwin_comm *comm, void *ptr, size_t bytes,
     struct sw_scope scope;
     symwin_status status;
 
-    if (out == NULL)
-        return sw_fail(SYMWIN_INVALID, "%s: window is NULL; pass where to put the handle", call);
     status = sw_comm_enter(comm, call);
     if (status != SYMWIN_OK)
         return status;
     /* After a failure from here on this rank still joins the agreement, to tell the others. */
     status = sw_scope_enter_context(comm->context, &scope);
     window = calloc(1, sizeof *window);
+    if (status == SYMWIN_OK && out == NULL)
+        status = sw_fail(SYMWIN_INVALID, "window is NULL; pass where to put the handle");
     if (status == SYMWIN_OK && window == NULL)
         status = sw_fail(SYMWIN_NO_MEMORY, "no host memory for a window");
     if (status == SYMWIN_OK)
@@ -150,6 +150,11 @@ symwin_status sw_own_memory_create(symwin_comm *comm, const char *call)
     status = sw_memory_create(call, &kind, bytes, 0, memory);
     if (status == SYMWIN_NO_MEMORY && sw_pool_make_room(comm->device))
         status = sw_memory_create(call, &kind, bytes, 0, memory);
+    if (status == SYMWIN_NO_MEMORY)
+        sw_fail(status,
+                "%s; pass a smaller slot_bytes, or free memory of the device, also "
+                "in other processes (symwin_mem_trim)",
+                symwin_last_error());
     if (status != SYMWIN_OK)
         return status;
     comm->stage = SW_COMM_MEMORY;

@@ -216,7 +216,8 @@ static int all_in_one_segment(const symwin_comm *comm)
 static symwin_status find_offset(symwin_comm *comm, const struct attempt *a, symwin_status status,
                                  size_t bytes, size_t *offset)
 {
-    const int64_t deadline = sw_now_ms() + comm->timeout_ms;
+    const int patience_ms = sw_comm_patience(comm);
+    const int64_t deadline = sw_now_ms() + patience_ms;
     const struct sw_ballot *ballots = comm->ballots;
     unsigned long long from = 0;
     int low, high = 0, r;
@@ -224,11 +225,11 @@ static symwin_status find_offset(symwin_comm *comm, const struct attempt *a, sym
     for (;;) {
         uint64_t value = 0;
 
-        if (status == SYMWIN_OK && sw_now_ms() >= deadline)
+        if (status == SYMWIN_OK && from > 0 && sw_now_ms() >= deadline)
             status = sw_fail(SYMWIN_TIMEOUT,
                              "the ranks found no common free offset in %d ms; rank %d last voted "
                              "for a higher one, %llu",
-                             comm->timeout_ms, high, from);
+                             patience_ms, high, from);
         if (status == SYMWIN_OK) {
             status = sw_segment_room(comm->group, bytes, (size_t)from, offset);
             value = *offset;
@@ -305,7 +306,8 @@ static symwin_status map_own(symwin_comm *comm, struct attempt *a)
 static symwin_status exchange_piece(symwin_comm *comm, const struct attempt *a, int p)
 {
     struct sw_group *group = comm->group;
-    symwin_status status = sw_handle_exchange_run(group, a->segment, p, comm->timeout_ms, a->call);
+    symwin_status status = sw_handle_exchange_run(group, a->segment, p, sw_comm_patience(comm),
+                                                  a->call);
     int r;
 
     for (r = 0; r < comm->nranks && status == SYMWIN_OK; r++)

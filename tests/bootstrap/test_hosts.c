@@ -69,6 +69,21 @@ static void launched(struct processes *p, int rank)
     everything_with(p, rank, &p->rank[rank].id);
 }
 
+/* Each host has its own secret: what rank 1 finds at the address proves nothing to it. */
+static void other_secret(struct processes *p, int rank)
+{
+    symwin_comm *comm = NULL;
+
+    launch(p, rank);
+    setenv("SYMWIN_SECRET", rank == 0 ? "sixteen letters!" : "SIXTEEN LETTERS!", 1);
+    setenv("SYMWIN_BOOTSTRAP_TIMEOUT_MS", rank == 0 ? "2000" : "1000", 1);
+    host_must(symwin_unique_id_from_env(&p->rank[rank].id), "symwin_unique_id_from_env");
+    must_be(symwin_comm_create(&p->rank[rank].id, p->count, rank, rank, NULL, &comm) ==
+                    SYMWIN_TIMEOUT &&
+                host_error_has(rank == 0 ? "rank 1 did not join" : "SYMWIN_SECRET differs"),
+            "hears that the secret may differ", rank);
+}
+
 /* torchrun's agents restart all ranks when one has failed, and count the restarts. */
 static void restart(struct processes *p, int rank, const char *count)
 {
@@ -309,6 +324,8 @@ static void bad_addresses(struct processes *p, int rank)
     (void)rank;
     refused("127.0.0.1", "x", SYMWIN_INVALID, "SYMWIN_PORT is \"x\"");
     refused("127.0.0.1", "1x", SYMWIN_INVALID, "SYMWIN_PORT is \"1x\"");
+    refused("127.0.0.1", " 1", SYMWIN_INVALID, "SYMWIN_PORT is \" 1\"");
+    refused("127.0.0.1", "+1", SYMWIN_INVALID, "SYMWIN_PORT is \"+1\"");
     refused("127.0.0.1", "-1", SYMWIN_INVALID, "SYMWIN_PORT is \"-1\"");
     refused("127.0.0.1", "65536", SYMWIN_INVALID, "SYMWIN_PORT is \"65536\"");
     refused("not an address", "0", SYMWIN_INVALID, "\"not an address\" is not an address");
@@ -679,6 +696,7 @@ int main(void)
     };
     const struct arrangement torn = {"restarted on two hosts", 4, "aabb", fresh()};
     const struct arrangement itself = {"connected to itself", 2, "ab", fresh()};
+    const struct arrangement secrets = {"two secrets", 2, "ab", fresh()};
     const struct arrangement one_twice = {"a rank comes twice", 5, "aabbb", fresh()};
     const struct arrangement addresses = {"ids at several addresses", 2, "ab", fresh()};
     const struct arrangement given_up = {"an id is released", 3, "aab", NULL};
@@ -714,6 +732,7 @@ int main(void)
     for (i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
         processes_run(jobs[i].name, jobs[i].count, launched, (void *)(uintptr_t)&jobs[i]);
     processes_run(itself.name, itself.count, own_end, (void *)(uintptr_t)&itself);
+    processes_run(secrets.name, secrets.count, other_secret, (void *)(uintptr_t)&secrets);
     processes_run(one_twice.name, one_twice.count, twice, (void *)(uintptr_t)&one_twice);
     processes_run(addresses.name, addresses.count, at_addresses, (void *)(uintptr_t)&addresses);
     processes_run(given_up.name, given_up.count, released, (void *)(uintptr_t)&given_up);

@@ -176,6 +176,7 @@ static void expect_part(symwin_comm *comm, int nranks, int rank, const char *nam
 
 static void split(struct harness_team *team, int rank, void *arg)
 {
+    const symwin_comm_options none = {.size = 3};
     symwin_comm *parent = NULL, *part = NULL;
     const int n = team->nranks;
 
@@ -198,8 +199,14 @@ static void split(struct harness_team *team, int rank, void *arg)
     host_expect("a bad color on one rank",
                 symwin_comm_split(parent, rank == 1 ? -2 : 0, 0, NULL, &part), SYMWIN_INVALID,
                 "symwin_comm_split|rank 1|color is -2");
-    host_expect("nowhere to put it", symwin_comm_split(parent, 0, 0, NULL, NULL), SYMWIN_INVALID,
-                "comm is NULL");
+    host_expect("nowhere to put it on one rank",
+                symwin_comm_split(parent, 0, 0, NULL, rank == 1 ? NULL : &part), SYMWIN_INVALID,
+                "symwin_comm_split: rank 1: comm is NULL");
+    host_expect("options that are none on one rank",
+                symwin_comm_split(parent, 0, 0, rank == 1 ? &none : NULL, &part), SYMWIN_INVALID,
+                "symwin_comm_split: |rank 1|options->size");
+    host_expect("no parent", symwin_comm_split(NULL, 0, 0, NULL, &part), SYMWIN_INVALID,
+                "symwin_comm_split: parent is NULL");
     host_expect("the parent is not harmed", symwin_comm_check(parent), SYMWIN_OK, "");
     symwin_comm_destroy(parent);
 }
@@ -316,8 +323,12 @@ static void alone(struct processes *p, int rank)
     setenv("SYMWIN_BOOTSTRAP_TIMEOUT_MS", "200", 1);
     must_be(symwin_unique_id_from_env(&id) == SYMWIN_TIMEOUT &&
                 host_error_has("rank 0 of job \"test_join-alone-|did not join within 200 ms") &&
-                host_now_ms() - begin < 5000,
+                !host_error_has("SYMWIN_LOCAL_NRANKS") && host_now_ms() - begin < 5000,
             "rank 0 does not come", rank);
+    unsetenv("SYMWIN_LOCAL_NRANKS");
+    must_be(symwin_unique_id_from_env(&id) == SYMWIN_TIMEOUT &&
+                host_error_has("on several hosts, set SYMWIN_LOCAL_NRANKS"),
+            "rank 0 may be on another host", rank);
     setenv("SYMWIN_RANK", "2", 1);
     must_be(symwin_launch_query(&info) == SYMWIN_INVALID && host_error_has("SYMWIN_RANK is \"2\""),
             "no such rank", rank);

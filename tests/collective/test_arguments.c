@@ -230,7 +230,8 @@ static void ask_for_too_much(struct harness_team *team, int rank, void *arg)
     (void)arg;
     host_expect("slots larger than the device",
                 symwin_comm_create(&team->id, team->nranks, rank, rank, &options, &comm),
-                SYMWIN_NO_MEMORY, "symwin_comm_create|rank 0|CUDA_ERROR_OUT_OF_MEMORY");
+                SYMWIN_NO_MEMORY,
+                "symwin_comm_create|rank 0|CUDA_ERROR_OUT_OF_MEMORY|smaller slot_bytes");
     tap_ok(comm == SENTINEL, "symwin_comm_create: the result is untouched");
 }
 
@@ -256,9 +257,6 @@ static void window_calls(struct caller *c)
     host_expect("symwin_window_register: NULL comm",
                 symwin_window_register(NULL, c->in, 4, 0, &window), SYMWIN_INVALID,
                 "symwin_window_register|comm is NULL");
-    host_expect("symwin_window_register: no result",
-                symwin_window_register(comm, c->in, 4, 0, NULL), SYMWIN_INVALID,
-                "symwin_window_register|window is NULL");
     host_expect("symwin_window_deregister: NULL comm", symwin_window_deregister(NULL, c->window),
                 SYMWIN_INVALID, "symwin_window_deregister|comm is NULL");
     host_expect("symwin_window_deregister: NULL", symwin_window_deregister(comm, NULL),
@@ -397,6 +395,7 @@ static void reduce_calls(struct caller *c, void *const places[PLACES])
 {
     symwin_allreduce_options options = {.size = sizeof options - 1};
     symwin_comm *const comm = c->member.comm;
+    symwin_collective_info info;
     char name[80];
     size_t i;
 
@@ -435,6 +434,13 @@ static void reduce_calls(struct caller *c, void *const places[PLACES])
         "symwin_allreduce_with: options of another size",
         symwin_allreduce_with(comm, c->in, c->out, 4, SYMWIN_F32, SYMWIN_SUM, &options, c->stream),
         SYMWIN_INVALID, "symwin_allreduce|options->size");
+    host_expect(
+        "symwin_allreduce_query: a type that is none",
+        symwin_allreduce_query(comm, c->in, c->out, 4, (symwin_type)99, SYMWIN_SUM, NULL, &info),
+        SYMWIN_INVALID, "symwin_allreduce_query: there is no type 99");
+    host_expect("symwin_allreduce_query: in NULL",
+                symwin_allreduce_query(comm, NULL, c->out, 4, SYMWIN_F32, SYMWIN_SUM, NULL, &info),
+                SYMWIN_INVALID, "symwin_allreduce_query: in is NULL");
     host_expect("symwin_allreduce: NULL comm",
                 symwin_allreduce(NULL, c->in, c->out, 4, SYMWIN_F32, SYMWIN_SUM, c->stream),
                 SYMWIN_INVALID, "symwin_allreduce|comm is NULL");
@@ -496,6 +502,16 @@ static void stream_calls(struct caller *c)
                 SYMWIN_INVALID, "symwin_stream_destroy|no device -5");
     host_expect("symwin_stream_synchronize: device", symwin_stream_synchronize(99, c->stream),
                 SYMWIN_INVALID, "symwin_stream_synchronize|no device 99");
+    host_must(symwin_stream_create(c->member.device, &stream), "symwin_stream_create");
+    host_must(symwin_stream_destroy(c->member.device, stream), "symwin_stream_destroy");
+    host_expect("symwin_allreduce: a destroyed stream",
+                symwin_allreduce(c->member.comm, c->in, c->out, 4, SYMWIN_F32, SYMWIN_SUM, stream),
+                SYMWIN_DRIVER, "symwin_allreduce: cuStreamGetCaptureInfo|has not been destroyed");
+    host_must(symwin_stream_create(c->member.device + 1, &stream), "symwin_stream_create");
+    host_expect("symwin_allreduce: another device's stream",
+                symwin_allreduce(c->member.comm, c->in, c->out, 4, SYMWIN_F32, SYMWIN_SUM, stream),
+                SYMWIN_DRIVER, "symwin_allreduce: |a stream of the communicator's device");
+    host_must(symwin_stream_destroy(c->member.device + 1, stream), "symwin_stream_destroy");
     host_expect("symwin_memcpy: dst NULL", symwin_memcpy(0, NULL, c->in, 4, c->stream),
                 SYMWIN_INVALID, "symwin_memcpy|dst is NULL");
     host_expect("symwin_memcpy: src NULL", symwin_memcpy(0, &word, NULL, 4, c->stream),
@@ -512,6 +528,7 @@ static void stream_calls(struct caller *c)
 static void run_wrong(struct harness_team *team, int rank, void *arg)
 {
     static void *peer; /* rank 1's memory */
+    symwin_window *window = SENTINEL;
     struct caller c;
 
     (void)arg;
@@ -519,6 +536,10 @@ static void run_wrong(struct harness_team *team, int rank, void *arg)
     if (rank == 1)
         peer = c.in;
     harness_barrier(team);
+    host_expect("symwin_window_register: no result on one rank",
+                symwin_window_register(c.member.comm, c.in, 4, 0, rank == 1 ? NULL : &window),
+                SYMWIN_INVALID, "symwin_window_register: rank 1: window is NULL");
+    tap_ok(window == SENTINEL, "symwin_window_register: the result is untouched");
     if (rank == 0) {
         window_calls(&c);
         reduce_with_places(&c, peer);

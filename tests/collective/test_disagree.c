@@ -12,6 +12,7 @@ enum oddity {
     FLAGS,
     OFFSET,
     BAD_POINTER,
+    NO_RESULT,
     NOT_SHAREABLE,
     OUT_OF_MEMORY,
     OTHER_CALL,
@@ -32,11 +33,14 @@ static const struct {
     [FLAGS] = {"flags", SYMWIN_MISMATCH, "flags differs", 1},
     [OFFSET] = {"offsets", SYMWIN_MISMATCH, "the offset in the allocation differs", 1},
     [BAD_POINTER] = {"an address that is none", SYMWIN_INVALID, "rank 2|not in VMM memory", 1},
+    [NO_RESULT] = {"where the window goes", SYMWIN_INVALID,
+                   "symwin_window_register: rank 2: window is NULL", 1},
     [NOT_SHAREABLE] = {"memory that cannot be shown", SYMWIN_UNSUPPORTED,
                        "rank 2|cannot be shared with other processes", 1},
     [OUT_OF_MEMORY] = {"memory that one rank does not have", SYMWIN_NO_MEMORY, "rank 2", 0},
     [OTHER_CALL] = {"different calls", SYMWIN_MISMATCH,
-                    "symwin_window_register|rank 2 in symwin_comm_split", 0},
+                    "symwin_window_register|rank 2 in symwin_comm_split|destroy the communicator",
+                    0},
     [OPTIONS] = {"options", SYMWIN_MISMATCH, "slot_bytes differs", 0},
     [TUNING] = {"tables of choices", SYMWIN_MISMATCH,
                 "tables of choices differ: rank 0 has 0000000000000000, rank 2 has|SYMWIN_TUNING",
@@ -74,13 +78,16 @@ static symwin_status odd_call(enum oddity oddity, int odd, int device, symwin_co
             status = symwin_stream_synchronize(device, NULL);
         return status == SYMWIN_OK ? symwin_comm_check(comm) : status;
     }
-    return symwin_window_register(comm, memory, bytes, flags, window);
+    return symwin_window_register(comm, memory, bytes, flags,
+                                  odd && oddity == NO_RESULT ? NULL : window);
 }
 
 static void expect(enum oddity oddity, int rank, symwin_status got)
 {
     if (got != oddities[oddity].want || !host_error_has(oddities[oddity].words))
         fails(rank, symwin_status_name(got));
+    if (oddities[oddity].goes_on && host_error_has("destroy the communicator"))
+        fails(rank, "destroys a communicator that works on");
 }
 
 static void goes_on(struct processes *p, int rank, symwin_comm *comm, void *memory)

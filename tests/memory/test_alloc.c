@@ -258,10 +258,10 @@ static void free_under_window(void)
     host_must(symwin_window_register(comm, ptr, 4, 0, &second), "symwin_window_register");
     TAP_EQ("two windows are two registrations", registrations(ptr), 2);
     host_expect("free under two windows", symwin_mem_free(ptr), SYMWIN_BUSY,
-                "symwin_mem_free|2 times|deregister");
+                "symwin_mem_free|by 2 in all|deregister");
     host_must(symwin_window_deregister(comm, first), "symwin_window_deregister");
     host_expect("free under one window", symwin_mem_free(ptr), SYMWIN_BUSY,
-                "symwin_mem_free|1 times");
+                "symwin_mem_free|by 1 in all");
     host_put_u32(0, ptr, 42);
     TAP_EQ("nothing was freed", host_get_u32(0, ptr), 42);
     host_must(symwin_window_deregister(comm, second), "symwin_window_deregister");

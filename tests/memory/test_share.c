@@ -171,7 +171,7 @@ static void imports_are_windows(void)
     TAP_EQ("are on one allocation, mapped once", info.allocations, 1);
     TAP_EQ("the import is registered once", described(copy).registrations, 1);
     host_expect("free the import under its window", symwin_mem_free(copy), SYMWIN_BUSY,
-                "(windows, registrations, channels)");
+                "by windows, registrations, channels or captured graphs");
     host_must(symwin_window_deregister(comm, on_copy), "symwin_window_deregister");
     host_expect("free the import", symwin_mem_free(copy), SYMWIN_OK, "");
     host_expect("the original is still busy", symwin_mem_free(ptr), SYMWIN_BUSY, "symwin_mem_free");

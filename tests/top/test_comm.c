@@ -219,6 +219,104 @@ static void run_straggler(struct harness_team *team, int rank, void *arg)
         harness_barrier(team);
 }
 
+/* ---- a rank that is slow once all have joined ---- */
+
+struct slow {
+    const char *name;
+    int timeout_ms, bootstrap_timeout_ms, slow_ms;
+    symwin_status want;
+};
+
+static const struct slow slows[] = {
+    {"more time to join than to call", 100, 20000, 400, SYMWIN_OK},
+    {"the least time to call", 1, 20000, 50, SYMWIN_OK},
+    {"less time to join than to call", 20000, 300, 1200, SYMWIN_TIMEOUT},
+};
+
+static CUresult (*plain_retain)(CUcontext *, CUdevice);
+static CUresult (*plain_create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                                unsigned long long);
+static int slow_ms;
+
+/* Device 1 is rank 1's. */
+static CUresult slow_retain(CUcontext *context, CUdevice device)
+{
+    host_pause_ms(device == 1 ? slow_ms : 0);
+    return plain_retain(context, device);
+}
+
+static CUresult slow_create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                            const CUmemAllocationProp *prop, unsigned long long flags)
+{
+    host_pause_ms(prop->location.id == 1 ? slow_ms : 0);
+    return plain_create(handle, bytes, prop, flags);
+}
+
+static void run_slow(struct harness_team *team, int rank, void *arg)
+{
+    const struct slow *slow = arg;
+    const symwin_comm_options options = {.size = sizeof options,
+                                         .timeout_ms = slow->timeout_ms,
+                                         .bootstrap_timeout_ms = slow->bootstrap_timeout_ms};
+    const int64_t since = host_now_ms();
+    symwin_comm *comm = SENTINEL;
+    const symwin_status status = symwin_comm_create(&team->id, 2, rank, rank, &options, &comm);
+
+    host_expect(slow->name, status, slow->want,
+                "symwin_comm_create|rank 1 |create|again|new id|bootstrap_timeout_ms");
+    if (slow->want == SYMWIN_OK) {
+        symwin_comm_destroy(comm);
+        return;
+    }
+    tap_ok(comm == SENTINEL && !host_error_has("destroy"), "%s: nothing is to be destroyed",
+           slow->name);
+    tap_ok(rank == 1 || host_now_ms() - since < slow->slow_ms - 100,
+           "%s: the other rank does not wait longer", slow->name);
+}
+
+static void slow_ranks(void)
+{
+    const struct harness_leaks before = harness_leaks_now();
+    size_t i;
+
+    plain_retain = sw_drv.cuDevicePrimaryCtxRetain;
+    plain_create = sw_drv.cuMemCreate;
+    for (i = 0; i < 2 * sizeof slows / sizeof slows[0]; i++) {
+        slow_ms = slows[i / 2].slow_ms;
+        if (i % 2 == 0) /* before the first agreement, or after it */
+            sw_drv.cuDevicePrimaryCtxRetain = slow_retain;
+        else
+            sw_drv.cuMemCreate = slow_create;
+        harness_run(2, run_slow, (void *)(uintptr_t)&slows[i / 2]);
+        sw_drv.cuDevicePrimaryCtxRetain = plain_retain;
+        sw_drv.cuMemCreate = plain_create;
+    }
+    harness_no_leaks("slow ranks", &before);
+}
+
+/* A rank past its own time names itself: the other one, which has more, is not late. */
+static void run_impatient(struct harness_team *team, int rank, void *arg)
+{
+    const symwin_comm_options options = {.size = sizeof options,
+                                         .bootstrap_timeout_ms = rank == 1 ? 200 : 20000};
+    symwin_comm *comm = SENTINEL;
+
+    (void)arg;
+    host_expect("a slow rank with less time than the other",
+                symwin_comm_create(&team->id, 2, rank, rank, &options, &comm), SYMWIN_TIMEOUT,
+                "symwin_comm_create|rank 1: its time was over");
+    tap_ok(comm == SENTINEL, "the out-pointer is untouched");
+}
+
+static void impatient(void)
+{
+    plain_retain = sw_drv.cuDevicePrimaryCtxRetain;
+    slow_ms = 500;
+    sw_drv.cuDevicePrimaryCtxRetain = slow_retain;
+    harness_run(2, run_impatient, NULL);
+    sw_drv.cuDevicePrimaryCtxRetain = plain_retain;
+}
+
 /* ---- ids ---- */
 
 static void run_used_id(struct harness_team *team, int rank, void *arg)
@@ -414,6 +512,8 @@ int main(void)
     disagree();
     harness_run(2, run_straggler, NULL);
     harness_no_leaks("a straggler", &before);
+    slow_ranks();
+    impatient();
     ids();
     many();
     contexts();

@@ -60,7 +60,8 @@ static void run_late(struct harness_team *team, int rank, void *arg)
         harness_barrier(team); /* until the others have given up */
     host_expect(rank == 1 ? "a rank that comes too late" : "ranks that wait for it",
                 symwin_window_register(m.comm, m.memory, 64, 0, &window), SYMWIN_TIMEOUT,
-                "symwin_window_register|rank 1 did not make the call in time");
+                rank == 1 ? "symwin_window_register: rank 1 did not come in time|destroy"
+                          : "rank 1 did not come to symwin_window_register in time|destroy");
     tap_ok(window == SENTINEL, "rank %d: the out-pointer is untouched", rank);
     if (rank != 1)
         harness_barrier(team);

@@ -225,7 +225,9 @@ static void alone(struct harness_team *team, int rank, void *arg)
         enter(&m, memory, BYTES);
     status = rank == 0 ? reduce(&m, memory, memory) : SYMWIN_OK;
     if (rank == 0)
-        host_expect("the others have registered nothing", status, SYMWIN_TIMEOUT, "rank 1");
+        host_expect("the others have registered nothing", status, SYMWIN_TIMEOUT,
+                    "symwin_allreduce: rank 1 did not come to the agreement about registered "
+                    "buffers|symwin_register|destroy the communicator");
     harness_barrier(team);
     close_member(&m);
     host_must(symwin_mem_free(memory), "symwin_mem_free");
@@ -299,7 +301,8 @@ static void graphs(struct harness_team *team, int rank, void *arg)
     host_expect("only the graph has it", symwin_deregister(m.comm, registration), SYMWIN_INVALID,
                 "no live registration");
     tap_ok(!is_connected(&m, in, out), "deregistered: calls outside do not go by it");
-    host_expect("and the graph keeps it", symwin_mem_free(in), SYMWIN_BUSY, "deregister");
+    host_expect("and the graph keeps it", symwin_mem_free(in), SYMWIN_BUSY,
+                "captured graphs|destroy the channel or the graph");
     replay(&m, "deregistered", exec, in, out, 3);
     host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
     host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
