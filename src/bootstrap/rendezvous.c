@@ -311,7 +311,30 @@ static symwin_status fail_nranks(const struct rendezvous *m, const struct sw_fra
                    call, join->rank, join->nranks, m->joined, m->nranks);
 }
 
-static symwin_status check_join(struct rendezvous *m, const struct sw_frame_join *join)
+/* Whether a rank can be in the process that it names. The name of the creator's process is in the
+ * id, so any member knows it. Ranks of one process come the same way, from one pid and host. */
+static int is_of_process(const struct rendezvous *m, const struct sw_frame_join *join,
+                         const struct sw_accepted *accepted)
+{
+    int r;
+
+    if (accepted == NULL)
+        return 1;
+    if (memcmp(join->process, m->id.creator, sizeof join->process) == 0)
+        return 0;
+    for (r = 0; r < m->nranks; r++) {
+        const struct slot *s = &m->slots[r];
+
+        if (s->taken && memcmp(s->process, join->process, sizeof s->process) == 0 &&
+            (s->remote != accepted->connection.stream || s->accepted->pid != accepted->pid ||
+             (s->remote && memcmp(s->host, join->host, sizeof s->host) != 0)))
+            return 0;
+    }
+    return 1;
+}
+
+static symwin_status check_join(struct rendezvous *m, const struct sw_frame_join *join,
+                                const struct sw_accepted *accepted)
 {
     if (join->protocol != SW_FRAME_PROTOCOL)
         return sw_fail(
@@ -327,6 +350,9 @@ static symwin_status check_join(struct rendezvous *m, const struct sw_frame_join
                        join->nranks);
     if (m->nranks != 0 && m->slots[join->rank].taken)
         return sw_fail(SYMWIN_INVALID, "%s: rank %d joined twice with one id; pass each rank once",
+                       call, join->rank);
+    if (!is_of_process(m, join, accepted))
+        return sw_fail(SYMWIN_DENIED, "%s: rank %d gives the name of a process that it is not in",
                        call, join->rank);
     return SYMWIN_OK;
 }
@@ -353,7 +379,7 @@ static void take_slot(struct rendezvous *m, const struct sw_frame_join *join,
                       struct sw_accepted *accepted)
 {
     const int64_t deadline = sw_now_ms() + join->timeout_ms;
-    symwin_status status = check_join(m, join);
+    symwin_status status = check_join(m, join, accepted);
     struct slot *s;
 
     if (status != SYMWIN_OK && join->rank >= 0 && join->rank < m->nranks)
