@@ -425,6 +425,22 @@ static void joined(struct sw_accepted *accepted, const struct sw_frame_join *joi
     take_slot(accepted->rendezvous, join, accepted);
 }
 
+/* A rank says that it cannot go on, and who is at fault. The text says who sent it. */
+static void refused(struct rendezvous *m, int rank, const struct sw_frame_refusal *refusal)
+{
+    char who[32];
+    symwin_status status;
+
+    sw_rendezvous_culprit(m, rank, SYMWIN_OK);
+    snprintf(who, sizeof who, "rank %d: ", m->culprit);
+    status = sw_fail((symwin_status)refusal->status, "%s", refusal->text);
+    if (strstr(refusal->text, who) == NULL)
+        sw_fail_in(status, call, who);
+    if (refusal->rank >= 0 && refusal->rank < m->posts)
+        m->culprit = refusal->rank;
+    rendezvous_fail(m, status);
+}
+
 static void received(struct sw_accepted *accepted, const union sw_frame *frame)
 {
     struct rendezvous *m = accepted->rendezvous;
@@ -436,11 +452,7 @@ static void received(struct sw_accepted *accepted, const union sw_frame *frame)
         if (m->unready == 0)
             go(m);
     } else if (frame != NULL && s->awaited && frame->header.type == SW_FRAME_REFUSAL) {
-        sw_rendezvous_culprit(m, accepted->rank, SYMWIN_OK);
-        if (frame->refusal.rank >= 0)
-            m->culprit = frame->refusal.rank;
-        rendezvous_fail(m,
-                        sw_fail((symwin_status)frame->refusal.status, "%s", frame->refusal.text));
+        refused(m, accepted->rank, &frame->refusal);
     } else if (m->joined == m->nranks && s->remote && s->ready) {
         s->accepted = NULL; /* it has joined the ranks of its host */
         sw_listener_drop(accepted);

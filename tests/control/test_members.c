@@ -22,15 +22,18 @@ struct claim {
 static const struct claim claims[] = {
     {"a rank that is taken", RANKS, 1, 0, SYMWIN_INVALID, "rank 1 joined twice", OWN_NAME, NULL},
     {"the creator's own rank", RANKS, 0, 0, SYMWIN_INVALID, "rank 0 joined twice", OWN_NAME, NULL},
-    {"more ranks than the others", RANKS + 1, 3, 0, SYMWIN_MISMATCH, "rank 3 passed 4|3", OWN_NAME, NULL},
+    {"more ranks than the others", RANKS + 1, 3, 0, SYMWIN_MISMATCH, "rank 3 passed 4|3", OWN_NAME,
+     NULL},
     {"fewer ranks", RANKS - 1, 0, 0, SYMWIN_MISMATCH, "rank 0 passed 2|3", OWN_NAME, NULL},
     {"most ranks", INT32_MAX, INT32_MAX - 1, 0, SYMWIN_MISMATCH,
      "rank 2147483646 passed 2147483647|3", OWN_NAME, NULL},
     {"no ranks", 0, 0, 0, SYMWIN_MISMATCH, "rank 0 passed 0|3", OWN_NAME, NULL},
     {"rank -1", RANKS, -1, 0, SYMWIN_INVALID, "no rank -1 of 3", OWN_NAME, NULL},
     {"rank 3 of 3", RANKS, RANKS, 0, SYMWIN_INVALID, "no rank 3 of 3", OWN_NAME, NULL},
-    {"the least rank", RANKS, INT32_MIN, 0, SYMWIN_INVALID, "no rank -2147483648 of 3", OWN_NAME, NULL},
-    {"another protocol", RANKS, LATE, 99, SYMWIN_MISMATCH, "rank 2's|protocol 99|id uses 4", OWN_NAME, NULL},
+    {"the least rank", RANKS, INT32_MIN, 0, SYMWIN_INVALID, "no rank -2147483648 of 3", OWN_NAME,
+     NULL},
+    {"another protocol", RANKS, LATE, 99, SYMWIN_MISMATCH, "rank 2's|protocol 99|id uses 4",
+     OWN_NAME, NULL},
     {"the creator's process", RANKS, LATE, 0, SYMWIN_DENIED, "rank 2 gives the name of a process",
      CREATORS_NAME, NULL},
     {"another's process", RANKS, LATE, 0, SYMWIN_DENIED, "rank 2 gives the name of a process",
@@ -149,6 +152,56 @@ static void finish(const struct claim *claim, struct processes *p)
     tap_ok(has_words(p->rank[0].text, claim->words), "%s: %s", claim->name, p->rank[0].text);
     tap_ok(soon, "%s: at once", claim->name);
     processes_free(p);
+}
+
+/* ---- a member that refuses in the name of no rank ------------------------------------------- */
+
+enum { REFUSES = 1, NO_RANK = 4000 };
+
+/* Refuses when it has got its descriptors. */
+static void refuse(struct processes *p)
+{
+    static const char text[] = "symwin_comm_create: not I";
+    struct sw_connection connection = {.fd = -1};
+    const int64_t deadline = sw_now_ms() + HOSTILE_WAIT_MS;
+    union sw_frame frame;
+    struct hostile h;
+    int fd = -1;
+
+    must_be(hostile_meet(&h, &p->id, 0, &connection), "a challenge", REFUSES);
+    frame = hostile_join(&h, RANKS, REFUSES);
+    must_be(sw_connection_send(&connection, &frame, -1, deadline) == 0, "JOIN", REFUSES);
+    while (sw_connection_receive(&connection, &frame, &fd, deadline) == 0 &&
+           frame.header.type != SW_FRAME_PAGE)
+        ;
+    must_be(frame.header.type == SW_FRAME_PAGE, "the page", REFUSES);
+    close(fd);
+    memset(&frame, 0, sizeof frame.refusal);
+    frame.refusal.status = SYMWIN_PEER_LOST;
+    frame.refusal.rank = NO_RANK;
+    memcpy(frame.refusal.text, text, sizeof text);
+    sw_frame_seal(&frame, SW_FRAME_REFUSAL);
+    must_be(sw_connection_send(&connection, &frame, -1, deadline) == 0, "REFUSAL", REFUSES);
+    while (p->rank[LATE].status < 0)
+        usleep(1000);
+    sw_connection_close(&connection);
+}
+
+static void refused(struct processes *p, int rank)
+{
+    symwin_comm *comm = NULL;
+
+    processes_on_host("aab", rank);
+    processes_id(p, rank);
+    if (rank == REFUSES) {
+        refuse(p);
+        return;
+    }
+    processes_note(p, rank, processes_comm_with(p, rank, &p->id, 20000, &comm));
+    must_be(p->rank[rank].status == SYMWIN_PEER_LOST && host_error_has("rank 1"),
+            "the one that refused is named", rank);
+    must_be(rank != 0 || host_error_has("rank 1: "), "so is the one whose text it is", rank);
+    symwin_comm_destroy(comm);
 }
 
 /* ---- a member that agrees on no offset ------------------------------------------------------- */
@@ -410,6 +463,7 @@ int main(void)
         begun[i] = begin(&claims[i]);
     for (i = 0; i < CLAIMS; i++)
         finish(&claims[i], begun[i]);
+    processes_run("a refusal that names no rank", RANKS, refused, NULL);
     for (i = 0; i < sizeof ballots / sizeof ballots[0]; i++)
         disagree(&ballots[i]);
     processes_run("an end that is always proposed anew", RANKS, proposes, NULL);
