@@ -412,7 +412,7 @@ int lstat(const char *name, struct stat *file)
     return (int)syscall(SYS_newfstatat, AT_FDCWD, name, file, AT_SYMLINK_NOFOLLOW);
 }
 
-/* In a folder of its own with DECOYS entries whose names are those of this user's folders. Files are
+/* In a folder of its own with DECOYS entries that have the names of this user's folders. Files are
  * not looked at; folders are, until the time is over. */
 static int crowded(int folders)
 {
