@@ -33,19 +33,41 @@ const char *symwin_status_name(symwin_status status)
     return "unknown symwin_status";
 }
 
+/* Bytes of the UTF-8 character at `at`; 0: it is none. Ends before a NUL. */
+static size_t character(const unsigned char *at)
+{
+    const size_t bytes = at[0] < 0x80   ? 1
+                         : at[0] < 0xc2 ? 0
+                         : at[0] < 0xe0 ? 2
+                         : at[0] < 0xf0 ? 3
+                         : at[0] < 0xf5 ? 4
+                                        : 0;
+    size_t i;
+
+    for (i = 1; i < bytes; i++)
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+    return bytes;
+}
+
 /* A text may contain data of other processes or of environment variables; a terminal must not obey
- * it. Replaces the control characters of ASCII, and those of ISO 8859 in UTF-8 (c2 80 to c2 9f). */
+ * it. Replaces the control characters of ASCII, those of ISO 8859 in UTF-8 (c2 80 to c2 9f), and as
+ * single bytes (80 to 9f, in no UTF-8 character). */
 void sw_error_make_plain(char *text)
 {
     unsigned char *at = (unsigned char *)text;
 
-    for (; *at != '\0'; at++)
+    while (*at != '\0') {
+        const size_t bytes = character(at);
+
         if (*at == '\n' || *at == '\t')
             *at = ' ';
-        else if (*at < ' ' || *at == 0x7f)
+        else if (*at < ' ' || *at == 0x7f || (bytes == 0 && *at >= 0x80 && *at < 0xa0))
             *at = '?';
         else if (*at == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0)
             at[0] = at[1] = '?';
+        at += bytes > 0 ? bytes : 1;
+    }
 }
 
 symwin_status sw_fail(symwin_status status, const char *format, ...)

@@ -83,7 +83,8 @@ void sw_bootstrap_key(const symwin_unique_id *id, unsigned char key[SW_KEY_BYTES
 int sw_temp_path(int which, const char *tail, char *name, size_t room);
 
 /* Sets `name` to a folder in that folder which only this user can enter. If there is none, creates
- * it if `make` is set. 0: no such folder. Any thread, without the poll lock. */
-int sw_own_folder(int which, int make, char *name, size_t room);
+ * it if `make` is set. 0: no such folder; -1: the time is over. Any thread, without
+ * the poll lock. */
+int sw_own_folder(int which, int make, char *name, size_t room, int64_t deadline);
 
 #endif

@@ -11,7 +11,10 @@
 
 static const char call[] = "symwin_comm_create";
 
-enum { TELL_MS = 5000 };
+enum {
+    TELL_MS = 5000,
+    IN_FLIGHT_MS = 200 /* while this user's processes have too many descriptors in flight */
+};
 
 /* ---- frames to a rank, and who is named if that fails ---- */
 
@@ -41,14 +44,24 @@ symwin_status sw_rendezvous_own(struct rendezvous *m, symwin_status status)
 symwin_status sw_rendezvous_tell(struct rendezvous *m, int rank, union sw_frame *frame,
                                  enum sw_frame_type type, int fd)
 {
-    const int64_t longest = sw_now_ms() + TELL_MS;
-    int error;
+    struct sw_connection *connection = &m->slots[rank].accepted->connection;
+    const int64_t now = sw_now_ms(), left = m->timer.deadline - now;
+    const int64_t longest = now + (left < TELL_MS ? left : TELL_MS);
+    int error = ETIMEDOUT;
 
     sw_frame_seal(frame, type);
-    error = sw_connection_send(&m->slots[rank].accepted->connection, frame, fd,
-                               longest < m->timer.deadline ? longest : m->timer.deadline);
+    if (fd >= 0)
+        error = sw_connection_send(connection, frame, fd,
+                                   now + (left < IN_FLIGHT_MS ? left : IN_FLIGHT_MS));
+    if (error == ETIMEDOUT) /* nothing was sent: there was no room in the socket */
+        error = sw_connection_send(connection, frame, fd, longest);
     if (error == 0)
         return SYMWIN_OK;
+    if (error == ETOOMANYREFS)
+        return sw_rendezvous_own(
+            m, sw_fail(SYMWIN_NO_MEMORY,
+                       "this user's processes have too many descriptors in flight: end the one "
+                       "that does not receive them, or raise ulimit -n"));
     if (!sw_frame_is_theirs(error))
         return sw_rendezvous_own(m, sw_fail(SYMWIN_NO_MEMORY, "sendmsg: %s", strerror(error)));
     sw_fail(SYMWIN_PEER_LOST, "%s: rank %d joined, but cannot be reached any more: %s", call,

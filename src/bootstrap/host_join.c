@@ -40,7 +40,7 @@ static symwin_status create_id(struct sw_member *all, const char *tail, struct s
 
     status = sw_client_recv_frame(&all->connection, &frame, SW_FRAME_GO, NULL, all->deadline);
     if (status == SYMWIN_OK) {
-        status = sw_id_file(tail, call, name);
+        status = sw_id_file(tail, call, name, all->deadline);
         if (status == SYMWIN_OK)
             status = sw_id_make(local, &options, call);
         if (status != SYMWIN_OK)
@@ -66,15 +66,18 @@ static symwin_status await_id(struct sw_member *all, const char *tail, struct sw
     char text[SW_TEXT_BYTES];
     union sw_frame frame;
     unsigned turn = 0;
+    int found;
 
     snprintf(text, sizeof text, "%s", symwin_last_error());
-    while (!sw_id_read(tail, turn++, local, sw_id_is_open, deadline)) {
+    while ((found = sw_id_read(tail, turn++, local, sw_id_is_open, deadline)) <= 0) {
         const symwin_status status = await_refusal(&all->connection, &frame, sw_now_ms() + LOOK_MS);
 
         if (frame.header.type == SW_FRAME_REFUSAL)
             sw_connection_close(&all->connection);
         if (status != SYMWIN_TIMEOUT || frame.header.type == SW_FRAME_REFUSAL)
             return status;
+        if (found < 0)
+            return sw_id_full(call);
         if (sw_now_ms() >= deadline)
             return sw_fail(
                 SYMWIN_TIMEOUT,

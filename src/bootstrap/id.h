@@ -70,14 +70,18 @@ int sw_id_is_open(const struct sw_id *id, int64_t deadline);
 #define SW_FILE_NAME_BYTES 256
 #define SW_TAIL_BYTES 34
 void sw_id_tail(const struct sw_part *parts, int count, char tail[SW_TAIL_BYTES]);
-symwin_status sw_id_file(const char *tail, const char *call, char name[SW_FILE_NAME_BYTES]);
+symwin_status sw_id_file(const char *tail, const char *call, char name[SW_FILE_NAME_BYTES],
+                         int64_t deadline);
 symwin_status sw_id_write(const char *name, const struct sw_id *id, const char *call);
 
 /* Looks once for the file of an id for which `is_open` (sw_id_is_open()) is true: the creator of a
  * leftover file does not answer. Does not wait for the file. `turn` counts the looks from 0, since
- * only some of them read whole folders. 0: not found. */
+ * only some of them read whole folders. 0: not found; -1: the time was over before all was read. */
 int sw_id_read(const char *tail, unsigned turn, struct sw_id *id,
                int (*is_open)(const struct sw_id *id, int64_t deadline), int64_t deadline);
+
+/* Fails for a look that took all the time. */
+symwin_status sw_id_full(const char *call);
 
 /* ---- claim.c: claims of ranks of a job on one host; without the lock, except the last two ---- */
 

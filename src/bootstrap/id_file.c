@@ -56,8 +56,9 @@ static int first_folder(int which, int make, char *name, size_t room)
     return is_private(name);
 }
 
-/* The next folder with a random name, among the entries of the folder around it. 0: none. */
-static int next_folder(DIR *entries, int which, char *name, size_t room)
+/* The next folder with a random name, among the entries of the folder around it. 0: none; -1: the
+ * time is over. Another user can add any number of entries with such names. */
+static int next_folder(DIR *entries, int which, char *name, size_t room, int64_t deadline)
 {
     struct dirent *entry;
     char first[64];
@@ -65,12 +66,16 @@ static int next_folder(DIR *entries, int which, char *name, size_t room)
 
     snprintf(first, sizeof first, "symwin-%lu-", (unsigned long)geteuid());
     length = strlen(first);
-    while ((entry = readdir(entries)) != NULL)
-        if (strncmp(entry->d_name, first, length) == 0 &&
+    while ((entry = readdir(entries)) != NULL) {
+        if (sw_now_ms() >= deadline)
+            return -1;
+        if ((entry->d_type == DT_DIR || entry->d_type == DT_UNKNOWN) &&
+            strncmp(entry->d_name, first, length) == 0 &&
             strlen(entry->d_name) == length + sizeof OTHER_NAME - 2 &&
             sw_temp_path(which, "/", name, room) && strlen(name) + strlen(entry->d_name) < room &&
             is_private(strcat(name, entry->d_name)))
             return 1;
+    }
     return 0;
 }
 
@@ -102,7 +107,7 @@ static void close_folder(DIR *entries)
     sw_poll_unlock();
 }
 
-int sw_own_folder(int which, int make, char *name, size_t room)
+int sw_own_folder(int which, int make, char *name, size_t room, int64_t deadline)
 {
     char tail[64];
     int found = first_folder(which, make, name, room);
@@ -111,9 +116,9 @@ int sw_own_folder(int which, int make, char *name, size_t room)
     if (found != 0)
         return found > 0;
     entries = open_folder(which);
-    found = entries != NULL && next_folder(entries, which, name, room);
+    found = entries == NULL ? 0 : next_folder(entries, which, name, room, deadline);
     close_folder(entries);
-    if (found || !make)
+    if (found != 0 || !make)
         return found;
     snprintf(tail, sizeof tail, "/symwin-%lu" OTHER_NAME, (unsigned long)geteuid());
     return sw_temp_path(which, tail, name, room) && mkdtemp(name) != NULL && is_private(name);
@@ -132,15 +137,32 @@ void sw_id_tail(const struct sw_part *parts, int count, char tail[SW_TAIL_BYTES]
         snprintf(tail + 1 + 2 * i, 3, "%02x", digest[i]);
 }
 
-symwin_status sw_id_file(const char *tail, const char *call, char name[SW_FILE_NAME_BYTES])
+symwin_status sw_id_full(const char *call)
+{
+    return sw_fail(
+        SYMWIN_TIMEOUT,
+        "%s: other users have so many entries symwin-%lu-XXXXXX in TMPDIR, "
+        "XDG_RUNTIME_DIR or /tmp that looking through them took all the time; set TMPDIR "
+        "to a private folder, the same for all ranks",
+        call, (unsigned long)geteuid());
+}
+
+symwin_status sw_id_file(const char *tail, const char *call, char name[SW_FILE_NAME_BYTES],
+                         int64_t deadline)
 {
     int which;
 
-    for (which = 0; which < SW_TEMP_FOLDERS; which++)
-        if (sw_own_folder(which, 1, name, SW_FILE_NAME_BYTES - SW_TAIL_BYTES)) {
+    for (which = 0; which < SW_TEMP_FOLDERS; which++) {
+        const int found = sw_own_folder(which, 1, name, SW_FILE_NAME_BYTES - SW_TAIL_BYTES,
+                                        deadline);
+
+        if (found < 0)
+            return sw_id_full(call);
+        if (found > 0) {
             strcat(name, tail);
             return SYMWIN_OK;
         }
+    }
     return sw_fail(SYMWIN_DENIED,
                    "%s: there is no folder symwin-%lu that belongs to this user alone in TMPDIR, "
                    "XDG_RUNTIME_DIR or /tmp, and none can be made; set TMPDIR to a private folder",
@@ -196,24 +218,25 @@ static int file_read(const char *name, struct sw_id *id)
 }
 
 /* Tries the folder with the first name and, if `everywhere` is set, all with random names: when the
- * creator chose, other folders may have existed than now. */
+ * creator chose, other folders may have existed than now. -1: the time is over. */
 static int read_from(int which, int everywhere, const char *tail, struct sw_id *id,
                      int (*is_open)(const struct sw_id *id, int64_t deadline), int64_t deadline)
 {
     char name[SW_FILE_NAME_BYTES];
     const size_t room = sizeof name - SW_TAIL_BYTES;
     DIR *entries;
-    int found;
+    int found, next = 0;
 
     found = first_folder(which, 0, name, room) > 0 && file_read(strcat(name, tail), id) &&
             is_open(id, deadline);
     if (found || !everywhere)
         return found;
     entries = open_folder(which);
-    while (!found && entries != NULL && next_folder(entries, which, name, room))
+    while (!found && entries != NULL &&
+           (next = next_folder(entries, which, name, room, deadline)) > 0)
         found = file_read(strcat(name, tail), id) && is_open(id, deadline);
     close_folder(entries);
-    return found;
+    return found ? 1 : next;
 }
 
 int sw_id_read(const char *tail, unsigned turn, struct sw_id *id,
@@ -223,7 +246,7 @@ int sw_id_read(const char *tail, unsigned turn, struct sw_id *id,
     int found = 0, which;
 
     snprintf(text, sizeof text, "%s", symwin_last_error());
-    for (which = 0; which < SW_TEMP_FOLDERS && !found; which++)
+    for (which = 0; which < SW_TEMP_FOLDERS && found == 0; which++)
         found = read_from(which, turn % FULL_SCAN_EVERY == 0, tail, id, is_open, deadline);
     sw_error_restore(text); /* looks that fail are no error */
     return found;

@@ -311,7 +311,30 @@ static symwin_status fail_nranks(const struct rendezvous *m, const struct sw_fra
                    call, join->rank, join->nranks, m->joined, m->nranks);
 }
 
-static symwin_status check_join(struct rendezvous *m, const struct sw_frame_join *join)
+/* Whether a rank can be in the process that it names. The name of the creator's process is in the
+ * id, so any member knows it. Ranks of one process come the same way, from one pid and host. */
+static int is_of_process(const struct rendezvous *m, const struct sw_frame_join *join,
+                         const struct sw_accepted *accepted)
+{
+    int r;
+
+    if (accepted == NULL)
+        return 1;
+    if (memcmp(join->process, m->id.creator, sizeof join->process) == 0)
+        return 0;
+    for (r = 0; r < m->nranks; r++) {
+        const struct slot *s = &m->slots[r];
+
+        if (s->taken && memcmp(s->process, join->process, sizeof s->process) == 0 &&
+            (s->remote != accepted->connection.stream || s->accepted->pid != accepted->pid ||
+             (s->remote && memcmp(s->host, join->host, sizeof s->host) != 0)))
+            return 0;
+    }
+    return 1;
+}
+
+static symwin_status check_join(struct rendezvous *m, const struct sw_frame_join *join,
+                                const struct sw_accepted *accepted)
 {
     if (join->protocol != SW_FRAME_PROTOCOL)
         return sw_fail(
@@ -327,6 +350,9 @@ static symwin_status check_join(struct rendezvous *m, const struct sw_frame_join
                        join->nranks);
     if (m->nranks != 0 && m->slots[join->rank].taken)
         return sw_fail(SYMWIN_INVALID, "%s: rank %d joined twice with one id; pass each rank once",
+                       call, join->rank);
+    if (!is_of_process(m, join, accepted))
+        return sw_fail(SYMWIN_DENIED, "%s: rank %d gives the name of a process that it is not in",
                        call, join->rank);
     return SYMWIN_OK;
 }
@@ -353,7 +379,7 @@ static void take_slot(struct rendezvous *m, const struct sw_frame_join *join,
                       struct sw_accepted *accepted)
 {
     const int64_t deadline = sw_now_ms() + join->timeout_ms;
-    symwin_status status = check_join(m, join);
+    symwin_status status = check_join(m, join, accepted);
     struct slot *s;
 
     if (status != SYMWIN_OK && join->rank >= 0 && join->rank < m->nranks)
@@ -399,6 +425,22 @@ static void joined(struct sw_accepted *accepted, const struct sw_frame_join *joi
     take_slot(accepted->rendezvous, join, accepted);
 }
 
+/* A rank says that it cannot go on, and who is at fault. The text says who sent it. */
+static void refused(struct rendezvous *m, int rank, const struct sw_frame_refusal *refusal)
+{
+    char who[32];
+    symwin_status status;
+
+    sw_rendezvous_culprit(m, rank, SYMWIN_OK);
+    snprintf(who, sizeof who, "rank %d: ", m->culprit);
+    status = sw_fail((symwin_status)refusal->status, "%s", refusal->text);
+    if (strstr(refusal->text, who) == NULL)
+        sw_fail_in(status, call, who);
+    if (refusal->rank >= 0 && refusal->rank < m->posts)
+        m->culprit = refusal->rank;
+    rendezvous_fail(m, status);
+}
+
 static void received(struct sw_accepted *accepted, const union sw_frame *frame)
 {
     struct rendezvous *m = accepted->rendezvous;
@@ -410,11 +452,7 @@ static void received(struct sw_accepted *accepted, const union sw_frame *frame)
         if (m->unready == 0)
             go(m);
     } else if (frame != NULL && s->awaited && frame->header.type == SW_FRAME_REFUSAL) {
-        sw_rendezvous_culprit(m, accepted->rank, SYMWIN_OK);
-        if (frame->refusal.rank >= 0)
-            m->culprit = frame->refusal.rank;
-        rendezvous_fail(m,
-                        sw_fail((symwin_status)frame->refusal.status, "%s", frame->refusal.text));
+        refused(m, accepted->rank, &frame->refusal);
     } else if (m->joined == m->nranks && s->remote && s->ready) {
         s->accepted = NULL; /* it has joined the ranks of its host */
         sw_listener_drop(accepted);

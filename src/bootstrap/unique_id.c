@@ -183,11 +183,12 @@ static symwin_status id_of_host(const struct sw_launch *launch, struct sw_id *id
     symwin_status status;
     struct sw_claim *claim = NULL;
     unsigned turn = 0;
+    int found;
 
     sw_fork_register(forget);
     sw_machine_name(host);
     sw_id_tail(job, 3, tail);
-    status = sw_id_file(tail, env_call, name);
+    status = sw_id_file(tail, env_call, name, deadline);
     if (status == SYMWIN_OK && launch->nranks > 1)
         status = look_for_rivals(launch, timeout_ms);
     if (status == SYMWIN_OK && launch->nranks > 1)
@@ -195,8 +196,10 @@ static symwin_status id_of_host(const struct sw_launch *launch, struct sw_id *id
     if (status == SYMWIN_OK && launch->rank == 0)
         status = sw_id_make(id, &options, env_call);
     while (status == SYMWIN_OK && launch->rank != 0 &&
-           !sw_id_read(tail, turn++, id, sw_id_is_open, deadline)) {
-        if (sw_now_ms() >= deadline)
+           (found = sw_id_read(tail, turn++, id, sw_id_is_open, deadline)) <= 0) {
+        if (found < 0)
+            status = sw_id_full(env_call);
+        else if (sw_now_ms() >= deadline)
             status = sw_fail(
                 SYMWIN_TIMEOUT,
                 "%s: rank 0 of job \"%s\" did not join within %d ms; start every rank, with the "

@@ -323,7 +323,8 @@ static int handle_frame(struct sw_host_link *link, const union sw_frame *frame)
     switch ((enum sw_frame_type)frame->header.type) {
     case SW_FRAME_POST:
         if (!speaks_for(link, frame->post.rank) ||
-            frame->post.round != sw_exchange_rounds(x, frame->post.rank))
+            frame->post.round != sw_exchange_rounds(x, frame->post.rank) ||
+            frame->post.round > sw_exchange_complete(x)) /* would count for another rank's */
             return 0;
         sw_exchange_post(x, frame->post.rank, frame->post.round, frame->post.data,
                          (size_t)frame->post.bytes);

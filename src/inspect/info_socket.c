@@ -27,6 +27,7 @@ enum {
     MOST_READERS = 8, /* served at a time; others wait in the socket's queue */
     READER_MS = 5000, /* for a reader to take the whole text */
     PAUSE_MS = 100,   /* before the next accept, after one failed for lack of descriptors */
+    FOLDER_MS = 1000, /* to find this user's folder among other users' entries */
     LOCK_MS = 100,    /* for another process that holds the lock of the folder */
     LEAVE_MS = 2000   /* for the thread to end when the process does */
 };
@@ -61,7 +62,8 @@ int sw_info_socket_address(int which, int make, pid_t pid, struct sockaddr_un *a
 
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
     if (!sw_temp_path(which, "", path, sizeof address->sun_path - NAME_ROOM) || path[0] != '/' ||
-        !sw_own_folder(which, make, path, sizeof address->sun_path - NAME_ROOM))
+        sw_own_folder(which, make, path, sizeof address->sun_path - NAME_ROOM,
+                      sw_now_ms() + FOLDER_MS) <= 0)
         return 0;
     length = strlen(path);
     snprintf(path + length, sizeof address->sun_path - length, "/" NAME "%ld", (long)pid);

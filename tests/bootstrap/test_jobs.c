@@ -1,5 +1,6 @@
 /* Launched jobs of one user on one host: two jobs that nothing distinguishes, and the folders in
  * which ranks find each other, which another user may have taken or which appear late. */
+#include <fcntl.h>
 #include <sched.h>
 #include <spawn.h>
 #include <sys/file.h>
@@ -396,8 +397,64 @@ static int squatted(void)
     for (r = 0; r < 3; r++)
         right &= processes_wait(p, r) == 0;
     return !(right && lstat(name, &file) == 0 && file.st_uid == NOBODY &&
-             sw_own_folder(0, 0, found, sizeof found) && strncmp(found, name, strlen(name)) == 0 &&
-             lstat(found, &file) == 0 && (file.st_mode & 0777) == 0700);
+             sw_own_folder(0, 0, found, sizeof found, INT64_MAX) > 0 &&
+             strncmp(found, name, strlen(name)) == 0 && lstat(found, &file) == 0 &&
+             (file.st_mode & 0777) == 0700);
+}
+
+static useconds_t slow_look_us; /* how long the system takes to tell what an entry is */
+
+/* Replaces the C library's. */
+int lstat(const char *name, struct stat *file)
+{
+    if (strstr(name, "/symwin-") != NULL)
+        usleep(slow_look_us);
+    return (int)syscall(SYS_newfstatat, AT_FDCWD, name, file, AT_SYMLINK_NOFOLLOW);
+}
+
+/* In a folder of its own with DECOYS entries that have the names of this user's folders. Files are
+ * not looked at; folders are, until the time is over. */
+static int crowded(int folders)
+{
+    enum { DECOYS = 400, LONGEST_MS = 500, SLACK_MS = 300, LOOK_US = 5000 };
+    const struct sw_part part = {"crowded", 7};
+    char place[] = "/tmp/symwin-test-XXXXXX", name[SW_FILE_NAME_BYTES], tail[SW_TAIL_BYTES];
+    symwin_status status;
+    int64_t begin;
+    int right, i;
+
+    if (mkdtemp(place) == NULL || setenv("TMPDIR", place, 1) != 0)
+        return 1;
+    unsetenv("XDG_RUNTIME_DIR");
+    for (i = -1; i < DECOYS; i++) {
+        snprintf(name, sizeof name, i < 0 ? "%s/symwin-%lu" : "%s/symwin-%lu-%06d", place,
+                 (unsigned long)geteuid(), i);
+        if (folders && i >= 0)
+            mkdir(name, 0755);
+        else
+            close(open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    }
+    sw_id_tail(&part, 1, tail);
+    slow_look_us = LOOK_US;
+    begin = sw_now_ms();
+    status = sw_id_file(tail, "call", name, begin + LONGEST_MS);
+    right = sw_now_ms() - begin < LONGEST_MS + SLACK_MS &&
+            (folders ? status == SYMWIN_TIMEOUT &&
+                           host_error_has("call: other users|set TMPDIR to a private folder")
+                     : status == SYMWIN_OK && strncmp(name, place, strlen(place)) == 0);
+    slow_look_us = 0;
+    snprintf(name, sizeof name, "rm -rf %s", place);
+    return system(name) != 0 || !right;
+}
+
+static int crowded_by_files(void)
+{
+    return crowded(0);
+}
+
+static int crowded_by_folders(void)
+{
+    return crowded(1);
 }
 
 static void in_a_process(const char *name, int (*body)(void))
@@ -472,6 +529,8 @@ int main(int argc, char **argv)
     tap_ok(mkdir(second, 0700) == 0, "a second folder");
     processes_run("a folder that comes late", 3, comes_late, NULL);
     in_a_process("a folder's name that another user has taken", squatted);
+    in_a_process("files that are named as a user's folders are not looked at", crowded_by_files);
+    in_a_process("folders with such names are, until the time is over", crowded_by_folders);
     in_a_process("what is no folder: nothing, and what does not begin with a slash", no_folders);
     remove_all();
     return tap_done();

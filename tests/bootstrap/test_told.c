@@ -21,6 +21,7 @@ static int waits_to_write = -1; /* the id's file appears when this rank's status
 static int waits_to_be_ready = -1;
 static int cannot_write;    /* no file of an id can be written */
 static int cannot_join;     /* no JOIN can be sent over a local socket */
+static int has_no_room;     /* the user has too many descriptors in flight */
 static int links_until_end; /* the process is killed when it has sent so many links; 0: it is not */
 
 static void wait_for_status(int rank)
@@ -52,6 +53,10 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
         wait_for_status(waits_to_be_ready);
     if (header->type == SW_FRAME_JOIN && cannot_join) {
         errno = ENOMEM;
+        return -1;
+    }
+    if (header->type == SW_FRAME_PAGE && has_no_room) {
+        errno = ETOOMANYREFS;
         return -1;
     }
     sent = (ssize_t)syscall(SYS_sendmsg, fd, message, flags);
@@ -106,6 +111,22 @@ static void no_id(struct processes *p, int rank)
     cannot_write = rank == 1;
     create(p, rank, LONG_MS);
     expect(p, rank, SYMWIN_DENIED, rank == 1 ? "cannot be written" : "rank 1 ");
+}
+
+/* The creator cannot pass the page. It does not wait for that with the poll lock held. */
+static void no_room_in_flight(struct processes *p, int rank)
+{
+    enum { SOON_MS = 2000 };
+    int64_t begin;
+
+    has_no_room = rank == 0;
+    harness_device_count();
+    processes_barrier(p);
+    begin = sw_now_ms();
+    create(p, rank, LONG_MS);
+    expect(p, rank, SYMWIN_NO_MEMORY, "descriptors in flight");
+    expect(p, rank, SYMWIN_NO_MEMORY, "ulimit -n");
+    must_be(sw_now_ms() - begin < SOON_MS, "soon", rank);
 }
 
 /* ---- a creator whose process has another number than its rank ------------------------------- */
@@ -210,6 +231,7 @@ int main(void)
 
     processes_run("late, while a rank looks for the id of its host", 4, late, NULL);
     processes_run("a rank that cannot join those of its host", 3, not_joined, NULL);
+    processes_run("too many descriptors in flight", 2, no_room_in_flight, NULL);
     processes_run("an id of a host that cannot be made", 2, no_id, NULL);
     for (i = 0; i < sizeof killed / sizeof killed[0]; i++)
         kill_creator(&killed[i]);

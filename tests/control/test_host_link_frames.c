@@ -151,6 +151,27 @@ static void test_claim(const struct claim *c)
     pair_close(&p);
 }
 
+/* A rank posts for a round only when the one before is complete. Two posts count as those of two
+ * ranks. */
+static void test_ahead(int host, int rank)
+{
+    symwin_status status = SYMWIN_OK;
+    int turns = 0, culprit = -1;
+    struct pair p;
+
+    pair_open(&p, host);
+    say(&p, SW_FRAME_POST, rank, 0);
+    say(&p, SW_FRAME_POST, rank, 1);
+    while (!sw_exchange_outcome(p.group.exchange, &status, &culprit) &&
+           sw_exchange_rounds(p.group.exchange, rank) < 2 && turns++ < SOON_MS)
+        host_pause_ms(1);
+    tap_ok(status == SYMWIN_PEER_LOST && culprit == 2 - 2 * host &&
+               sw_exchange_rounds(p.group.exchange, rank) == 1,
+           "host %d: a post of the next round: %s, rank %d", host, symwin_status_name(status),
+           culprit);
+    pair_close(&p);
+}
+
 /* ---- which frames are sent ---- */
 
 /* The type of the next frame at the test's end; 0: none within `ms`. */
@@ -336,6 +357,8 @@ int main(void)
     before = harness_leaks_now();
     for (i = 0; i < sizeof claims / sizeof claims[0]; i++)
         test_claim(&claims[i]);
+    test_ahead(0, 2);
+    test_ahead(1, 1);
     test_end_in_order();
     test_keepalive();
     test_letters();

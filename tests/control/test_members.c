@@ -15,35 +15,53 @@ struct claim {
     uint32_t protocol;
     symwin_status status;
     const char *words;
+    enum { OWN_NAME, CREATORS_NAME, ANOTHERS_NAME } process;
+    const char *hosts; /* a letter for each; NULL: one host */
 };
 
 static const struct claim claims[] = {
-    {"a rank that is taken", RANKS, 1, 0, SYMWIN_INVALID, "rank 1 joined twice"},
-    {"the creator's own rank", RANKS, 0, 0, SYMWIN_INVALID, "rank 0 joined twice"},
-    {"more ranks than the others", RANKS + 1, 3, 0, SYMWIN_MISMATCH, "rank 3 passed 4|3"},
-    {"fewer ranks", RANKS - 1, 0, 0, SYMWIN_MISMATCH, "rank 0 passed 2|3"},
+    {"a rank that is taken", RANKS, 1, 0, SYMWIN_INVALID, "rank 1 joined twice", OWN_NAME, NULL},
+    {"the creator's own rank", RANKS, 0, 0, SYMWIN_INVALID, "rank 0 joined twice", OWN_NAME, NULL},
+    {"more ranks than the others", RANKS + 1, 3, 0, SYMWIN_MISMATCH, "rank 3 passed 4|3", OWN_NAME,
+     NULL},
+    {"fewer ranks", RANKS - 1, 0, 0, SYMWIN_MISMATCH, "rank 0 passed 2|3", OWN_NAME, NULL},
     {"most ranks", INT32_MAX, INT32_MAX - 1, 0, SYMWIN_MISMATCH,
-     "rank 2147483646 passed 2147483647|3"},
-    {"no ranks", 0, 0, 0, SYMWIN_MISMATCH, "rank 0 passed 0|3"},
-    {"rank -1", RANKS, -1, 0, SYMWIN_INVALID, "no rank -1 of 3"},
-    {"rank 3 of 3", RANKS, RANKS, 0, SYMWIN_INVALID, "no rank 3 of 3"},
-    {"the least rank", RANKS, INT32_MIN, 0, SYMWIN_INVALID, "no rank -2147483648 of 3"},
-    {"another protocol", RANKS, LATE, 99, SYMWIN_MISMATCH, "rank 2's|protocol 99|id uses 4"},
+     "rank 2147483646 passed 2147483647|3", OWN_NAME, NULL},
+    {"no ranks", 0, 0, 0, SYMWIN_MISMATCH, "rank 0 passed 0|3", OWN_NAME, NULL},
+    {"rank -1", RANKS, -1, 0, SYMWIN_INVALID, "no rank -1 of 3", OWN_NAME, NULL},
+    {"rank 3 of 3", RANKS, RANKS, 0, SYMWIN_INVALID, "no rank 3 of 3", OWN_NAME, NULL},
+    {"the least rank", RANKS, INT32_MIN, 0, SYMWIN_INVALID, "no rank -2147483648 of 3", OWN_NAME,
+     NULL},
+    {"another protocol", RANKS, LATE, 99, SYMWIN_MISMATCH, "rank 2's|protocol 99|id uses 4",
+     OWN_NAME, NULL},
+    {"the creator's process", RANKS, LATE, 0, SYMWIN_DENIED, "rank 2 gives the name of a process",
+     CREATORS_NAME, NULL},
+    {"another's process", RANKS, LATE, 0, SYMWIN_DENIED, "rank 2 gives the name of a process",
+     ANOTHERS_NAME, NULL},
+    {"the creator's process, on another host", RANKS, LATE, 0, SYMWIN_DENIED,
+     "rank 2 gives the name of a process", CREATORS_NAME, "aaab"},
+    {"a process of the creator's host, on another", RANKS, LATE, 0, SYMWIN_DENIED,
+     "rank 2 gives the name of a process", ANOTHERS_NAME, "aaab"},
+    {"a process of another host, on a third", RANKS, LATE, 0, SYMWIN_DENIED,
+     "rank 2 gives the name of a process", ANOTHERS_NAME, "abbc"},
 };
 
 /* Joins after ranks 0 and 1, with the claim, and receives the answer. */
 static void attacker(struct processes *p, int rank)
 {
     const struct claim *claim = p->arg;
+    struct sw_connection connection = {.fd = -1};
     union sw_frame join, answer;
     struct hostile h;
     int error;
+
+    processes_on_host(claim->hosts, rank);
 
     hostile_wait_for_id(p);
     while (p->rank[0].step == 0 || p->rank[1].step == 0)
         usleep(50);
     host_pause_ms(300); /* they are in the call: by now their JOINs have arrived too */
-    if (!hostile_begin(&h, &p->id) || !hostile_greet(&h)) {
+    if (!hostile_meet(&h, &p->id, claim->hosts != NULL, &connection)) {
         fprintf(stderr, "no challenge\n");
         tap_failures++;
         return;
@@ -51,9 +69,15 @@ static void attacker(struct processes *p, int rank)
     join = hostile_join(&h, claim->nranks, claim->rank);
     if (claim->protocol != 0)
         join.join.protocol = claim->protocol;
+    if (claim->process == CREATORS_NAME)
+        memcpy(join.join.process, h.id.creator, sizeof join.join.process);
+    if (claim->process == ANOTHERS_NAME)
+        memcpy(join.join.process, &p->rank[1].id, sizeof join.join.process);
     hostile_prove(&h, &join);
     p->rank[rank].number = processes_now_us();
-    error = hostile_send_frame(h.socket, &join) ? hostile_answer(h.socket, &answer) : EPIPE;
+    error = sw_connection_send(&connection, &join, -1, sw_now_ms() + HOSTILE_WAIT_MS);
+    if (error == 0)
+        error = sw_connection_receive(&connection, &answer, NULL, sw_now_ms() + HOSTILE_WAIT_MS);
     if (error != 0 || answer.header.type != SW_FRAME_REFUSAL) {
         fprintf(stderr, "not told why: %d\n", error);
         tap_failures++;
@@ -62,15 +86,20 @@ static void attacker(struct processes *p, int rank)
         p->rank[rank].status = answer.refusal.status;
     }
     p->rank[rank].step = 1;
-    close(h.socket);
+    sw_connection_close(&connection);
 }
 
 static void job(struct processes *p, int rank)
 {
     const symwin_comm_options options = {.size = sizeof options, .timeout_ms = 20000};
+    const struct claim *claim = p->arg;
     symwin_comm *comm = NULL;
 
+    processes_on_host(claim->hosts, rank);
     harness_device_count();
+    sw_poll_lock();
+    host_must(sw_process_name((unsigned char *)&p->rank[rank].id), "sw_process_name");
+    sw_poll_unlock();
     processes_id(p, rank);
     while (rank == LATE && p->rank[ATTACKER].step == 0)
         usleep(200);
@@ -123,6 +152,61 @@ static void finish(const struct claim *claim, struct processes *p)
     tap_ok(has_words(p->rank[0].text, claim->words), "%s: %s", claim->name, p->rank[0].text);
     tap_ok(soon, "%s: at once", claim->name);
     processes_free(p);
+}
+
+/* ---- a member that refuses in the name of no rank ------------------------------------------- */
+
+enum { REFUSES = 1, NO_RANK = 4000 };
+
+/* Refuses when it has got its descriptors; the text would change the colors of a terminal. */
+static void refuse(struct processes *p)
+{
+    static const char text[] = "symwin_comm_create: \x9b"
+                               "31m\xc2\x9b"
+                               "31m\x1b[31m \xe2\x9b\x84";
+    struct sw_connection connection = {.fd = -1};
+    const int64_t deadline = sw_now_ms() + HOSTILE_WAIT_MS;
+    union sw_frame frame;
+    struct hostile h;
+    int fd = -1;
+
+    must_be(hostile_meet(&h, &p->id, 0, &connection), "a challenge", REFUSES);
+    frame = hostile_join(&h, RANKS, REFUSES);
+    must_be(sw_connection_send(&connection, &frame, -1, deadline) == 0, "JOIN", REFUSES);
+    while (sw_connection_receive(&connection, &frame, &fd, deadline) == 0 &&
+           frame.header.type != SW_FRAME_PAGE)
+        ;
+    must_be(frame.header.type == SW_FRAME_PAGE, "the page", REFUSES);
+    close(fd);
+    memset(&frame, 0, sizeof frame.refusal);
+    frame.refusal.status = SYMWIN_PEER_LOST;
+    frame.refusal.rank = NO_RANK;
+    memcpy(frame.refusal.text, text, sizeof text);
+    sw_frame_seal(&frame, SW_FRAME_REFUSAL);
+    must_be(sw_connection_send(&connection, &frame, -1, deadline) == 0, "REFUSAL", REFUSES);
+    while (p->rank[LATE].status < 0)
+        usleep(1000);
+    sw_connection_close(&connection);
+}
+
+static void refused(struct processes *p, int rank)
+{
+    symwin_comm *comm = NULL;
+
+    processes_on_host("aab", rank);
+    processes_id(p, rank);
+    if (rank == REFUSES) {
+        refuse(p);
+        return;
+    }
+    processes_note(p, rank, processes_comm_with(p, rank, &p->id, 20000, &comm));
+    must_be(p->rank[rank].status == SYMWIN_PEER_LOST && host_error_has("rank 1"),
+            "the one that refused is named", rank);
+    if (rank == 0)
+        must_be(host_error_has("symwin_comm_create: rank 1: ?31m?") && host_error_has("31m?[31m") &&
+                    host_error_has("\xe2\x9b\x84"),
+                "control characters are not shown, others are", rank);
+    symwin_comm_destroy(comm);
 }
 
 /* ---- a member that agrees on no offset ------------------------------------------------------- */
@@ -384,6 +468,7 @@ int main(void)
         begun[i] = begin(&claims[i]);
     for (i = 0; i < CLAIMS; i++)
         finish(&claims[i], begun[i]);
+    processes_run("a refusal that names no rank", RANKS, refused, NULL);
     for (i = 0; i < sizeof ballots / sizeof ballots[0]; i++)
         disagree(&ballots[i]);
     processes_run("an end that is always proposed anew", RANKS, proposes, NULL);

@@ -146,6 +146,33 @@ HARNESS_UNUSED int hostile_greet(struct hostile *h)
            h->challenge.header.type == SW_FRAME_CHALLENGE;
 }
 
+/* Connects by TCP or to the local socket, and sends HELLO and receives the challenge. */
+HARNESS_UNUSED int hostile_meet(struct hostile *h, const symwin_unique_id *id, int by_tcp,
+                                struct sw_connection *connection)
+{
+    const int64_t deadline = sw_now_ms() + HOSTILE_WAIT_MS;
+    struct sockaddr_storage to;
+    socklen_t bytes;
+
+    if (!hostile_begin(h, id))
+        return 0;
+    if (by_tcp) {
+        bytes = sw_id_address(&h->id, &to);
+        close(h->socket);
+        h->socket = socket(h->id.family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (connect(h->socket, (struct sockaddr *)&to, bytes) != 0)
+            return 0;
+    }
+    if (sw_connection_open(connection, h->socket, by_tcp) != 0 ||
+        sw_connection_send(connection, &h->hello, -1, deadline) != 0 ||
+        sw_connection_receive(connection, &h->challenge, NULL, deadline) != 0 ||
+        h->challenge.header.type != SW_FRAME_CHALLENGE)
+        return 0;
+    if (by_tcp)
+        sw_connection_key(connection, 0, h->id.secret, &h->hello.hello, &h->challenge.challenge);
+    return 1;
+}
+
 HARNESS_UNUSED void hostile_prove(const struct hostile *h, union sw_frame *join)
 {
     sw_frame_prove_rank(h->id.secret, &h->hello.hello, &h->challenge.challenge, &join->join,
