@@ -40,16 +40,17 @@ static void captured(struct harness_team *team, int rank, void *arg)
     if (trial.registered)
         registration = enter(&m, buffer, BYTES);
     harness_barrier(team);
-    if (rank == VICTIM)
+    if (rank == VICTIM) {
         steps_plan(trial.nth == 0 ? 1 << 30 : trial.nth, STEPS_FAIL, 0, 0);
-    trial.counting = trial.nth == 0;
+        trial.counting = trial.nth == 0;
+    }
     harness_barrier(team);
     host_must_cuda(sw_drv.cuStreamBeginCapture(m.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
                    "cuStreamBeginCapture");
     trial.status[rank] = reduce(&m, buffer, buffer);
     harness_barrier(team);
-    trial.counting = 0;
     if (rank == VICTIM) {
+        trial.counting = 0;
         if (trial.nth != 0)
             trial.hits += steps_hit() != NULL && strstr(steps_hit(), "alloc") != NULL;
         steps_off();
