@@ -471,6 +471,25 @@ HARNESS_UNUSED void host_pause_ms(int ms)
     nanosleep(&t, NULL);
 }
 
+/* The longest of `times` waits for the poll lock, in milliseconds. */
+HARNESS_UNUSED int64_t host_longest_lock_ms(int times)
+{
+    int64_t worst = 0;
+    int i;
+
+    for (i = 0; i < times; i++) {
+        const int64_t begin = sw_now_ms();
+        int64_t waited;
+
+        sw_poll_lock();
+        sw_poll_unlock();
+        waited = sw_now_ms() - begin;
+        if (waited > worst)
+            worst = waited;
+    }
+    return worst;
+}
+
 /* splitmix64 (Steele, Lea, Flood 2014): the same numbers on every machine. */
 HARNESS_UNUSED uint64_t host_random(uint64_t *state)
 {
