@@ -1,9 +1,10 @@
 /* Closes unwanted descriptors that other processes sent. The sender decides how long it takes.
  *
- * The last close of a socket waits until its data is delivered, at most the time that its owner set
- * (SO_LINGER). The last close of a file waits for the server of its file system. So a separate
- * thread closes them. It runs only while it has descriptors, and holds no lock during close(), so
- * nobody waits for it.
+ * The last close of a socket waits until its data is delivered, if anybody who shares it has asked
+ * for that (SO_LINGER), so this is switched off first. It also closes what lies in the socket's
+ * queues. The last close of a file waits for the server of its file system. So a separate thread
+ * closes them. It runs only while it has descriptors, and holds no lock during close(), so nobody
+ * waits for it. Any number can wait: each has a bit.
  *
  * The descriptors are in the close-on-fork set until then. Once the kernel has begun a close, the
  * descriptor's number is free; a fork waits for that moment.
@@ -12,13 +13,14 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "src/base/base.h"
 
 enum {
-    MOST = 1024,  /* descriptors that wait; the caller itself closes any more */
+    WORD_BITS = 64,
     TURNS = 1000, /* polls of a fork for a close in progress, a few microseconds each */
     LEAVE_S = 2   /* for the thread to end when the library is unloaded */
 };
@@ -26,11 +28,38 @@ enum {
 static struct {
     pthread_mutex_t mutex; /* taken last */
     pthread_cond_t idle;
-    int fds[MOST];
-    int count;
+    uint64_t waiting[SW_FORK_SET_MOST / WORD_BITS]; /* a bit per descriptor */
+    int count;                                      /* bits that are set */
+    int word;                                       /* where the thread looks next */
     int running;
     int closing; /* the descriptor in close(); -1: none */
 } closer = {.mutex = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER, .closing = -1};
+
+void sw_linger_off(int fd)
+{
+    const struct linger off = {0, 0};
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &off, sizeof off);
+}
+
+static void close_now(int fd)
+{
+    sw_linger_off(fd);
+    close(fd);
+}
+
+/* One of those that wait. Under the mutex, with count > 0. */
+static int take(void)
+{
+    int bit;
+
+    while (closer.waiting[closer.word] == 0)
+        closer.word = (closer.word + 1) % (SW_FORK_SET_MOST / WORD_BITS);
+    bit = __builtin_ctzll(closer.waiting[closer.word]);
+    closer.waiting[closer.word] &= closer.waiting[closer.word] - 1;
+    closer.count--;
+    return closer.word * WORD_BITS + bit;
+}
 
 static void *close_all(void *arg)
 {
@@ -38,12 +67,12 @@ static void *close_all(void *arg)
     pthread_setname_np(pthread_self(), "symwin-closer");
     pthread_mutex_lock(&closer.mutex);
     while (closer.count > 0) {
-        const int fd = closer.fds[--closer.count];
+        const int fd = take();
 
         closer.closing = fd;
         sw_fork_set_remove(fd); /* before close(): another thread may get the number at once */
         pthread_mutex_unlock(&closer.mutex);
-        close(fd);
+        close_now(fd);
         pthread_mutex_lock(&closer.mutex);
         closer.closing = -1;
     }
@@ -79,16 +108,17 @@ void sw_closer_close(int fd)
     if (fd < 0)
         return;
     pthread_mutex_lock(&closer.mutex);
-    if (closer.count < MOST && sw_fork_set_add(fd)) {
-        closer.fds[closer.count++] = fd;
+    if (sw_fork_set_add(fd))
         taken = closer.running || (closer.running = start());
-        closer.count -= !taken;
+    if (taken) { /* the thread looks when it gets the mutex */
+        closer.waiting[fd / WORD_BITS] |= (uint64_t)1 << fd % WORD_BITS;
+        closer.count++;
     }
     pthread_mutex_unlock(&closer.mutex);
     if (taken)
         return;
     sw_fork_set_remove(fd);
-    close(fd);
+    close_now(fd);
 }
 
 /* ---- fork, under the poll lock ---- */
@@ -114,7 +144,8 @@ void sw_closer_parent(void)
 /* The descriptors that waited are closed as part of the close-on-fork set. */
 void sw_closer_child(void)
 {
-    closer.count = 0;
+    while (closer.count > 0)
+        (void)take();
     closer.running = 0;
     closer.closing = -1;
     pthread_cond_init(&closer.idle, NULL); /* its copied state may count the parent's waiters */

@@ -5,12 +5,11 @@
 
 #include "src/base/base.h"
 
-/* Linux gives out no higher numbers unless fs.nr_open was raised. The bits take 128 KiB; pages for
- * high numbers are never touched where numbers are low. */
-enum { MOST_FDS = 1 << 20, WORD_BITS = 32 };
+/* The bits take 128 KiB; pages for high numbers are never touched where numbers are low. */
+enum { WORD_BITS = 32 };
 
-static atomic_uint close_on_fork[MOST_FDS / WORD_BITS]; /* a bit per descriptor */
-static atomic_int words_used;                           /* 1 + the highest word ever used */
+static atomic_uint close_on_fork[SW_FORK_SET_MOST / WORD_BITS]; /* a bit per descriptor */
+static atomic_int words_used;                                   /* 1 + the highest word ever used */
 
 int sw_fork_set_add(int fd)
 {
@@ -18,7 +17,7 @@ int sw_fork_set_add(int fd)
 
     if (fd < 0)
         return 1;
-    if (fd >= MOST_FDS)
+    if (fd >= SW_FORK_SET_MOST)
         return 0;
     atomic_fetch_or(&close_on_fork[fd / WORD_BITS], 1u << fd % WORD_BITS);
     words = atomic_load(&words_used);
@@ -30,7 +29,7 @@ int sw_fork_set_add(int fd)
 
 void sw_fork_set_remove(int fd)
 {
-    if (fd >= 0 && fd < MOST_FDS)
+    if (fd >= 0 && fd < SW_FORK_SET_MOST)
         atomic_fetch_and(&close_on_fork[fd / WORD_BITS], ~(1u << fd % WORD_BITS));
 }
 

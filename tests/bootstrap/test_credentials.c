@@ -266,7 +266,7 @@ static void answer_refusal_and_more(int fd, union sw_frame *hello)
     unsigned char secret[SW_KEY_BYTES];
     union sw_frame frame = challenge();
     static int reader;
-    const int more = hostile_lingering(LINGER_S, &reader);
+    const int more = hostile_slow(LINGER_S, &reader);
 
     memset(secret, 0x33, sizeof secret);
     sw_frame_prove_creator(secret, &hello->hello, &frame.challenge, frame.challenge.proof);

@@ -307,14 +307,14 @@ static int with_lingering_ones(const symwin_unique_id *id, const struct attack *
     int right = 1, i;
 
     for (i = 0; i < attack->number && right; i++) {
-        const struct linger none = {0, 0};
-        const int fd = hostile_lingering(LINGER_S, &held[2 * i]), socket = hostile_connect(id);
+        const int fd = hostile_slow(LINGER_S, &held[2 * i]), socket = hostile_connect(id);
 
         if (i % 2 != 0)
             right = hostile_send(socket, "rubbish", 7, 0);
         if (!hostile_send_with(socket, &frame, frame.header.bytes - 1, fd)) {
             right &= errno == EPIPE || (errno == EPERM && !attack->old);
-            setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+            close(held[2 * i]); /* this process closes it soon */
+            held[2 * i] = -1;
         }
         close(fd); /* if the frame was sent, the receiver has the last reference */
         held[2 * i + 1] = socket;
@@ -659,7 +659,7 @@ static void jump(void)
     const int64_t begin = sw_now_ms();
     int reader, done;
 
-    sw_closer_close(hostile_lingering(LINGER_S, &reader));
+    sw_closer_close(hostile_slow(LINGER_S, &reader));
     clock_jumps = 1;
     done = sw_closer_wait(1);
     clock_jumps = 0;

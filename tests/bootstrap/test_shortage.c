@@ -1,8 +1,9 @@
 /* Processes without memory or descriptors at one step of the bootstrap: the call says so, nothing
  * is closed twice, and other ids are not affected. */
 #include <dlfcn.h>
+#include <fcntl.h>
 
-#include "processes.h"
+#include "hostile.h"
 #include "steps.h"
 
 enum { RANKS = 2, TIMEOUT_MS = 3000, VICTIM = 7 /* a number for steps_i_am(); no rank */ };
@@ -104,9 +105,28 @@ static void not_watched(struct processes *p, int rank)
         host_must(symwin_unique_id_release(&first), "symwin_unique_id_release");
 }
 
+/* ---- no thread for an unwanted descriptor ---------------------------------------------------- */
+
+/* It is closed without a thread, and does not linger. */
+static void no_closer(struct processes *p, int rank)
+{
+    const int64_t begin = sw_now_ms();
+    int where;
+    const int fd = hostile_lingering(10, &where);
+
+    (void)p;
+    fail_at("pthread_create", NULL);
+    sw_closer_close(fd);
+    must_be(steps_hit() != NULL, "no thread can be started", rank);
+    fail_no_more();
+    must_be(fcntl(fd, F_GETFD) < 0 && sw_now_ms() - begin < 2000, "is closed at once", rank);
+    close(where);
+}
+
 int main(void)
 {
     processes_run("no memory for a connection", RANKS, no_memory, NULL);
     processes_run("nobody watches a socket", RANKS, not_watched, NULL);
+    processes_run("no thread closes an unwanted descriptor", 1, no_closer, NULL);
     return tap_done();
 }

@@ -205,58 +205,6 @@ static void test_descriptors(void)
     TAP_EQ("none is kept", harness_count_entries("/proc/self/fd"), before);
 }
 
-/* Whether the thread that closes descriptors blocks the program's signals. -1: there is no such
- * thread. */
-static int closer_is_deaf(void)
-{
-    DIR *tasks = opendir("/proc/self/task");
-    struct dirent *task;
-    int deaf = -1;
-
-    while (tasks != NULL && (task = readdir(tasks)) != NULL) {
-        unsigned long long blocked = 0;
-        char path[320], line[128];
-        int is_closer = 0;
-        FILE *status;
-
-        snprintf(path, sizeof path, "/proc/self/task/%s/status", task->d_name);
-        status = fopen(path, "re");
-        while (status != NULL && fgets(line, sizeof line, status) != NULL) {
-            is_closer |= strstr(line, "symwin-closer") != NULL;
-            (void)sscanf(line, "SigBlk: %llx", &blocked);
-        }
-        if (status != NULL)
-            fclose(status);
-        if (is_closer)
-            deaf = (blocked >> (SIGTERM - 1) & 1) != 0 && (blocked >> (SIGUSR1 - 1) & 1) != 0;
-    }
-    if (tasks != NULL)
-        closedir(tasks);
-    return deaf;
-}
-
-static void test_closer(void)
-{
-    int where, turns = 0, deaf, status = -1;
-    const int fd = hostile_lingering(10, &where);
-    pid_t child;
-
-    sw_closer_close(fd);
-    while ((deaf = closer_is_deaf()) < 0 && turns++ < 1000)
-        usleep(1000);
-    TAP_EQ("signals are not for the thread that closes", deaf, 1);
-    close(where);
-    tap_ok(sw_closer_wait(10), "it ends");
-    if (dup2(STDERR_FILENO, fd) != fd)
-        abort();
-    child = fork();
-    if (child == 0)
-        _exit(fcntl(fd, F_GETFD) < 0);
-    waitpid(child, &status, 0);
-    TAP_EQ("a number that is the program's again is there in a forked child", status, 0);
-    close(fd);
-}
-
 int main(void)
 {
     test_numbers();
@@ -264,6 +212,5 @@ int main(void)
     test_table();
     test_texts();
     test_descriptors();
-    test_closer();
     return tap_done();
 }

@@ -125,6 +125,23 @@ HARNESS_UNUSED int hostile_lingering(int seconds, int *where)
     return fd;
 }
 
+/* A descriptor whose last close takes `seconds`, whether or not it lingers: a local socket in which
+ * a lingering one lies. The close ends early when *where is closed. */
+HARNESS_UNUSED int hostile_slow(int seconds, int *where)
+{
+    const int lingering = hostile_lingering(seconds, where);
+    int ends[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0 ||
+        !hostile_send_with(ends[0], "slow", 4, lingering)) {
+        perror("hostile_slow");
+        exit(1);
+    }
+    close(lingering);
+    close(ends[0]);
+    return ends[1];
+}
+
 HARNESS_UNUSED int hostile_send_frame(int socket, const union sw_frame *frame)
 {
     return hostile_send(socket, frame, frame->header.bytes, 0);

@@ -1,0 +1,145 @@
+/* The thread that closes unwanted descriptors: nobody waits for it, however many there are. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include "hostile.h"
+
+enum { SLOW_S = 10, SOON_MS = 1000 };
+
+/* Whether the thread that closes descriptors blocks the program's signals. -1: there is no such
+ * thread. */
+static int closer_is_deaf(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    struct dirent *task;
+    int deaf = -1;
+
+    while (tasks != NULL && (task = readdir(tasks)) != NULL) {
+        unsigned long long blocked = 0;
+        char path[320], line[128];
+        int is_closer = 0;
+        FILE *status;
+
+        snprintf(path, sizeof path, "/proc/self/task/%s/status", task->d_name);
+        status = fopen(path, "re");
+        while (status != NULL && fgets(line, sizeof line, status) != NULL) {
+            is_closer |= strstr(line, "symwin-closer") != NULL;
+            (void)sscanf(line, "SigBlk: %llx", &blocked);
+        }
+        if (status != NULL)
+            fclose(status);
+        if (is_closer)
+            deaf = (blocked >> (SIGTERM - 1) & 1) != 0 && (blocked >> (SIGUSR1 - 1) & 1) != 0;
+    }
+    if (tasks != NULL)
+        closedir(tasks);
+    return deaf;
+}
+
+/* Closes one whose close takes long, until *where is closed. Returns its number, which is free. */
+static int occupy(int *where)
+{
+    const int fd = hostile_slow(SLOW_S, where);
+    int turns = 0;
+
+    sw_closer_close(fd);
+    while (fcntl(fd, F_GETFD) >= 0 && turns++ < 1000)
+        usleep(1000);
+    return fd;
+}
+
+static void test_thread(void)
+{
+    int where, status = -1;
+    const int fd = occupy(&where);
+    pid_t child;
+
+    TAP_EQ("signals are not for the thread that closes", closer_is_deaf(), 1);
+    close(where);
+    tap_ok(sw_closer_wait(SLOW_S), "it ends");
+    if (dup2(STDERR_FILENO, fd) != fd)
+        abort();
+    child = fork();
+    if (child == 0)
+        _exit(fcntl(fd, F_GETFD) < 0);
+    waitpid(child, &status, 0);
+    TAP_EQ("a number that is the program's again is there in a forked child", status, 0);
+    close(fd);
+}
+
+/* A forked child has none of those that wait. It closes its own, and not what has got a number of
+ * the parent's in the meantime. */
+static int child_closes(const int *fds, int count)
+{
+    const pid_t child = fork();
+    int status = -1, where, i, left = 0, fd;
+
+    if (child == 0) {
+        processes_child_threads();
+        alarm(PROCESSES_LIMIT_S);
+        for (i = 0; i < count; i++)
+            left += fcntl(fds[i], F_GETFD) >= 0;
+        if (left > 0 || !sw_closer_wait(0) || dup2(STDERR_FILENO, fds[count / 2]) < 0)
+            _exit(1);
+        fd = hostile_lingering(SLOW_S, &where);
+        sw_closer_close(fd);
+        if (!sw_closer_wait(SLOW_S / 2) || fcntl(fd, F_GETFD) >= 0)
+            _exit(2);
+        _exit(fcntl(fds[count / 2], F_GETFD) < 0 ? 3 : 0);
+    }
+    waitpid(child, &status, 0);
+    return status;
+}
+
+/* The thread is busy, and there are more than it could ever keep in a list. */
+static void test_many(void)
+{
+    enum { MANY = 1500 };
+    const int before = harness_count_entries("/proc/self/fd");
+    static int fds[MANY + 1];
+    struct rlimit room;
+    int64_t begin;
+    int where, last, i;
+
+    if (getrlimit(RLIMIT_NOFILE, &room) != 0)
+        abort();
+    room.rlim_cur = room.rlim_max;
+    if (room.rlim_max < 2 * MANY || setrlimit(RLIMIT_NOFILE, &room) != 0) {
+        printf("# skipped: this process may not have %d descriptors\n", 2 * MANY);
+        return;
+    }
+    occupy(&where);
+    for (i = 0; i < MANY; i++)
+        if ((fds[i] = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0)
+            abort();
+    fds[MANY] = hostile_slow(SLOW_S, &last);
+    begin = sw_now_ms();
+    for (i = 0; i <= MANY; i++)
+        sw_closer_close(fds[i]);
+    tap_ok(sw_now_ms() - begin < SOON_MS, "%d descriptors are handed over in %lld ms", i,
+           (long long)(sw_now_ms() - begin));
+    TAP_EQ("a forked child has none of them, and closes others", child_closes(fds, MANY + 1), 0);
+    close(where);
+    close(last);
+    tap_ok(sw_closer_wait(SLOW_S), "all are closed");
+    TAP_EQ("none is left", harness_count_entries("/proc/self/fd"), before);
+}
+
+/* A socket that is to wait for its data. */
+static void test_lingering(void)
+{
+    int where;
+
+    sw_closer_close(hostile_lingering(SLOW_S, &where));
+    tap_ok(sw_closer_wait(1), "a lingering socket is closed within a second");
+    close(where);
+}
+
+int main(void)
+{
+    test_thread();
+    test_many();
+    test_lingering();
+    return tap_done();
+}
