@@ -65,10 +65,27 @@ static int neighbours(const struct sw_topology *topology, int rank)
     return count;
 }
 
-static symwin_status wrong_frame(const char *what, int fd)
+/* The lowest rank of the creator's process, among all ranks; -1: it has none. */
+static int lowest_of_creator(const struct sw_member *m, int creator)
 {
+    int r = 0;
+
+    while (r < m->table.nranks && m->table.locations[r].process != creator)
+        r++;
+    return r == m->table.nranks ? -1 : number_of(m, r);
+}
+
+/* Never SYMWIN_OK. Names the member that sent the descriptor, by the number of its process. */
+static symwin_status wrong_frame(const struct sw_member *m, int creator, const char *what, int fd)
+{
+    const int rank = lowest_of_creator(m, creator);
+
     sw_closer_close(fd);
-    return sw_fail(SYMWIN_DENIED, "%s: the process that made the id sent a wrong %s", call, what);
+    if (rank < 0)
+        return sw_fail(SYMWIN_DENIED, "%s: the process that made the id sent a wrong %s", call,
+                       what);
+    return sw_fail(SYMWIN_DENIED, "%s: rank %d, whose process made the id, sent a wrong %s", call,
+                   rank, what);
 }
 
 static symwin_status open_link(struct sw_topology *topology, const struct sw_frame_link *link,
@@ -102,15 +119,18 @@ static symwin_status receive_descriptors(struct sw_member *m, struct sw_topology
     int fd = -1;
     int i, r;
 
-    status = sw_client_recv_frame(connection, frame, SW_FRAME_PAGE, &topology->page, deadline);
+    status = sw_client_recv_frame(connection, frame, SW_FRAME_PAGE, &fd, deadline);
     *creator = status == SYMWIN_OK ? frame->pass.process : -1;
+    if (status == SYMWIN_OK && !sw_exchange_is_page(fd))
+        return wrong_frame(m, *creator, "control page", fd);
+    topology->page = status == SYMWIN_OK ? fd : -1;
     for (i = neighbours(topology, rank); i > 0 && status == SYMWIN_OK; i--) {
         status = sw_client_recv_frame(connection, frame, SW_FRAME_SOCKET, &fd, deadline);
         if (status != SYMWIN_OK)
             break;
         if (!sw_socket_is(fd, 0) || frame->pass.process >= topology->processes ||
             frame->pass.process == topology->process || topology->sockets[frame->pass.process] >= 0)
-            return wrong_frame("socket", fd);
+            return wrong_frame(m, *creator, "socket", fd);
         topology->sockets[frame->pass.process] = fd;
     }
     for (r = 0; r < rank && topology->locations[r].host != topology->host; r++)
@@ -121,21 +141,11 @@ static symwin_status receive_descriptors(struct sw_member *m, struct sw_topology
             break;
         if (!sw_socket_is(fd, 1) || frame->link.host >= topology->hosts ||
             topology->connections[frame->link.host].fd >= 0)
-            return wrong_frame("link", fd);
+            return wrong_frame(m, *creator, "link", fd);
         status = open_link(topology, &frame->link, fd);
         sw_wipe(frame->link.key, sizeof frame->link.key);
     }
     return status;
-}
-
-/* The lowest rank of the creator's process, among all ranks; -1: it has none. */
-static int lowest_of_creator(const struct sw_member *m, int creator)
-{
-    int r = 0;
-
-    while (r < m->table.nranks && m->table.locations[r].process != creator)
-        r++;
-    return r == m->table.nranks ? -1 : number_of(m, r);
 }
 
 /* The culprit of a failure as seen by this process: `own`, the one that the last frame names, or

@@ -35,6 +35,9 @@ struct sw_exchange *sw_exchange_create(int nranks)
     return x;
 }
 
+/* Sealed, so that no process can truncate it under another's mapping, which would mean SIGBUS. */
+enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
+
 static int resize(int fd, size_t bytes)
 {
     int error;
@@ -49,10 +52,7 @@ symwin_status sw_exchange_page(int nranks, int *out)
 {
     const int fd = memfd_create("symwin-control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-    /* Sealed, so that no process can truncate it under another's mapping, which would mean
-     * SIGBUS. */
-    if (fd >= 0 && resize(fd, page_bytes(nranks)) &&
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
+    if (fd >= 0 && resize(fd, page_bytes(nranks)) && fcntl(fd, F_ADD_SEALS, SEALS) == 0) {
         *out = fd;
         return SYMWIN_OK;
     }
@@ -63,14 +63,21 @@ symwin_status sw_exchange_page(int nranks, int *out)
     return SYMWIN_NO_MEMORY;
 }
 
-symwin_status sw_exchange_open(int fd, int nranks, struct sw_exchange **out)
+int sw_exchange_is_page(int fd)
 {
     const int seals = fcntl(fd, F_GET_SEALS);
+
+    /* Systems may seal it against execution as well. */
+    return seals >= 0 && (seals & (SEALS | F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) == SEALS;
+}
+
+symwin_status sw_exchange_open(int fd, int nranks, struct sw_exchange **out)
+{
     struct sw_exchange *x;
     struct stat file;
     void *page;
 
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &file) != 0 ||
+    if (!sw_exchange_is_page(fd) || fstat(fd, &file) != 0 ||
         file.st_size != (off_t)page_bytes(nranks))
         return sw_fail(SYMWIN_DENIED, "the control page does not have the size for %d ranks",
                        nranks);

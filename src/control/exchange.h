@@ -22,6 +22,10 @@ struct sw_exchange *sw_exchange_create(int nranks);
 symwin_status sw_exchange_page(int nranks, int *fd);
 symwin_status sw_exchange_open(int fd, int nranks, struct sw_exchange **out);
 
+/* Whether a received descriptor can be a control page: it is a memfd with the page's seals. Closing
+ * such a descriptor does not wait. */
+int sw_exchange_is_page(int fd);
+
 void sw_exchange_destroy(struct sw_exchange *x);
 
 /* The communicator is complete on all ranks. Until then texts do not ask to destroy it. */

@@ -3,12 +3,15 @@
  *
  * A rank checks the folder, then the user who listens in it, then asks for proof of the secret. It
  * sends no proof of its own before it has that one, and gives up when its timeout expires. */
+#include <fcntl.h>
 #include <sys/syscall.h>
 
 #include "hostile.h"
 #include "processes.h"
 
 enum { TIMEOUT_MS = 300, GRACE_MS = 1700, NOBODY = 65534, RANK = 0, CREATOR = 1, LINGER_S = 6 };
+
+#define WRONG_PAGE "rank 0, whose process made the id, sent a wrong control page"
 
 /* ---- false creators -------------------------------------------------------------------------- */
 
@@ -259,19 +262,25 @@ static void answer_wild_refusal(int fd, union sw_frame *hello)
     hostile_send_frame(fd, hello);
 }
 
-/* A false member, so that the rank accepts descriptors. After the refusal comes a descriptor whose
- * close takes long. */
-static void answer_refusal_and_more(int fd, union sw_frame *hello)
+/* The answer of a member, so that the rank joins and accepts descriptors. */
+static void answer_well(int fd, const union sw_frame *hello)
 {
     unsigned char secret[SW_KEY_BYTES];
     union sw_frame frame = challenge();
-    static int reader;
-    const int more = hostile_slow(LINGER_S, &reader);
 
     memset(secret, 0x33, sizeof secret);
     sw_frame_prove_creator(secret, &hello->hello, &frame.challenge, frame.challenge.proof);
     hostile_send_frame(fd, &frame);
     hostile_answer(fd, &frame);
+}
+
+/* After the refusal comes a descriptor whose close takes long. */
+static void answer_refusal_and_more(int fd, union sw_frame *hello)
+{
+    static int reader;
+    const int more = hostile_slow(LINGER_S, &reader);
+
+    answer_well(fd, hello);
     memset(hello, 0, sizeof *hello);
     strcpy(hello->refusal.text, "no more");
     hello->refusal.status = SYMWIN_ABORTED;
@@ -279,6 +288,64 @@ static void answer_refusal_and_more(int fd, union sw_frame *hello)
     hostile_send_frame(fd, hello);
     hostile_send_with(fd, hello, hello->header.bytes, more);
     close(more);
+}
+
+/* Two ranks on one host, and what passes for their control page, which this process then closes.
+ * -1: none is sent. */
+static void hand_out_page(int fd, const union sw_frame *hello, int page)
+{
+    union sw_frame frame;
+
+    answer_well(fd, hello);
+    memset(&frame, 0, sizeof frame);
+    frame.table.nranks = frame.table.processes = 2;
+    frame.table.hosts = 1;
+    frame.table.locations[1].process = 1;
+    sw_frame_seal(&frame, SW_FRAME_TABLE);
+    hostile_send_frame(fd, &frame);
+    memset(&frame, 0, sizeof frame.pass);
+    sw_frame_seal(&frame, SW_FRAME_PAGE);
+    hostile_send_fds(fd, &frame, frame.header.bytes, &page, page >= 0);
+    close(page);
+}
+
+static void answer_without_page(int fd, union sw_frame *hello)
+{
+    hand_out_page(fd, hello, -1);
+}
+
+static void answer_lingering_page(int fd, union sw_frame *hello)
+{
+    static int reader;
+
+    hand_out_page(fd, hello, hostile_lingering(LINGER_S, &reader));
+}
+
+static void answer_slow_page(int fd, union sw_frame *hello)
+{
+    static int reader;
+
+    hand_out_page(fd, hello, hostile_slow(LINGER_S, &reader));
+}
+
+/* As large as needed, but the sender could shorten it, or nobody may write to it. */
+static void answer_page_sealed(int fd, const union sw_frame *hello, int seals)
+{
+    const int page = memfd_create("page", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (page < 0 || ftruncate(page, 1 << 16) != 0 || fcntl(page, F_ADD_SEALS, seals) != 0)
+        abort();
+    hand_out_page(fd, hello, page);
+}
+
+static void answer_page_unsealed(int fd, union sw_frame *hello)
+{
+    answer_page_sealed(fd, hello, F_SEAL_GROW | F_SEAL_SEAL);
+}
+
+static void answer_page_read_only(int fd, union sw_frame *hello)
+{
+    answer_page_sealed(fd, hello, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
 }
 
 static const struct fake fakes[] = {
@@ -321,6 +388,15 @@ static const struct fake fakes[] = {
      0, 0, 0},
     {"a refusal, and a descriptor behind it", open_well, answer_refusal_and_more, SYMWIN_ABORTED,
      "no more", 0, 0, 0},
+    {"no control page", open_well, answer_without_page, SYMWIN_DENIED, WRONG_PAGE, 0, 0, 0},
+    {"a lingering socket for a control page", open_well, answer_lingering_page, SYMWIN_DENIED,
+     WRONG_PAGE, 0, 0, 0},
+    {"a control page whose close takes long", open_well, answer_slow_page, SYMWIN_DENIED,
+     WRONG_PAGE, 0, 0, 0},
+    {"a control page that can be shortened", open_well, answer_page_unsealed, SYMWIN_DENIED,
+     WRONG_PAGE, 0, 0, 0},
+    {"a control page that cannot be written", open_well, answer_page_read_only, SYMWIN_DENIED,
+     WRONG_PAGE, 0, 0, 0},
     {"a creator that is busy", open_well, answer_busy, SYMWIN_TIMEOUT, "", 0, 10, 0},
 };
 
