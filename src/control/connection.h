@@ -70,8 +70,9 @@ int sw_connection_receive(struct sw_connection *connection, union sw_frame *fram
  * descriptors arrive, and whoever closes the socket also closes the unread ones. */
 int sw_socket_take_descriptors(int socket, int yes);
 
-/* Whether a received descriptor is a TCP socket (`stream`), or a local socket of the kind used
- * here. Closing such a socket does not wait. */
+/* Whether a received descriptor is a TCP socket (`stream`), or a connected local socket of the kind
+ * used here. It does not listen: the close of one that listens also closes what lies in the queues
+ * of its connections, which can take long. */
 int sw_socket_is(int fd, int stream);
 
 /* Whether the process at the other end belongs to this user. *pid is its id in this pid namespace,

@@ -358,13 +358,24 @@ int sw_socket_take_descriptors(int socket, int yes)
     return setsockopt(socket, SOL_SOCKET, SO_PASSRIGHTS, &yes, sizeof yes) == 0;
 }
 
+static int is_connected(int fd)
+{
+    struct sockaddr_storage peer;
+    socklen_t size = sizeof peer;
+
+    return getpeername(fd, (struct sockaddr *)&peer, &size) == 0;
+}
+
 int sw_socket_is(int fd, int stream)
 {
-    int family = AF_UNSPEC, type = 0;
+    int family = AF_UNSPEC, type = 0, listens = 1;
     socklen_t size = sizeof(int);
 
     if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 ||
-        getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0)
+        getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens)
+        return 0;
+    if (!stream && !is_connected(fd)) /* whoever shares it could make it listen later */
         return 0;
     return stream ? (family == AF_INET || family == AF_INET6) && type == SOCK_STREAM
                   : family == AF_UNIX && type == SOCK_SEQPACKET;

@@ -290,6 +290,16 @@ static void answer_refusal_and_more(int fd, union sw_frame *hello)
     close(more);
 }
 
+static void hand_out_one(int fd, enum sw_frame_type type, int descriptor)
+{
+    union sw_frame frame;
+
+    memset(&frame, 0, sizeof frame.pass);
+    sw_frame_seal(&frame, type);
+    hostile_send_fds(fd, &frame, frame.header.bytes, &descriptor, descriptor >= 0);
+    close(descriptor);
+}
+
 /* Two ranks on one host, and what passes for their control page, which this process then closes.
  * -1: none is sent. */
 static void hand_out_page(int fd, const union sw_frame *hello, int page)
@@ -303,10 +313,7 @@ static void hand_out_page(int fd, const union sw_frame *hello, int page)
     frame.table.locations[1].process = 1;
     sw_frame_seal(&frame, SW_FRAME_TABLE);
     hostile_send_frame(fd, &frame);
-    memset(&frame, 0, sizeof frame.pass);
-    sw_frame_seal(&frame, SW_FRAME_PAGE);
-    hostile_send_fds(fd, &frame, frame.header.bytes, &page, page >= 0);
-    close(page);
+    hand_out_one(fd, SW_FRAME_PAGE, page);
 }
 
 static void answer_without_page(int fd, union sw_frame *hello)
@@ -346,6 +353,32 @@ static void answer_page_unsealed(int fd, union sw_frame *hello)
 static void answer_page_read_only(int fd, union sw_frame *hello)
 {
     answer_page_sealed(fd, hello, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
+}
+
+/* A socket that listens in place of a peer socket. In its queue is a connection with a descriptor
+ * whose close takes long. */
+static void answer_listening_socket(int fd, union sw_frame *hello)
+{
+    static int reader;
+    const int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    const int client = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    const int more = hostile_slow(LINGER_S, &reader);
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    socklen_t bytes = sizeof at.sun_family; /* the system chooses the name */
+    int page;
+
+    if (bind(listener, (struct sockaddr *)&at, bytes) != 0 || listen(listener, 1) != 0)
+        abort();
+    bytes = sizeof at;
+    getsockname(listener, (struct sockaddr *)&at, &bytes);
+    if (connect(client, (struct sockaddr *)&at, bytes) != 0 ||
+        !hostile_send_with(client, "more", 4, more))
+        abort();
+    close(more);
+    close(client);
+    host_must(sw_exchange_page(2, &page), "sw_exchange_page");
+    hand_out_page(fd, hello, page);
+    hand_out_one(fd, SW_FRAME_SOCKET, listener);
 }
 
 static const struct fake fakes[] = {
@@ -397,6 +430,8 @@ static const struct fake fakes[] = {
      WRONG_PAGE, 0, 0, 0},
     {"a control page that cannot be written", open_well, answer_page_read_only, SYMWIN_DENIED,
      WRONG_PAGE, 0, 0, 0},
+    {"a socket that listens for a peer socket", open_well, answer_listening_socket, SYMWIN_DENIED,
+     "rank 0, whose process made the id, sent a wrong socket", 0, 0, 0},
     {"a creator that is busy", open_well, answer_busy, SYMWIN_TIMEOUT, "", 0, 10, 0},
 };
 

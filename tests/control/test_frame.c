@@ -1,5 +1,6 @@
 /* What a frame may hold: each number at the ends of its range and one beyond, lengths, unterminated
- * texts. Descriptors of a frame: a program started by exec inherits none. */
+ * texts. Descriptors of a frame: a program started by exec inherits none. Which sockets are
+ * accepted. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stddef.h>
@@ -205,6 +206,57 @@ static void test_descriptors(void)
     TAP_EQ("none is kept", harness_count_entries("/proc/self/fd"), before);
 }
 
+/* ---- sockets --------------------------------------------------------------------------------- */
+
+static const struct kind {
+    const char *name;
+    int family, type;
+    enum { ALONE, LISTENS, CONNECTED } state;
+    int local, stream; /* what it passes for */
+} kinds[] = {
+    {"a connected local socket", AF_UNIX, SOCK_SEQPACKET, CONNECTED, 1, 0},
+    {"a local socket that listens", AF_UNIX, SOCK_SEQPACKET, LISTENS, 0, 0},
+    {"a local socket that may listen later", AF_UNIX, SOCK_SEQPACKET, ALONE, 0, 0},
+    {"a local stream", AF_UNIX, SOCK_STREAM, CONNECTED, 0, 0},
+    {"local datagrams", AF_UNIX, SOCK_DGRAM, CONNECTED, 0, 0},
+    {"TCP", AF_INET, SOCK_STREAM, ALONE, 0, 1},
+    {"TCP that listens", AF_INET, SOCK_STREAM, LISTENS, 0, 0},
+    {"TCP over IPv6", AF_INET6, SOCK_STREAM, ALONE, 0, 1},
+    {"UDP", AF_INET, SOCK_DGRAM, ALONE, 0, 0},
+};
+
+static void test_kind(const struct kind *k)
+{
+    const struct sockaddr any = {.sa_family = (sa_family_t)k->family};
+    int fds[2] = {-1, -1};
+
+    if (k->state == CONNECTED && socketpair(k->family, k->type | SOCK_CLOEXEC, 0, fds) != 0)
+        abort();
+    if (k->state != CONNECTED)
+        fds[0] = socket(k->family, k->type | SOCK_CLOEXEC, 0);
+    if (fds[0] < 0) {
+        tap_ok(1, "%s # SKIP this system has none", k->name);
+        return;
+    }
+    if (k->state == LISTENS && ((k->family == AF_UNIX && bind(fds[0], &any, sizeof(sa_family_t))) ||
+                                listen(fds[0], 1) != 0))
+        abort();
+    tap_ok(sw_socket_is(fds[0], 0) == k->local && sw_socket_is(fds[0], 1) == k->stream, "%s",
+           k->name);
+    close(fds[0]);
+    if (fds[1] >= 0)
+        close(fds[1]);
+}
+
+static void test_kinds(void)
+{
+    size_t i;
+
+    for (i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        test_kind(&kinds[i]);
+    tap_ok(!sw_socket_is(-1, 0) && !sw_socket_is(-1, 1), "no descriptor");
+}
+
 int main(void)
 {
     test_numbers();
@@ -212,5 +264,6 @@ int main(void)
     test_table();
     test_texts();
     test_descriptors();
+    test_kinds();
     return tap_done();
 }
