@@ -94,7 +94,7 @@ static symwin_status open_link(struct sw_topology *topology, const struct sw_fra
     struct sw_connection *connection = &topology->connections[link->host];
 
     if (sw_connection_open(connection, fd, 1) != 0) {
-        sw_fork_set_close(fd);
+        sw_closer_close(fd);
         *connection = (struct sw_connection){.fd = -1};
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
     }

@@ -29,6 +29,8 @@ void sw_connection_drop(struct sw_connection *connection)
     sw_fork_set_remove(connection->fd);
     if (connection->fd >= 0 && !connection->stream)
         sw_socket_empty(connection->fd);
+    if (connection->stream)
+        sw_linger_off(connection->fd); /* the process that passed a link to this one shares it */
     if (connection->fd >= 0)
         close(connection->fd);
     free(connection->in);

@@ -1,7 +1,7 @@
 /* Frames between two hosts, of which one is the test. A host is believed about its own ranks only.
  * The deciding host sends all completed rounds before an end. A connection detects that the other
  * host is gone. The send queue has a bound, and no forked child has a connection. A host that sends
- * without end does not keep the poll lock. */
+ * without end does not keep the poll lock, and closing a connection does not wait. */
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -315,6 +315,26 @@ static void test_many_then_the_end(void)
     pair_close(&p);
 }
 
+/* The process that passed the connection to this one shares it. It makes it linger, while the other
+ * host does not read. */
+static void test_lingering(void)
+{
+    enum { LINGER_S = 10, SOON_TO_STOP_MS = 1000 };
+    const struct linger linger = {1, LINGER_S};
+    static char much[1 << 20];
+    int64_t begin;
+    struct pair p;
+
+    pair_open(&p, 0);
+    while (send(p.fd, much, sizeof much, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+        ;
+    setsockopt(p.fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
+    begin = sw_now_ms();
+    pair_close(&p);
+    tap_ok(sw_now_ms() - begin < SOON_TO_STOP_MS, "a link that lingers is closed in %lld ms",
+           (long long)(sw_now_ms() - begin));
+}
+
 static int child_has(int fd)
 {
     const pid_t child = fork();
@@ -358,6 +378,7 @@ int main(void)
     test_letters();
     test_flood();
     test_many_then_the_end();
+    test_lingering();
     test_forks();
     harness_no_leaks("links", &before);
     return tap_done();
