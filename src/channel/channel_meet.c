@@ -103,10 +103,8 @@ static symwin_status open_memory(struct sw_message *message, CUmemGenericAllocat
         sw_drv.cuMemImportFromShareableHandle(out, (void *)(uintptr_t)message->fd,
                                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
         "cuMemImportFromShareableHandle of rank %d's memory", w->from);
-    if (status == SYMWIN_OK) { /* it is memory: closing it does not block */
-        sw_fork_set_close(message->fd);
-        message->fd = -1;
-    }
+    if (status == SYMWIN_OK) /* it is memory: closing it does not block */
+        sw_message_close_fd(message);
     return status;
 }
 

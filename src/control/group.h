@@ -52,7 +52,6 @@ struct sw_group {
     struct sw_message *mailbox;         /* owned list, the oldest first */
     struct sw_message **mailbox_end;    /* where the next message goes */
     int *waiting;                       /* owned: number of messages from each rank */
-    int mailbox_fds;                    /* descriptors in these messages */
     struct sw_received_handle *handles; /* owned: of each rank, for a registration */
     pthread_cond_t mailbox_changed;
 

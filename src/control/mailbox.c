@@ -11,6 +11,7 @@
  * The poll lock protects the mailbox and the reading of peer sockets. Any thread may send.
  */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -28,11 +29,50 @@ enum {
     FORWARD_MS = 100 /* timeout of forwarding a message to a socket that is being read */
 };
 
+/* ---- descriptors in messages, those that a rank has taken included ---- */
+
+/* Of all communicators of the process. It grows under the poll lock only. */
+static atomic_int held_fds;
+
+/* A forked child has none of them. */
+static void forget_held(void)
+{
+    atomic_store(&held_fds, 0);
+}
+
+/* Whether messages may hold one more descriptor; counts it. */
+static int hold(void)
+{
+    struct rlimit most;
+
+    if (getrlimit(RLIMIT_NOFILE, &most) == 0 &&
+        (rlim_t)atomic_load(&held_fds) >= most.rlim_cur / DESCRIPTORS)
+        return 0;
+    sw_fork_register(forget_held);
+    atomic_fetch_add(&held_fds, 1);
+    return 1;
+}
+
+/* Closes the message's descriptor by `with`. */
+static void let_go(struct sw_message *message, void (*with)(int fd))
+{
+    if (message->fd < 0)
+        return;
+    with(message->fd);
+    message->fd = -1;
+    atomic_fetch_sub(&held_fds, 1);
+}
+
+void sw_message_close_fd(struct sw_message *message)
+{
+    let_go(message, sw_fork_set_close);
+}
+
 void sw_message_free(struct sw_message *message)
 {
     if (message == NULL)
         return;
-    sw_closer_close(message->fd);
+    let_go(message, sw_closer_close);
     if (message->memory != 0)
         sw_drop(sw_drv.cuMemRelease(message->memory), "cuMemRelease");
     /* A fabric handle gives access to the memory. */
@@ -42,15 +82,6 @@ void sw_message_free(struct sw_message *message)
 
 /* ---- the mailbox, under the poll lock ---- */
 
-/* Whether the mailbox may hold one more descriptor. */
-static int has_room(const struct sw_group *group)
-{
-    struct rlimit most;
-
-    return getrlimit(RLIMIT_NOFILE, &most) != 0 ||
-           (rlim_t)group->mailbox_fds < most.rlim_cur / DESCRIPTORS;
-}
-
 /* Takes over `fd` and `memory` on success. Returns 0 if there is no host memory. */
 static int deliver(struct sw_group *group, const struct sw_frame_message *words, int fd,
                    CUmemGenericAllocationHandle memory)
@@ -59,7 +90,7 @@ static int deliver(struct sw_group *group, const struct sw_frame_message *words,
 
     if (message == NULL)
         return 0;
-    if (fd >= 0 && !has_room(group)) { /* as if the system had no room for it */
+    if (fd >= 0 && !hold()) { /* as if the system had no room for it */
         sw_closer_close(fd);
         fd = -1;
     }
@@ -73,7 +104,6 @@ static int deliver(struct sw_group *group, const struct sw_frame_message *words,
     *group->mailbox_end = message;
     group->mailbox_end = &message->next;
     group->waiting[words->from]++;
-    group->mailbox_fds += fd >= 0;
     pthread_cond_broadcast(&group->mailbox_changed);
     return 1;
 }
@@ -98,7 +128,6 @@ static struct sw_message *take_message(struct sw_group *group, int rank)
     if (*at == NULL)
         group->mailbox_end = at;
     group->waiting[message->words.from]--;
-    group->mailbox_fds -= message->fd >= 0;
     return message;
 }
 

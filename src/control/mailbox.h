@@ -15,7 +15,8 @@ struct sw_message {
     struct sw_frame_message words;
 };
 
-void sw_message_free(struct sw_message *message); /* and its memory */
+void sw_message_free(struct sw_message *message);     /* and its memory */
+void sw_message_close_fd(struct sw_message *message); /* at once: of one that the driver accepted */
 
 /* How memory is sent to a rank: in this process as a driver handle, on this host as a descriptor,
  * to another host as a fabric handle. */
