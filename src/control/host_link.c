@@ -153,8 +153,10 @@ static struct sw_link_message *next_message(struct sw_host_link *link)
 
     pthread_mutex_lock(&link->queue);
     message = link->messages;
-    if (message != NULL)
+    if (message != NULL) {
         link->messages = message->next;
+        link->queued[message->words.from]--;
+    }
     pthread_mutex_unlock(&link->queue);
     return message;
 }
@@ -216,12 +218,23 @@ static void tell_news(struct sw_host_link *link)
     send_news(link);
 }
 
+/* The rank that has most messages in the queue. Under link->queue. */
+static int most_queued(const struct sw_host_link *link, int nranks)
+{
+    int most = 0, r;
+
+    for (r = 1; r < nranks; r++)
+        if (link->queued[r] > link->queued[most])
+            most = r;
+    return most;
+}
+
 int sw_host_link_message(struct sw_group *group, int host, const struct sw_frame_message *words)
 {
     struct sw_host_link *link = &group->links[host];
     struct sw_link_message *message = calloc(1, sizeof *message);
     struct sw_link_message **at = &link->messages;
-    int queued = 0;
+    int queued = 0, most = 0;
 
     if (message == NULL)
         return 0;
@@ -229,11 +242,16 @@ int sw_host_link_message(struct sw_group *group, int host, const struct sw_frame
     pthread_mutex_lock(&link->queue);
     for (; *at != NULL && queued < MOST_QUEUED; queued++)
         at = &(*at)->next;
-    if (queued < MOST_QUEUED)
+    if (queued < MOST_QUEUED) {
         *at = message;
+        link->queued[words->from]++;
+    } else {
+        most = most_queued(link, group->nranks);
+    }
     pthread_mutex_unlock(&link->queue);
     if (queued == MOST_QUEUED) {
         message_free(message);
+        sw_exchange_fail(group->exchange, SYMWIN_MISMATCH, most);
         return 0;
     }
     tell_news(link);
@@ -491,6 +509,7 @@ void sw_host_link_stop(struct sw_group *group)
         pthread_mutex_destroy(&group->links[h].mutex);
         pthread_mutex_destroy(&group->links[h].queue);
         free(group->links[h].leaves);
+        free(group->links[h].queued);
     }
     free(group->links);
     free(group->through);
@@ -513,7 +532,8 @@ int sw_host_link_create(struct sw_group *group)
         pthread_mutex_init(&link->mutex, NULL);
         pthread_mutex_init(&link->queue, NULL);
         link->leaves = calloc(nranks, sizeof *link->leaves);
-        complete &= link->leaves != NULL;
+        link->queued = calloc(nranks, sizeof *link->queued);
+        complete &= link->leaves != NULL && link->queued != NULL;
     }
     return complete;
 }

@@ -23,8 +23,9 @@ struct sw_host_link {
     atomic_int news;      /* a message, a leave or an end is to be sent by the next sender */
     atomic_uchar *leaves; /* owned: of each rank, whether its leave is to be sent */
     sw_host_link_deliver deliver;
-    pthread_mutex_t queue;            /* protects `messages`; no other mutex is taken under it */
+    pthread_mutex_t queue; /* protects the next two fields; no other mutex is taken under it */
     struct sw_link_message *messages; /* owned: to be sent, the oldest first */
+    int *queued;                      /* owned: of each rank, how many of them */
 };
 
 /* This host's linking process. */
@@ -50,7 +51,8 @@ void sw_host_link_end(struct sw_group *group);
 void sw_host_link_leave(struct sw_group *group, int rank, int but);
 
 /* In the linking process: queues a message to another host, which the next sender sends. Returns 0
- * if there is no host memory or the queue is full. */
+ * if there is no host memory, or if the queue is full: then the exchange has been ended, and the
+ * rank is named that has most messages in it. */
 int sw_host_link_message(struct sw_group *group, int host, const struct sw_frame_message *words);
 
 /* Sends END over a connection between hosts: the exchange has ended, or will not start. */

@@ -205,6 +205,17 @@ static int forward(struct sw_group *group, const struct sw_frame_message *words)
                          sw_now_ms() + wait_ms);
 }
 
+/* A rank has sent more messages than any needs. It is named, and not a process that forwards its
+ * messages, from which others may still come. Returns 0 or EPROTO; takes over `fd` on success. */
+static int too_many(struct sw_group *group, const struct sw_frame_message *words, int fd)
+{
+    sw_exchange_fail(group->exchange, SYMWIN_MISMATCH, words->from);
+    if (group->host_of[words->from] == group->host)
+        return EPROTO;
+    sw_closer_close(fd);
+    return 0;
+}
+
 /* Accepts a message from `process`, or from another host (-1). Returns 0 or an errno; takes over
  * `fd` only on success. */
 static int accept_message(struct sw_group *group, const struct sw_frame_message *words, int fd,
@@ -216,7 +227,7 @@ static int accept_message(struct sw_group *group, const struct sw_frame_message 
         return EPROTO;
     if (sw_group_is_local(group, words->to)) {
         if (group->waiting[words->from] >= MOST_MESSAGES)
-            return EPROTO;
+            return too_many(group, words, fd);
         return deliver(group, words, fd, 0) ? 0 : ENOMEM;
     }
     if (fd >= 0)

@@ -232,19 +232,24 @@ static void test_keepalive(void)
     pair_close(&p);
 }
 
-/* Messages that wait because another thread holds the link's lock. */
+/* Messages that wait because another thread holds the link's lock. There are too many of rank 1,
+ * and one of rank 0 is the last straw. */
 static void test_letters(void)
 {
-    struct sw_frame_message words = {.from = 0, .to = 2, .kind = SW_MESSAGE_GONE};
+    struct sw_frame_message words = {.from = 1, .to = 2, .kind = SW_MESSAGE_GONE};
+    symwin_status status = SYMWIN_OK;
+    int queued = 0, culprit = -1;
     struct pair p;
-    int queued = 0;
 
     pair_open(&p, 0);
     pthread_mutex_lock(&p.group.links[1].mutex);
     while (queued < 1 << 16 && sw_host_link_message(&p.group, 1, &words))
-        queued++;
+        words.from = ++queued % 8 != 0;
     pthread_mutex_unlock(&p.group.links[1].mutex);
     tap_ok(queued >= 1024 && queued < 1 << 16, "%d messages wait, and no more", queued);
+    (void)sw_exchange_outcome(p.group.exchange, &status, &culprit);
+    tap_ok(words.from == 0 && status == SYMWIN_MISMATCH && culprit == 1,
+           "who sent most is named: %s, rank %d", symwin_status_name(status), culprit);
     pair_close(&p);
 }
 

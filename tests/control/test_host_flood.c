@@ -1,0 +1,77 @@
+/* A rank that sends too many messages to a rank of another host. All ranks are told its name, and
+ * not that of a process on the way. */
+#include "processes.h"
+
+enum { RANKS = 4, MANY = 3 * SW_STATE_LANES + 100, SOON_MS = 20000 };
+
+/* The lowest rank of a host links it; host a decides. */
+static const struct flood {
+    const char *name, *hosts;
+    int from, to;
+} floods[] = {
+    {"from a host to the one that decides", "aabb", 3, 1},
+    {"from a host to the linking rank of the one that decides", "aabb", 3, 0},
+    {"from a linking rank to the host that decides", "aabb", 2, 1},
+    {"from the host that decides", "aabb", 1, 3},
+    {"from the host that decides to a linking rank", "aabb", 1, 2},
+    {"from the rank that links the host that decides", "aabb", 0, 3},
+    {"by way of the host that decides", "abbc", 2, 3},
+};
+
+static void send_many(symwin_comm *comm, const struct flood *f)
+{
+    const struct sw_frame_message words = {
+        .from = f->from, .to = f->to, .kind = SW_MESSAGE_GONE, .number = 1};
+    int error = 0, i;
+
+    for (i = 0; i < MANY && error == 0 && !sw_exchange_ended(comm->group->exchange); i++)
+        error = sw_mailbox_try(comm->group, &words, -1, 0, sw_now_ms() + SOON_MS);
+}
+
+static void body(struct processes *p, int rank)
+{
+    const struct flood *f = p->arg;
+    const int64_t end = sw_now_ms() + SOON_MS;
+    symwin_comm *comm = NULL;
+
+    processes_on_host(f->hosts, rank);
+    host_must(processes_comm(p, rank, SOON_MS, &comm), "symwin_comm_create");
+    processes_barrier(p);
+    if (rank == f->from)
+        send_many(comm, f);
+    while (!sw_exchange_ended(comm->group->exchange) && sw_now_ms() < end)
+        usleep(1000);
+    processes_note(p, rank, symwin_comm_check(comm));
+    processes_barrier(p);
+    symwin_comm_destroy(comm);
+}
+
+static void run(const struct flood *f)
+{
+    struct processes *p = processes_new(RANKS, (void *)(uintptr_t)f);
+    char words[32];
+    int ended = 1, r;
+
+    snprintf(words, sizeof words, "rank %d's calls", f->from);
+    for (r = 0; r < RANKS; r++)
+        processes_fork(p, r, body);
+    for (r = 0; r < RANKS; r++)
+        ended &= processes_wait(p, r) == 0;
+    tap_ok(ended, "%s: all end well", f->name);
+    for (r = 0; r < RANKS; r++) {
+        sw_error_restore(p->rank[r].text);
+        tap_ok(p->rank[r].status == SYMWIN_MISMATCH && host_error_has(words),
+               "%s: rank %d is told: %s: %s", f->name, r, symwin_status_name(p->rank[r].status),
+               p->rank[r].text);
+    }
+    processes_free(p);
+}
+
+int main(void)
+{
+    size_t i;
+
+    for (i = 0; i < sizeof floods / sizeof floods[0]; i++)
+        run(&floods[i]);
+    return tap_done();
+}
