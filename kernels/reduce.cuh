@@ -5,26 +5,34 @@
 #include "../symwin/reduce.cuh"
 #include "kernel_args.h"
 
-/* Signed integers use the kernels of the unsigned type. `signs`: the sign bits of eight bytes, zero
- * for floats. */
+/* Signed integers use the kernels of the unsigned type. `as`: the signed type of an unsigned one;
+ * that of a float is itself. */
 template <typename A>
 struct sw_signed {
-    static constexpr uint64_t signs = 0;
+    typedef A as;
 };
 template <>
 struct sw_signed<uint8_t> {
-    typedef int8_t type;
-    static constexpr uint64_t signs = 0x8080808080808080u;
+    typedef int8_t as;
 };
 template <>
 struct sw_signed<uint32_t> {
-    typedef int32_t type;
-    static constexpr uint64_t signs = 0x8000000080000000u;
+    typedef int32_t as;
 };
 template <>
 struct sw_signed<uint64_t> {
-    typedef int64_t type;
-    static constexpr uint64_t signs = 0x8000000000000000u;
+    typedef int64_t as;
+};
+
+/* `One` of accumulators as signed integers. */
+template <class One>
+struct sw_op_signed : sw_op_of<sw_op_signed<One>> {
+    template <typename A>
+    SYMWIN_DEVICE A combine(A a, A b)
+    {
+        typedef typename sw_signed<A>::as S;
+        return (A)One::combine((S)a, (S)b);
+    }
 };
 
 /* The operations that a launch may name: any but the sum. An average is one of signed integers. */
@@ -54,14 +62,13 @@ struct sw_reduce : symwin_accumulator<T, O> {
     }
 };
 
-/* The order of signed integers is that of unsigned ones with the sign bit changed. Sums and
- * products have the same bits. */
 template <typename T>
 struct sw_reduce<T, symwin_op_other> : symwin_accumulator<T, symwin_op_other> {
     typedef symwin_accumulator<T, symwin_op_other> base;
     typedef typename T::acc A;
+    typedef typename sw_signed<A>::as S;
     static constexpr bool chosen = true;
-    static constexpr uint64_t signs = sw_signed<A>::signs;
+    static constexpr bool integers = (A)0.5f == (A)0;
 
     /* Calls work(o) with the operation `o` that the launch names, found by bits of its value.
      * Loops that do so once, not for each word, are quicker. */
@@ -69,27 +76,22 @@ struct sw_reduce<T, symwin_op_other> : symwin_accumulator<T, symwin_op_other> {
     SYMWIN_DEVICE void with_op(uint32_t op, F work)
     {
         if ((op & SW_KERNEL_MIN) != 0) {
-            if ((op & SW_KERNEL_PROD) != 0)
-                work(symwin_op_max());
+            const bool max = (op & SW_KERNEL_PROD) != 0;
+
+            if (integers && (op & SW_KERNEL_SIGNED) != 0)
+                max ? work(sw_op_signed<symwin_op_max>()) : work(sw_op_signed<symwin_op_min>());
             else
-                work(symwin_op_min());
-        } else if (signs != 0 && (op & SW_KERNEL_AVERAGE) != 0) {
+                max ? work(symwin_op_max()) : work(symwin_op_min());
+        } else if (integers && (op & SW_KERNEL_AVERAGE) != 0) {
             work(symwin_op_sum());
         } else {
             work(symwin_op_prod());
         }
     }
 
-    /* Changes the sign bits of a word if the order is that of signed integers, and changes them
-     * back. */
-    SYMWIN_DEVICE uint64_t flip(uint64_t word, uint32_t op)
+    SYMWIN_MEMBER void first(uint64_t word, uint32_t)
     {
-        return word ^ ((op & SW_KERNEL_SIGNED) != 0 ? signs : 0);
-    }
-
-    SYMWIN_MEMBER void first(uint64_t word, uint32_t op)
-    {
-        base::first(flip(word, op));
+        base::first(word);
     }
 
     SYMWIN_MEMBER void add(uint64_t word, uint32_t op)
@@ -99,22 +101,22 @@ struct sw_reduce<T, symwin_op_other> : symwin_accumulator<T, symwin_op_other> {
 
     /* `O` is the operation that `op` names. */
     template <class O>
-    SYMWIN_MEMBER void add(uint64_t word, uint32_t op, O)
+    SYMWIN_MEMBER void add(uint64_t word, uint32_t, O)
     {
         A operand[T::per];
 
-        T::unpack(flip(word, op), operand);
+        T::unpack(word, operand);
         O::template combine_all<T::per>(base::sum, operand, 0);
     }
 
     SYMWIN_MEMBER uint64_t result(uint32_t op, int32_t nranks)
     {
-        if constexpr (signs != 0) {
+        if constexpr (integers) {
             SYMWIN_UNROLL
             for (int i = 0; i < T::per && op == SW_KERNEL_AVERAGE; i++)
-                base::sum[i] = (A)sw_divide((typename sw_signed<A>::type)base::sum[i], nranks);
+                base::sum[i] = (A)sw_divide((S)base::sum[i], nranks);
         }
-        return flip(base::result(nranks, false), op);
+        return base::result(nranks, false);
     }
 };
 

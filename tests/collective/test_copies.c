@@ -1,4 +1,4 @@
-/* The all-reduce by copies on the emulated driver (copies_cases.h), and its failures. */
+/* The all-reduce by copies on the emulated driver (allreduce_cases.h), and its failures. */
 #include "allreduce_cases.h"
 #include "windows.h"
 

@@ -149,6 +149,9 @@ if processes:
     thread(int(os.environ["RANK"]), unique_id)
 else:
     must(lib.symwin_unique_id_create(c.byref(unique_id)), "symwin_unique_id_create")
+    # The first expandable segment of a process decides how PyTorch shares memory, and a second one
+    # that begins on another device meanwhile fails (PyTorch 2.11).
+    torch.empty(1, device=0)
     threads = [threading.Thread(target=thread, args=(rank, unique_id)) for rank in range(nranks)]
     for t in threads:
         t.start()
