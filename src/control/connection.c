@@ -87,7 +87,7 @@ static int send_all(int socket, const unsigned char *data, size_t bytes, int64_t
         }
         if (sent < 0 && errno != EAGAIN && errno != EINTR)
             return errno;
-        error = sw_socket_wait(socket, POLLOUT, deadline);
+        error = sw_socket_wait_room(socket, deadline);
         if (error != 0)
             return error;
     }

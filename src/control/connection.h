@@ -11,6 +11,10 @@
 /* Waits until poll() reports an event on the socket. */
 int sw_socket_wait(int socket, short events, int64_t deadline);
 
+/* Waits a moment for room in the socket; then the caller tries to send again. poll() reports room
+ * only when a large part of the buffer is free: a peer that reads slowly would seem not to read. */
+int sw_socket_wait_room(int socket, int64_t deadline);
+
 /* Sends one frame, with a descriptor unless `fd` is -1. */
 int sw_frame_send(int socket, const union sw_frame *frame, int fd, int64_t deadline);
 

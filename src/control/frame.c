@@ -14,7 +14,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_DESCRIPTORS = 253 }; /* in one message: SCM_MAX_FD of Linux */
+enum {
+    MOST_DESCRIPTORS = 253, /* in one message: SCM_MAX_FD of Linux */
+    AGAIN_MS = 5            /* between two looks for room in a socket */
+};
 
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83 /* Linux 6.16 */
@@ -204,6 +207,16 @@ int sw_socket_wait(int socket, short events, int64_t deadline)
     }
 }
 
+int sw_socket_wait_room(int socket, int64_t deadline)
+{
+    const int64_t soon = sw_now_ms() + AGAIN_MS;
+
+    if (soon >= deadline)
+        return sw_socket_wait(socket, POLLOUT, deadline);
+    (void)sw_socket_wait(socket, POLLOUT, soon); /* the next send finds errors */
+    return 0;
+}
+
 int sw_frame_send(int socket, const union sw_frame *frame, int fd, int64_t deadline)
 {
     const struct timespec moment = {.tv_nsec = 1000000};
@@ -212,7 +225,7 @@ int sw_frame_send(int socket, const union sw_frame *frame, int fd, int64_t deadl
         int error = sw_frame_send_now(socket, frame, fd);
 
         if (error == EAGAIN) {
-            error = sw_socket_wait(socket, POLLOUT, deadline);
+            error = sw_socket_wait_room(socket, deadline);
             if (error == 0)
                 continue;
         } else if (error == ETOOMANYREFS && sw_now_ms() < deadline) {

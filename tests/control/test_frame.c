@@ -206,6 +206,40 @@ static void test_descriptors(void)
     TAP_EQ("none is kept", harness_count_entries("/proc/self/fd"), before);
 }
 
+static void *read_one_later(void *arg)
+{
+    union sw_frame frame;
+
+    usleep(50000);
+    if (sw_frame_receive_now(*(const int *)arg, &frame, NULL) != 0)
+        abort();
+    return NULL;
+}
+
+/* Room for one frame is room, also in a socket that is nearly full: its reader is slow. */
+static void test_room(void)
+{
+    union sw_frame frame;
+    int sockets[2], error, sent = 0;
+    pthread_t reader;
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0)
+        abort();
+    make(&frame, SW_FRAME_GO);
+    while ((error = sw_frame_send_now(sockets[0], &frame, -1)) == 0)
+        sent++;
+    TAP_EQ("a full socket", error, EAGAIN);
+    TAP_EQ("in which nobody makes room", sw_frame_send(sockets[0], &frame, -1, sw_now_ms() + 20),
+           ETIMEDOUT);
+    if (pthread_create(&reader, NULL, read_one_later, &sockets[1]) != 0)
+        abort();
+    error = sw_frame_send(sockets[0], &frame, -1, sw_now_ms() + 2000);
+    pthread_join(reader, NULL);
+    tap_ok(sent > 8 && error == 0, "one of %d frames is read: another is sent", sent);
+    close(sockets[0]);
+    close(sockets[1]);
+}
+
 /* ---- sockets --------------------------------------------------------------------------------- */
 
 static const struct kind {
@@ -264,6 +298,7 @@ int main(void)
     test_table();
     test_texts();
     test_descriptors();
+    test_room();
     test_kinds();
     return tap_done();
 }
