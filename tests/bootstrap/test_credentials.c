@@ -274,20 +274,27 @@ static void answer_well(int fd, const union sw_frame *hello)
     hostile_answer(fd, &frame);
 }
 
-/* After the refusal comes a descriptor whose close takes long. */
+/* After the refusal comes a descriptor whose close takes long. The rank is stopped meanwhile, or it
+ * could close the socket before that. */
 static void answer_refusal_and_more(int fd, union sw_frame *hello)
 {
     static int reader;
-    const int more = hostile_slow(LINGER_S, &reader);
+    struct ucred peer;
+    socklen_t bytes = sizeof peer;
+    const int more = hostile_lingering(LINGER_S, &reader);
 
     answer_well(fd, hello);
     memset(hello, 0, sizeof *hello);
     strcpy(hello->refusal.text, "no more");
     hello->refusal.status = SYMWIN_ABORTED;
     sw_frame_seal(hello, SW_FRAME_REFUSAL);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0)
+        abort();
+    kill(peer.pid, SIGSTOP);
     hostile_send_frame(fd, hello);
     hostile_send_with(fd, hello, hello->header.bytes, more);
     close(more);
+    kill(peer.pid, SIGCONT);
 }
 
 static void hand_out_one(int fd, enum sw_frame_type type, int descriptor)
