@@ -52,9 +52,8 @@ void sw_wipe(void *data, size_t bytes);
 /* The close-on-fork set: descriptors that a forked child closes, watched or not. Otherwise a peer
  * would not notice the parent's death, and the object behind a descriptor would live as long as the
  * child. Add a descriptor while still holding the lock under which it was created. Remove it before
- * closing it; any thread may. 0: the number is SW_FORK_SET_MOST or above, which Linux gives out only
- * if fs.nr_open was raised; the set cannot store it, and the caller must do without the descriptor.
- */
+ * closing it; any thread may. 0: the number is too high for the set, which only a system configured
+ * for it gives out; the caller must do without the descriptor. */
 enum { SW_FORK_SET_MOST = 1 << 20 };
 int sw_fork_set_add(int fd);
 void sw_fork_set_remove(int fd); /* no effect if it is not in the set */
@@ -104,16 +103,12 @@ void sw_fork_set_close(int fd);
 /* Closes an unwanted descriptor of another process on a separate thread, because its sender can
  * make the last close take long. No forked child inherits it. With or without the poll lock. */
 void sw_closer_close(int fd);
-
-/* Makes the last close of a socket not wait until its data is delivered (SO_LINGER). Whoever shares
- * the socket may have asked for that. No effect on other descriptors. */
-void sw_linger_off(int fd);
+void sw_linger_off(int fd); /* if it is a socket, its last close does not wait for its data */
 
 /* Waits at most `seconds` until all of them are closed. 0: some are not. */
 int sw_closer_wait(int seconds);
 
-/* Called around a fork, under the poll lock. */
-void sw_closer_prepare(void);
+void sw_closer_prepare(void); /* called around a fork, under the poll lock; the next two as well */
 void sw_closer_parent(void);
 void sw_closer_child(void);
 
