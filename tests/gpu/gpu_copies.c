@@ -1,5 +1,5 @@
-/* The all-reduce by copies on real GPUs (allreduce_cases.h). SYMWIN_TEST_RANKS: number of ranks, each
- * with its own GPU. Default: the number of GPUs. */
+/* The all-reduce by copies on real GPUs (allreduce_cases.h). SYMWIN_TEST_RANKS: number of ranks,
+ * each with its own GPU. Default: the number of GPUs. */
 #include "allreduce_cases.h"
 #include "harness.h"
 
