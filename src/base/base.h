@@ -103,10 +103,8 @@ void sw_fork_set_close(int fd);
 /* Closes an unwanted descriptor of another process on a separate thread, because its sender can
  * make the last close take long. No forked child inherits it. With or without the poll lock. */
 void sw_closer_close(int fd);
-void sw_linger_off(int fd); /* if it is a socket, its last close does not wait for its data */
-
-/* Waits at most `seconds` until all of them are closed. 0: some are not. */
-int sw_closer_wait(int seconds);
+void sw_linger_off(int fd);      /* if it is a socket, its last close does not wait for its data */
+int sw_closer_wait(int seconds); /* at most so long until all are closed; 0: some are not */
 
 void sw_closer_prepare(void); /* called around a fork, under the poll lock; the next two as well */
 void sw_closer_parent(void);
