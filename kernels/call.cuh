@@ -90,9 +90,8 @@ SYMWIN_DEVICE sw_call sw_call_begin(const struct sw_kernel_args &args)
 }
 
 /* Begins the definition of a kernel of kernel_list.h. */
-#define SW_KERNEL(collective, algo, type, op, ranks, shape)                                        \
-    SW_KERNEL_NAMED(SW_KERNEL_NAME(collective, algo, type, op, ranks, shape),                      \
-                    SW_KERNEL_THREADS_##ranks)
+#define SW_KERNEL(family, algo, type, op, ranks, shape)                                            \
+    SW_KERNEL_NAMED(SW_KERNEL_NAME(family, algo, type, op, ranks, shape), SW_KERNEL_THREADS_##ranks)
 #define SW_KERNEL_NAMED(name, threads) SYMWIN_KERNEL(name, struct sw_kernel_args, args, threads)
 
 /* ---- ranks ---------------------------------------------------------------------------------- */

@@ -1,9 +1,10 @@
 /* Every collective kernel, each named once, by the file that defines it.
  *
- * X(file, collective, algo, type, op, ranks, shape): kernels/<file>.cu has
- * SW_KERNEL_NAME(collective, algo, type, op, ranks, shape). The words are the short names of
- * symwin.h's SYMWIN_COLLECTIVE_LIST, SYMWIN_ALGO_LIST, SYMWIN_TYPE_LIST and SYMWIN_OP_LIST, but
- * that `sum` is for averages too, and `other` for all that is neither: args.op says what it is.
+ * X(file, family, algo, type, op, ranks, shape): kernels/<file>.cu has
+ * SW_KERNEL_NAME(family, algo, type, op, ranks, shape). `family` is one of SW_KERNEL_FAMILY_LIST:
+ * its kernels serve one collective or several. The other words are the short names of symwin.h's
+ * SYMWIN_ALGO_LIST, SYMWIN_TYPE_LIST and SYMWIN_OP_LIST, but that `sum` is for averages too, and
+ * `other` for all that is neither: args.op says what it is.
  * `ranks` is n, any number, or 2, 4 or 8, and `shape` what the message must be (push.cuh; select.c
  * looks): any, aligned, whole, short or long. What is asked for most so has kernels without the
  * code that it does not need; what is asked for least shares one, since each takes a third of a
@@ -18,12 +19,21 @@
 #ifndef SYMWIN_KERNEL_LIST_H
 #define SYMWIN_KERNEL_LIST_H
 
-#define SW_KERNEL_NAME(collective, algo, type, op, ranks, shape)                                   \
-    sw_##collective##_##algo##_##type##_##op##_##ranks##_##shape
-#define SW_KERNEL_TEXT(collective, algo, type, op, ranks, shape)                                   \
-    SW_KERNEL_QUOTE(SW_KERNEL_NAME(collective, algo, type, op, ranks, shape))
+#define SW_KERNEL_NAME(family, algo, type, op, ranks, shape)                                       \
+    sw_##family##_##algo##_##type##_##op##_##ranks##_##shape
+#define SW_KERNEL_TEXT(family, algo, type, op, ranks, shape)                                       \
+    SW_KERNEL_QUOTE(SW_KERNEL_NAME(family, algo, type, op, ranks, shape))
 #define SW_KERNEL_QUOTE(name) SW_KERNEL_QUOTED(name)
 #define SW_KERNEL_QUOTED(name) #name
+
+/* The collectives of a family, and which algorithms of theirs: src/collective/table.c. */
+#define SW_KERNEL_FAMILY_LIST(X) X(allreduce) X(move)
+enum sw_kernel_family {
+#define SW_KERNEL_FAMILY(name) SW_FAMILY_##name,
+    SW_KERNEL_FAMILY_LIST(SW_KERNEL_FAMILY)
+#undef SW_KERNEL_FAMILY
+        SW_FAMILIES
+};
 
 /* The most threads of a block: as many as there are registers for. */
 #define SW_KERNEL_THREADS_n 640  /* of 96 registers */
@@ -121,7 +131,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_MULTICAST_TYPES(X, multicast, oneshot_mc)                                            \
     SW_KERNEL_MULTICAST_TYPES(X, multicast, twoshot_mc)
 /* What only moves data knows no type and no operation. */
-#define SW_KERNEL_LIST_ALLGATHER(X) X(allgather, allgather, oneshot, bytes, move, n, any)
+#define SW_KERNEL_LIST_MOVE(X) X(move, move, oneshot, bytes, move, n, any)
 
 #define SW_KERNEL_LIST(X)                                                                          \
     SW_KERNEL_LIST_ONESHOT(X)                                                                      \
@@ -131,11 +141,11 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_LIST_TWOSHOT_BULK(X)                                                                 \
     SW_KERNEL_LIST_COPIES(X)                                                                       \
     SW_KERNEL_LIST_MULTICAST(X)                                                                    \
-    SW_KERNEL_LIST_ALLGATHER(X)
+    SW_KERNEL_LIST_MOVE(X)
 
 /* Each file: one fatbin. */
 #define SW_KERNEL_FILE_LIST(X)                                                                     \
     X(oneshot)                                                                                     \
-    X(twoshot) X(twoshot_push) X(twoshot_put) X(twoshot_bulk) X(copies) X(multicast) X(allgather)
+    X(twoshot) X(twoshot_push) X(twoshot_put) X(twoshot_bulk) X(copies) X(multicast) X(move)
 
 #endif

@@ -146,8 +146,8 @@ SYMWIN_DEVICE void sw_twoshot(const struct sw_kernel_args &args)
     sw_call_end(args, call, 0);
 }
 
-#define SW_DEFINE(file, collective, algo, type, op, ranks, shape)                                  \
-    SW_KERNEL(collective, algo, type, op, ranks, shape)                                            \
+#define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
+    SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
     {                                                                                              \
         sw_twoshot<SW_RANKS_##ranks, SW_SHAPE_##shape,                                             \
                    sw_reduce<symwin_type_##type, symwin_op_##op>>(args);                           \

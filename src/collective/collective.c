@@ -60,7 +60,23 @@ struct call {
     struct sw_grid asked; /* 0: no request */
     CUstream stream;
     struct sw_query query; /* what the plan depends on */
+    int root;              /* SW_NO_RANK: the collective has none */
 };
+
+/* The ranks that this rank sends to, itself included (kernels/pattern.cuh). */
+static int sends_to(const struct call *c)
+{
+    if (c->collective->root_sends && c->query.comm->rank != c->root)
+        return SW_NO_RANK;
+    return c->collective->root_receives ? c->root : SW_EVERY_RANK;
+}
+
+static int receives_from(const struct call *c)
+{
+    if (c->collective->root_receives && c->query.comm->rank != c->root)
+        return SW_NO_RANK;
+    return c->collective->root_sends ? c->root : SW_EVERY_RANK;
+}
 
 /* Whether a rank's own part of the larger buffer is the smaller buffer, or both are equal. */
 static int is_in_place(const struct call *c, uint64_t in, uint64_t out)
@@ -172,6 +188,7 @@ static uint32_t digest(const struct call *c, const struct sw_plan *plan)
         c->count,
         (uint64_t)c->query.type,
         (uint64_t)c->query.op,
+        (uint64_t)c->root,
         (uint64_t)plan->algo,
         needs_windows ? c->buffers[IN].offset : 0,
         needs_windows ? c->buffers[OUT].offset : 0,
@@ -210,6 +227,11 @@ static struct sw_kernel_args args_of(const struct call *c, const struct sw_plan 
         .slot_bytes = comm->slot_bytes,
         .report = comm->report_address,
         .bytes = q->bytes,
+        .to = sends_to(c),
+        .from = receives_from(c),
+        .in_step = c->collective->in_each ? q->bytes : 0,
+        .out_step = c->collective->out_each ? q->bytes : 0,
+        .root = c->root,
         .timeout_ns = comm->kernel_timeout_ms < 0 ? 0
                                                   : (uint64_t)comm->kernel_timeout_ms * 1000000u,
     };
@@ -379,6 +401,7 @@ static struct call call_of(symwin_collective collective, symwin_comm *comm, cons
                     {.address = (CUdeviceptr)(uintptr_t)out}},
         .count = count,
         .query = {.comm = comm, .collective = collective, .type = type, .op = op},
+        .root = SW_NO_RANK,
     };
 }
 

@@ -47,7 +47,10 @@ static const struct sw_algorithm allreduce[SW_ALGOS] = {
 };
 
 static const struct sw_algorithm allgather[SW_ALGOS] = {
-    [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_CHOSEN, .model_us = sw_model_flags, .control_warps = 1},
+    [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_CHOSEN,
+                             .model_us = sw_model_flags,
+                             .family = SW_FAMILY_move,
+                             .control_warps = 1},
 };
 
 const struct sw_collective sw_collectives[SW_COLLECTIVES] = {

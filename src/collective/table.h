@@ -42,6 +42,7 @@ struct sw_algorithm {
     enum sw_chosen chosen;
     unsigned needs;                               /* bits of enum sw_support */
     double (*model_us)(const struct sw_model *m); /* NULL: never measured */
+    enum sw_kernel_family family;
     /* The algorithm whose kernels serve types without a spare pattern; AUTO: its own kernels do. */
     symwin_algo integers;
     int control_warps; /* the last warp of a block only exchanges control words (push.cuh) */
@@ -59,10 +60,10 @@ struct sw_algorithm {
 };
 
 struct sw_collective {
-    const char *call; /* "symwin_allreduce" */
-    int reduces;      /* otherwise there is one kernel for all types, which moves bytes */
-    int has_root;
+    const char *call;      /* "symwin_allreduce" */
+    int reduces;           /* otherwise there is one kernel for all types, which moves bytes */
     int in_each, out_each; /* a rank's input, or output, has `count` elements for each rank */
+    int root_sends, root_receives; /* only the root has an input, or an output */
     /* each byte of the larger buffer crosses a link this often, times (n - 1) / n */
     int crossings;
     int uses_windows;  /* registered buffers become windows for it */
@@ -79,6 +80,11 @@ static inline const struct sw_algorithm *sw_algorithm(symwin_collective collecti
                                                       symwin_algo algo)
 {
     return &sw_collectives[collective].algos[algo];
+}
+
+static inline int sw_has_root(symwin_collective collective)
+{
+    return sw_collectives[collective].root_sends || sw_collectives[collective].root_receives;
 }
 
 static inline int sw_algo_is_there(symwin_collective collective, symwin_algo algo)
