@@ -66,7 +66,11 @@ typedef enum symwin_algo {
 /* X(name, value, short name) */
 #define SYMWIN_COLLECTIVE_LIST(X)                                                                  \
     X(SYMWIN_ALLREDUCE, 0, allreduce)                                                              \
-    X(SYMWIN_ALLGATHER, 1, allgather)
+    X(SYMWIN_ALLGATHER, 1, allgather)                                                              \
+    X(SYMWIN_ALLTOALL, 2, alltoall)                                                                \
+    X(SYMWIN_BROADCAST, 3, broadcast)                                                              \
+    X(SYMWIN_GATHER, 4, gather)                                                                    \
+    X(SYMWIN_SCATTER, 5, scatter)
 
 typedef enum symwin_collective {
 #define SYMWIN_COLLECTIVE_ENUM(name, value, text) name = value,
@@ -177,15 +181,25 @@ SYMWIN_API symwin_status symwin_allreduce_query(symwin_comm *comm, const void *i
                                                 const symwin_collective_options *options,
                                                 symwin_collective_info *info);
 
-/* Puts the `count` elements of every rank's `in` into `out` on all ranks, in the order of the
- * ranks. Order, streams, captures and statuses are as for symwin_allreduce().
+/* The other collectives. Order, streams, captures, threads and statuses are as for
+ * symwin_allreduce(), and so are the options and the query, which have the algorithms that each
+ * names. As there, all ranks make the same call with the same count and type; ranks that differ, in
+ * the root too, get SYMWIN_MISMATCH from symwin_comm_check(), with both values.
  *
- *   in       device memory of `count` elements
- *   out      of `count` elements for each rank: rank r's begin at element r * count. Any memory
- *            works, and windows make no difference. In place, `in` is this rank's part of `out`;
- *            otherwise they must not overlap
- *   count    elements that each rank sends, equal on all ranks; 0 does nothing
- *   options  as symwin_allreduce_with(); the algorithm is AUTO or ONESHOT */
+ *   count    elements of a part, equal on all ranks; 0 does nothing
+ *   in, out  device memory, aligned to the element: of one part, or of a part for each rank, rank
+ *            r's from element r * count on. They must not overlap, except in place as stated. What
+ *            is of the root alone is ignored on other ranks, and may be NULL there. Any memory
+ *            works
+ *   root     a rank, equal on all ranks. SYMWIN_INVALID, on this rank alone: there is no such rank
+ *
+ * Ranks may differ in whether they work in place, and in grids. */
+
+/* Every rank gets the parts of all ranks.
+ *
+ *   in       one part
+ *   out      a part from each rank. In place, `in` is this rank's part of `out`
+ *   options  ONESHOT */
 SYMWIN_API symwin_status symwin_allgather(symwin_comm *comm, const void *in, void *out,
                                           uint64_t count, symwin_type type,
                                           struct CUstream_st *stream);
@@ -197,6 +211,74 @@ SYMWIN_API symwin_status symwin_allgather_query(symwin_comm *comm, const void *i
                                                 uint64_t count, symwin_type type,
                                                 const symwin_collective_options *options,
                                                 symwin_collective_info *info);
+
+/* Every rank gets from every rank the part that is for it.
+ *
+ *   in       a part for each rank
+ *   out      a part from each rank. In place, `out` is `in`
+ *   options  ONESHOT */
+SYMWIN_API symwin_status symwin_alltoall(symwin_comm *comm, const void *in, void *out,
+                                         uint64_t count, symwin_type type,
+                                         struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_alltoall_with(symwin_comm *comm, const void *in, void *out,
+                                              uint64_t count, symwin_type type,
+                                              const symwin_collective_options *options,
+                                              struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_alltoall_query(symwin_comm *comm, const void *in, const void *out,
+                                               uint64_t count, symwin_type type,
+                                               const symwin_collective_options *options,
+                                               symwin_collective_info *info);
+
+/* Every rank, the root too, gets the root's part.
+ *
+ *   in       one part, of the root alone
+ *   out      one part. In place, `out` is `in`
+ *   options  ONESHOT */
+SYMWIN_API symwin_status symwin_broadcast(symwin_comm *comm, const void *in, void *out,
+                                          uint64_t count, symwin_type type, int root,
+                                          struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_broadcast_with(symwin_comm *comm, const void *in, void *out,
+                                               uint64_t count, symwin_type type, int root,
+                                               const symwin_collective_options *options,
+                                               struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_broadcast_query(symwin_comm *comm, const void *in, const void *out,
+                                                uint64_t count, symwin_type type, int root,
+                                                const symwin_collective_options *options,
+                                                symwin_collective_info *info);
+
+/* The root gets the parts of all ranks.
+ *
+ *   in       one part
+ *   out      a part from each rank, of the root alone. In place, the root's `in` is its part of
+ *            `out`
+ *   options  ONESHOT */
+SYMWIN_API symwin_status symwin_gather(symwin_comm *comm, const void *in, void *out, uint64_t count,
+                                       symwin_type type, int root, struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_gather_with(symwin_comm *comm, const void *in, void *out,
+                                            uint64_t count, symwin_type type, int root,
+                                            const symwin_collective_options *options,
+                                            struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_gather_query(symwin_comm *comm, const void *in, const void *out,
+                                             uint64_t count, symwin_type type, int root,
+                                             const symwin_collective_options *options,
+                                             symwin_collective_info *info);
+
+/* Every rank, the root too, gets the part of the root that is for it.
+ *
+ *   in       a part for each rank, of the root alone
+ *   out      one part. In place, the root's `out` is its part of `in`
+ *   options  ONESHOT */
+SYMWIN_API symwin_status symwin_scatter(symwin_comm *comm, const void *in, void *out,
+                                        uint64_t count, symwin_type type, int root,
+                                        struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_scatter_with(symwin_comm *comm, const void *in, void *out,
+                                             uint64_t count, symwin_type type, int root,
+                                             const symwin_collective_options *options,
+                                             struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_scatter_query(symwin_comm *comm, const void *in, const void *out,
+                                              uint64_t count, symwin_type type, int root,
+                                              const symwin_collective_options *options,
+                                              symwin_collective_info *info);
 
 #ifdef __cplusplus
 }

@@ -322,7 +322,7 @@ int way_query(struct rank *r, const struct result *result, symwin_collective_inf
     case SYMWIN_ALLGATHER:
         return ok(symwin_allgather_query(r->comm, in, pair->out, result->count, result->type,
                                          &options, info));
-    case SYMWIN_ALLREDUCE:
+    default:
         break;
     }
     return ok(symwin_allreduce_query(r->comm, in, pair->out, result->count, result->type,
@@ -338,7 +338,7 @@ static int symwin_call(struct rank *r, const struct result *result, const struct
     case SYMWIN_ALLGATHER:
         return ok(symwin_allgather_with(r->comm, in, pair->out, result->count, result->type,
                                         &options, r->stream));
-    case SYMWIN_ALLREDUCE:
+    default:
         break;
     }
     return ok(symwin_allreduce_with(r->comm, in, pair->out, result->count, result->type, result->op,

@@ -46,25 +46,29 @@ static const struct sw_algorithm allreduce[SW_ALGOS] = {
                                   .most_blocks = 8}, /* more are slower (H200s) */
 };
 
-static const struct sw_algorithm allgather[SW_ALGOS] = {
+/* Of the collectives that move bytes. */
+static const struct sw_algorithm move[SW_ALGOS] = {
     [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_CHOSEN,
                              .model_us = sw_model_flags,
                              .family = SW_FAMILY_move,
                              .control_warps = 1},
 };
 
+#define CALLS(name) .call = "symwin_" #name, .query = "symwin_" #name "_query"
+
 const struct sw_collective sw_collectives[SW_COLLECTIVES] = {
-    [SYMWIN_ALLREDUCE] = {.call = "symwin_allreduce",
-                          .reduces = 1,
-                          .crossings = 2,
-                          .uses_windows = 1,
+    [SYMWIN_ALLREDUCE] = {CALLS(allreduce), .reduces = 1, .crossings = 2, .uses_windows = 1,
                           .small = SYMWIN_ALGO_ONESHOT_SENTINEL,
                           .small_multicast = SYMWIN_ALGO_ONESHOT_MC,
-                          .large_multicast = SYMWIN_ALGO_TWOSHOT_MC,
-                          .algos = allreduce},
-    [SYMWIN_ALLGATHER] = {.call = "symwin_allgather",
-                          .out_each = 1,
-                          .crossings = 1,
-                          .small = SYMWIN_ALGO_ONESHOT,
-                          .algos = allgather},
+                          .large_multicast = SYMWIN_ALGO_TWOSHOT_MC, .algos = allreduce},
+    [SYMWIN_ALLGATHER] = {CALLS(allgather), .out_each = 1, .crossings = 1,
+                          .small = SYMWIN_ALGO_ONESHOT, .algos = move},
+    [SYMWIN_ALLTOALL] = {CALLS(alltoall), .in_each = 1, .out_each = 1, .crossings = 1,
+                         .small = SYMWIN_ALGO_ONESHOT, .algos = move},
+    [SYMWIN_BROADCAST] = {CALLS(broadcast), .root_sends = 1, .crossings = 1,
+                          .small = SYMWIN_ALGO_ONESHOT, .algos = move},
+    [SYMWIN_GATHER] = {CALLS(gather), .out_each = 1, .root_receives = 1, .crossings = 1,
+                       .small = SYMWIN_ALGO_ONESHOT, .algos = move},
+    [SYMWIN_SCATTER] = {CALLS(scatter), .in_each = 1, .root_sends = 1, .crossings = 1,
+                        .small = SYMWIN_ALGO_ONESHOT, .algos = move},
 };

@@ -1,0 +1,224 @@
+/* All collectives against a plain reference: random types, counts, roots, alignments, places and
+ * grids, by each algorithm; in windows and outside; in graphs; several under way, among all-reduces
+ * of the same communicator. test_collectives_refused.c tests what fails. Also runs on GPUs
+ * (tests/gpu/both.txt). */
+#include "collectives.h"
+
+#if defined(__SANITIZE_THREAD__)
+enum { SWEEP = 60, FLIGHTS = 2, REPLAYS = 3 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { SWEEP = 120, FLIGHTS = 3, REPLAYS = 4 };
+#else
+enum { SWEEP = 400, FLIGHTS = 8, REPLAYS = 5 };
+#endif
+enum { IN_FLIGHT = 16, CAPTURED = 6 };
+
+/* ---- random calls ---------------------------------------------------------------------------- */
+
+static symwin_algo algo_of(const struct shape *is, uint32_t random)
+{
+    int count = 0;
+
+    while (count < 4 && is->algos[count] != SYMWIN_ALGO_AUTO)
+        count++;
+    return random % (uint32_t)(count + 1) == 0 ? SYMWIN_ALGO_AUTO
+                                               : is->algos[random % (uint32_t)(count + 1) - 1];
+}
+
+/* Counts around words, entries and rounds, zero among them; in total at most `room` bytes. */
+static uint64_t count_of(const struct rank *r, symwin_type type, uint32_t random, size_t room)
+{
+    static const uint64_t counts[] = {0, 1, 2, 3, 7, 8, 9, 16, 31, 63, 64, 65, 127, 128, 129, 500};
+    const uint64_t most = room / symwin_type_bytes(type) / (uint64_t)r->nranks;
+    const uint64_t count = random % 4 == 0 ? mix(random) % 2000 : counts[random / 4 % 16];
+
+    return count < most ? count : most;
+}
+
+/* Call number `number`, equal on all ranks but for what a rank decides alone. `room`: bytes that it
+ * has at offset `base` of both buffers. */
+static struct job job_of(const struct rank *r, unsigned number, size_t base, size_t room)
+{
+    const uint32_t all = mix(number * 2654435761u + 17);
+    const uint32_t own = mix(all + (uint32_t)r->rank * 7919u + 1);
+    struct job j = {.is = &shapes[all % SHAPES],
+                    .options = {.size = sizeof j.options,
+                                .blocks = own % 3 == 0 ? 1 + (int)(own / 3 % 3) : 0,
+                                .threads = own % 5 == 0 ? 1 + (int)(own / 5 % 40) : 0},
+                    .type = (symwin_type)(mix(all + 1) % 12),
+                    .op = (symwin_op)(mix(all + 2) % 5),
+                    .root = (int)(mix(all + 3) % (uint32_t)r->nranks),
+                    .in_place = mix(own + 4) % 3 == 0,
+                    .seed = number};
+    const size_t element = symwin_type_bytes(j.type);
+
+    j.options.algo = algo_of(j.is, mix(all + 5));
+    j.count = count_of(r, j.type, mix(all + 6), room - 4 * GUARD);
+    j.in = base + GUARD + mix(own + 7) % 9 * element;
+    j.out = base + GUARD + mix(own + 8) % 9 * element;
+    return j;
+}
+
+static void sweep(const struct rank *r, unsigned seed)
+{
+    unsigned i;
+
+    for (i = 0; i < SWEEP; i++) {
+        const struct job j = job_of(r, seed + i, 0, ROOM / 4);
+
+        job_run(r, &j);
+    }
+}
+
+/* ---- windows --------------------------------------------------------------------------------- */
+
+static void in_windows(struct processes *p, struct rank *r)
+{
+    symwin_window *windows[2];
+
+    host_must(symwin_window_register(r->comm, r->in, ROOM, 0, &windows[0]), "register");
+    host_must(symwin_window_register(r->comm, r->out, ROOM, 0, &windows[1]), "register");
+    sweep(r, 10000);
+    host_must(symwin_window_deregister(r->comm, windows[0]), "deregister");
+    host_must(symwin_window_deregister(r->comm, windows[1]), "deregister");
+    processes_barrier(p);
+}
+
+/* ---- several calls under way ----------------------------------------------------------------- */
+
+/* In two streams; every third call is an all-reduce of one word. */
+static void in_flight(const struct rank *r)
+{
+    static const symwin_algo algos[] = {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT_PUSH,
+                                        SYMWIN_ALGO_AUTO};
+    const size_t pitch = ROOM / IN_FLIGHT / 64 * 64;
+    struct job jobs[IN_FLIGHT];
+    int turn, i;
+
+    for (turn = 0; turn < FLIGHTS; turn++) {
+        for (i = 0; i < IN_FLIGHT; i++) {
+            jobs[i] = job_of(r, 20000u + (unsigned)(turn * IN_FLIGHT + i), (size_t)i * pitch,
+                             pitch);
+            if (i % 3 == 2)
+                host_put_u32(r->device, r->in + (size_t)i * pitch, (uint32_t)(r->rank + i));
+            else
+                job_prepare(r, &jobs[i]);
+        }
+        for (i = 0; i < IN_FLIGHT; i++) {
+            const int stream = (int)(mix((unsigned)(turn * 100 + i)) % 2);
+            const symwin_allreduce_options options = {.size = sizeof options,
+                                                      .algo = algos[i / 3 % 3]};
+
+            if (i % 3 == 2)
+                host_must(symwin_allreduce_with(r->comm, r->in + (size_t)i * pitch,
+                                                r->out + (size_t)i * pitch, 1, SYMWIN_U32,
+                                                SYMWIN_SUM, &options, r->streams[stream]),
+                          "symwin_allreduce");
+            else
+                host_must(job_call(r, &jobs[i], stream), jobs[i].is->name);
+        }
+        job_wait(r, 0);
+        job_wait(r, 1);
+        host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+        for (i = 0; i < IN_FLIGHT; i++)
+            if (i % 3 == 2)
+                must_be(host_get_u32(r->device, r->out + (size_t)i * pitch) ==
+                            (uint32_t)(r->nranks * (r->nranks - 1) / 2 + r->nranks * i),
+                        "an all-reduce among others", r->rank);
+            else
+                must_be(job_is_right(r, &jobs[i]), jobs[i].is->name, r->rank);
+    }
+}
+
+/* ---- graphs ---------------------------------------------------------------------------------- */
+
+/* A graph of several calls, replayed with other inputs and between other calls. */
+static void graphs(const struct rank *r)
+{
+    const size_t pitch = ROOM / CAPTURED / 64 * 64;
+    struct job jobs[CAPTURED];
+    struct sw_scope scope;
+    CUgraphExec exec;
+    unsigned k;
+    int i;
+
+    host_must(sw_scope_enter(r->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuStreamBeginCapture(r->streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                   "cuStreamBeginCapture");
+    for (i = 0; i < CAPTURED; i++) {
+        jobs[i] = job_of(r, 30000u + (unsigned)i, (size_t)i * pitch, pitch);
+        jobs[i].is = &shapes[i % SHAPES];
+        jobs[i].options.algo = SYMWIN_ALGO_AUTO;
+        host_must(job_call(r, &jobs[i], 0), "a captured call");
+    }
+    exec = host_end_capture(r->streams[0], NULL);
+    for (k = 0; k < REPLAYS; k++) {
+        for (i = 0; i < CAPTURED; i++) {
+            jobs[i].seed = 40000u + k * 100 + (unsigned)i;
+            job_prepare(r, &jobs[i]);
+        }
+        host_must_cuda(sw_drv.cuGraphLaunch(exec, r->streams[0]), "cuGraphLaunch");
+        job_wait(r, 0);
+        for (i = 0; i < CAPTURED; i++)
+            must_be(job_is_right(r, &jobs[i]), "a replay", r->rank);
+        jobs[0].seed++;
+        job_run(r, &jobs[0]);
+    }
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    sw_scope_leave(&scope);
+}
+
+/* ---- what is asked for ----------------------------------------------------------------------- */
+
+/* A query says what a call would launch. */
+static void queries(const struct rank *r)
+{
+    int i;
+
+    for (i = 0; i < SHAPES; i++) {
+        const struct job j = {.is = &shapes[i],
+                              .options = {.size = sizeof j.options, .blocks = 1, .threads = 32},
+                              .type = SYMWIN_F32,
+                              .count = 100,
+                              .in = GUARD,
+                              .out = GUARD};
+        symwin_collective_info info = {.blocks = -1};
+
+        host_must(job_query(r, &j, &info), j.is->name);
+        must_be(info.algo == j.is->algos[0] && info.blocks == 1 && info.threads == 32 &&
+                    !info.measured,
+                "a query", r->rank);
+    }
+}
+
+static void body(struct processes *p, int rank)
+{
+    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+
+    open_rank(p, &r, WAIT_MS);
+    queries(&r);
+    sweep(&r, 0);
+    in_flight(&r);
+    graphs(&r);
+    in_windows(p, &r);
+    close_rank(p, &r);
+}
+
+int main(void)
+{
+    static const int counts[] = {1, 2, 3, 4, 5, 8};
+    struct processes *p;
+    size_t place, i;
+
+    for (i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        tap_ok(places_run(&places_all[0], counts[i], body, NULL, &p), "%d ranks of a process",
+               counts[i]);
+        processes_free(p);
+    }
+    for (place = 1; place < places_count(); place++) {
+        tap_ok(places_run(&places_all[place], 3, body, NULL, &p), "3 ranks, %s",
+               places_all[place].name);
+        processes_free(p);
+    }
+    return tap_done();
+}
