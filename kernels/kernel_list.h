@@ -27,7 +27,7 @@
 #define SW_KERNEL_QUOTED(name) #name
 
 /* The collectives of a family, and which algorithms of theirs: src/collective/table.c. */
-#define SW_KERNEL_FAMILY_LIST(X) X(allreduce) X(move)
+#define SW_KERNEL_FAMILY_LIST(X) X(allreduce) X(move) X(parts)
 enum sw_kernel_family {
 #define SW_KERNEL_FAMILY(name) SW_FAMILY_##name,
     SW_KERNEL_FAMILY_LIST(SW_KERNEL_FAMILY)
@@ -52,23 +52,23 @@ enum sw_kernel_shape {
 };
 enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 
-#define SW_KERNEL_ALL_OPS(X, file, algo, type)                                                     \
-    X(file, allreduce, algo, type, sum, n, any) X(file, allreduce, algo, type, other, n, any)
+#define SW_KERNEL_ALL_OPS(X, file, family, algo, type)                                             \
+    X(file, family, algo, type, sum, n, any) X(file, family, algo, type, other, n, any)
 
-#define SW_KERNEL_FLOATS(X, file, algo)                                                            \
-    SW_KERNEL_ALL_OPS(X, file, algo, f64)                                                          \
-    SW_KERNEL_ALL_OPS(X, file, algo, f32)                                                          \
-    SW_KERNEL_ALL_OPS(X, file, algo, f16)                                                          \
-    SW_KERNEL_ALL_OPS(X, file, algo, bf16)                                                         \
-    SW_KERNEL_ALL_OPS(X, file, algo, e4m3)                                                         \
-    SW_KERNEL_ALL_OPS(X, file, algo, e5m2)
+#define SW_KERNEL_FLOATS(X, file, family, algo)                                                    \
+    SW_KERNEL_ALL_OPS(X, file, family, algo, f64)                                                  \
+    SW_KERNEL_ALL_OPS(X, file, family, algo, f32)                                                  \
+    SW_KERNEL_ALL_OPS(X, file, family, algo, f16)                                                  \
+    SW_KERNEL_ALL_OPS(X, file, family, algo, bf16)                                                 \
+    SW_KERNEL_ALL_OPS(X, file, family, algo, e4m3)                                                 \
+    SW_KERNEL_ALL_OPS(X, file, family, algo, e5m2)
 
 /* Signed integers use the kernels of the unsigned type: `sum`, but `other` for averages. */
-#define SW_KERNEL_ALL_TYPES(X, file, algo)                                                         \
-    SW_KERNEL_FLOATS(X, file, algo)                                                                \
-    SW_KERNEL_ALL_OPS(X, file, algo, u8)                                                           \
-    SW_KERNEL_ALL_OPS(X, file, algo, u32)                                                          \
-    SW_KERNEL_ALL_OPS(X, file, algo, u64)
+#define SW_KERNEL_ALL_TYPES(X, file, family, algo)                                                 \
+    SW_KERNEL_FLOATS(X, file, family, algo)                                                        \
+    SW_KERNEL_ALL_OPS(X, file, family, algo, u8)                                                   \
+    SW_KERNEL_ALL_OPS(X, file, family, algo, u32)                                                  \
+    SW_KERNEL_ALL_OPS(X, file, family, algo, u64)
 
 /* What is asked for most, for each of the common numbers of ranks. */
 #define SW_KERNEL_SUMS(X, file, algo, ranks, shape)                                                \
@@ -102,36 +102,37 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_MULTICAST_OPS(X, file, algo, u64)
 
 #define SW_KERNEL_LIST_ONESHOT(X)                                                                  \
-    SW_KERNEL_ALL_TYPES(X, oneshot, oneshot)                                                       \
-    SW_KERNEL_FLOATS(X, oneshot, oneshot_sentinel)                                                 \
+    SW_KERNEL_ALL_TYPES(X, oneshot, allreduce, oneshot)                                            \
+    SW_KERNEL_FLOATS(X, oneshot, allreduce, oneshot_sentinel)                                      \
     SW_KERNEL_COMMON(X, oneshot, oneshot_sentinel)                                                 \
     SW_KERNEL_SUMS(X, oneshot, oneshot_sentinel, 2, short)                                         \
     SW_KERNEL_SUMS(X, oneshot, oneshot_sentinel, 4, short)                                         \
     SW_KERNEL_SUMS(X, oneshot, oneshot_sentinel, 8, short)                                         \
     SW_KERNEL_SUMS(X, oneshot, oneshot_sentinel, 2, long)
 #define SW_KERNEL_LIST_TWOSHOT_PUSH(X)                                                             \
-    SW_KERNEL_ALL_TYPES(X, twoshot_push, twoshot_push)                                             \
+    SW_KERNEL_ALL_TYPES(X, twoshot_push, allreduce, twoshot_push)                                  \
     SW_KERNEL_COMMON(X, twoshot_push, twoshot_push)                                                \
     SW_KERNEL_SUMS(X, twoshot_push, twoshot_push, 2, long)                                         \
     SW_KERNEL_SUMS(X, twoshot_push, twoshot_push, 4, long)                                         \
     SW_KERNEL_SUMS(X, twoshot_push, twoshot_push, 8, long)
 #define SW_KERNEL_LIST_TWOSHOT_PUT(X)                                                              \
-    SW_KERNEL_ALL_TYPES(X, twoshot_put, twoshot_put)                                               \
+    SW_KERNEL_ALL_TYPES(X, twoshot_put, allreduce, twoshot_put)                                    \
     SW_KERNEL_COMMON(X, twoshot_put, twoshot_put)                                                  \
     SW_KERNEL_SUMS(X, twoshot_put, twoshot_put, 2, long)                                           \
     SW_KERNEL_SUMS(X, twoshot_put, twoshot_put, 4, long)                                           \
     SW_KERNEL_SUMS(X, twoshot_put, twoshot_put, 8, long)
 #define SW_KERNEL_LIST_TWOSHOT(X)                                                                  \
-    SW_KERNEL_ALL_TYPES(X, twoshot, twoshot)                                                       \
+    SW_KERNEL_ALL_TYPES(X, twoshot, allreduce, twoshot)                                            \
     SW_KERNEL_SUMS(X, twoshot, twoshot, 2, whole)                                                  \
     SW_KERNEL_SUMS(X, twoshot, twoshot, 4, whole)
-#define SW_KERNEL_LIST_TWOSHOT_BULK(X) SW_KERNEL_ALL_TYPES(X, twoshot_bulk, twoshot_bulk)
-#define SW_KERNEL_LIST_COPIES(X) SW_KERNEL_ALL_TYPES(X, copies, copies)
+#define SW_KERNEL_LIST_TWOSHOT_BULK(X) SW_KERNEL_ALL_TYPES(X, twoshot_bulk, allreduce, twoshot_bulk)
+#define SW_KERNEL_LIST_COPIES(X) SW_KERNEL_ALL_TYPES(X, copies, allreduce, copies)
 #define SW_KERNEL_LIST_MULTICAST(X)                                                                \
     SW_KERNEL_MULTICAST_TYPES(X, multicast, oneshot_mc)                                            \
     SW_KERNEL_MULTICAST_TYPES(X, multicast, twoshot_mc)
 /* What only moves data knows no type and no operation. */
 #define SW_KERNEL_LIST_MOVE(X) X(move, move, oneshot, bytes, move, n, any)
+#define SW_KERNEL_LIST_REDUCE_PARTS(X) SW_KERNEL_ALL_TYPES(X, reduce_parts, parts, oneshot)
 
 #define SW_KERNEL_LIST(X)                                                                          \
     SW_KERNEL_LIST_ONESHOT(X)                                                                      \
@@ -141,11 +142,13 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_LIST_TWOSHOT_BULK(X)                                                                 \
     SW_KERNEL_LIST_COPIES(X)                                                                       \
     SW_KERNEL_LIST_MULTICAST(X)                                                                    \
-    SW_KERNEL_LIST_MOVE(X)
+    SW_KERNEL_LIST_MOVE(X)                                                                         \
+    SW_KERNEL_LIST_REDUCE_PARTS(X)
 
 /* Each file: one fatbin. */
 #define SW_KERNEL_FILE_LIST(X)                                                                     \
     X(oneshot)                                                                                     \
-    X(twoshot) X(twoshot_push) X(twoshot_put) X(twoshot_bulk) X(copies) X(multicast) X(move)
+    X(twoshot)                                                                                     \
+    X(twoshot_push) X(twoshot_put) X(twoshot_bulk) X(copies) X(multicast) X(move) X(reduce_parts)
 
 #endif

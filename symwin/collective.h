@@ -70,7 +70,9 @@ typedef enum symwin_algo {
     X(SYMWIN_ALLTOALL, 2, alltoall)                                                                \
     X(SYMWIN_BROADCAST, 3, broadcast)                                                              \
     X(SYMWIN_GATHER, 4, gather)                                                                    \
-    X(SYMWIN_SCATTER, 5, scatter)
+    X(SYMWIN_SCATTER, 5, scatter)                                                                  \
+    X(SYMWIN_REDUCE_SCATTER, 6, reduce_scatter)                                                    \
+    X(SYMWIN_REDUCE, 7, reduce)
 
 typedef enum symwin_collective {
 #define SYMWIN_COLLECTIVE_ENUM(name, value, text) name = value,
@@ -279,6 +281,44 @@ SYMWIN_API symwin_status symwin_scatter_query(symwin_comm *comm, const void *in,
                                               uint64_t count, symwin_type type, int root,
                                               const symwin_collective_options *options,
                                               symwin_collective_info *info);
+
+/* The two that reduce. Operations and the order of the ranks are as for symwin_allreduce(), whose
+ * result has the same bits.
+ *
+ * Every rank gets its part of the result.
+ *
+ *   in       a part for each rank
+ *   out      one part. In place, `out` is this rank's part of `in`
+ *   options  ONESHOT */
+SYMWIN_API symwin_status symwin_reduce_scatter(symwin_comm *comm, const void *in, void *out,
+                                               uint64_t count, symwin_type type, symwin_op op,
+                                               struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_reduce_scatter_with(symwin_comm *comm, const void *in, void *out,
+                                                    uint64_t count, symwin_type type, symwin_op op,
+                                                    const symwin_collective_options *options,
+                                                    struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_reduce_scatter_query(symwin_comm *comm, const void *in,
+                                                     const void *out, uint64_t count,
+                                                     symwin_type type, symwin_op op,
+                                                     const symwin_collective_options *options,
+                                                     symwin_collective_info *info);
+
+/* The root gets the result.
+ *
+ *   in       one part
+ *   out      one part, of the root alone. In place, `out` is `in`
+ *   options  ONESHOT */
+SYMWIN_API symwin_status symwin_reduce(symwin_comm *comm, const void *in, void *out, uint64_t count,
+                                       symwin_type type, symwin_op op, int root,
+                                       struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_reduce_with(symwin_comm *comm, const void *in, void *out,
+                                            uint64_t count, symwin_type type, symwin_op op,
+                                            int root, const symwin_collective_options *options,
+                                            struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_reduce_query(symwin_comm *comm, const void *in, const void *out,
+                                             uint64_t count, symwin_type type, symwin_op op,
+                                             int root, const symwin_collective_options *options,
+                                             symwin_collective_info *info);
 
 #ifdef __cplusplus
 }

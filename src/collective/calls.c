@@ -207,3 +207,49 @@ symwin_status symwin_scatter_query(symwin_comm *comm, const void *in, const void
 {
     return query(request(SYMWIN_SCATTER, comm, in, out, count, type, NO_OP, root, options), info);
 }
+
+symwin_status symwin_reduce_scatter_with(symwin_comm *comm, const void *in, void *out,
+                                         uint64_t count, symwin_type type, symwin_op op,
+                                         const symwin_collective_options *options,
+                                         struct CUstream_st *stream)
+{
+    return call(request(SYMWIN_REDUCE_SCATTER, comm, in, out, count, type, op, NO_ROOT, options),
+                stream);
+}
+
+symwin_status symwin_reduce_scatter(symwin_comm *comm, const void *in, void *out, uint64_t count,
+                                    symwin_type type, symwin_op op, struct CUstream_st *stream)
+{
+    return symwin_reduce_scatter_with(comm, in, out, count, type, op, NULL, stream);
+}
+
+symwin_status symwin_reduce_scatter_query(symwin_comm *comm, const void *in, const void *out,
+                                          uint64_t count, symwin_type type, symwin_op op,
+                                          const symwin_collective_options *options,
+                                          symwin_collective_info *info)
+{
+    return query(request(SYMWIN_REDUCE_SCATTER, comm, in, out, count, type, op, NO_ROOT, options),
+                 info);
+}
+
+symwin_status symwin_reduce_with(symwin_comm *comm, const void *in, void *out, uint64_t count,
+                                 symwin_type type, symwin_op op, int root,
+                                 const symwin_collective_options *options,
+                                 struct CUstream_st *stream)
+{
+    return call(request(SYMWIN_REDUCE, comm, in, out, count, type, op, root, options), stream);
+}
+
+symwin_status symwin_reduce(symwin_comm *comm, const void *in, void *out, uint64_t count,
+                            symwin_type type, symwin_op op, int root, struct CUstream_st *stream)
+{
+    return symwin_reduce_with(comm, in, out, count, type, op, root, NULL, stream);
+}
+
+symwin_status symwin_reduce_query(symwin_comm *comm, const void *in, const void *out,
+                                  uint64_t count, symwin_type type, symwin_op op, int root,
+                                  const symwin_collective_options *options,
+                                  symwin_collective_info *info)
+{
+    return query(request(SYMWIN_REDUCE, comm, in, out, count, type, op, root, options), info);
+}

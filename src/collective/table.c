@@ -54,6 +54,14 @@ static const struct sw_algorithm move[SW_ALGOS] = {
                              .control_warps = 1},
 };
 
+/* Of those that reduce, each part for one rank. */
+static const struct sw_algorithm parts[SW_ALGOS] = {
+    [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_CHOSEN,
+                             .model_us = sw_model_sentinel,
+                             .family = SW_FAMILY_parts,
+                             .control_warps = 1},
+};
+
 #define CALLS(name) .call = "symwin_" #name, .query = "symwin_" #name "_query"
 
 const struct sw_collective sw_collectives[SW_COLLECTIVES] = {
@@ -71,4 +79,8 @@ const struct sw_collective sw_collectives[SW_COLLECTIVES] = {
                        .small = SYMWIN_ALGO_ONESHOT, .algos = move},
     [SYMWIN_SCATTER] = {CALLS(scatter), .in_each = 1, .root_sends = 1, .crossings = 1,
                         .small = SYMWIN_ALGO_ONESHOT, .algos = move},
+    [SYMWIN_REDUCE_SCATTER] = {CALLS(reduce_scatter), .reduces = 1, .in_each = 1, .crossings = 1,
+                               .small = SYMWIN_ALGO_ONESHOT, .algos = parts},
+    [SYMWIN_REDUCE] = {CALLS(reduce), .reduces = 1, .root_receives = 1, .crossings = 1,
+                       .small = SYMWIN_ALGO_ONESHOT, .algos = parts},
 };

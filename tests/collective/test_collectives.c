@@ -168,6 +168,46 @@ static void graphs(const struct rank *r)
     sw_scope_leave(&scope);
 }
 
+/* ---- the bits of sums ------------------------------------------------------------------------ */
+
+/* Results of reduce-scatter and reduce have the all-reduce's bits, whatever the inputs. */
+static void same_bits(const struct rank *r)
+{
+    const symwin_collective_options sentinel = {.size = sizeof sentinel,
+                                                .algo = SYMWIN_ALGO_ONESHOT_SENTINEL};
+    const uint64_t count = 100, all = count * (uint64_t)r->nranks;
+    int t, op, root;
+
+    for (t = 0; t < 12; t++)
+        for (op = 0; op < 5; op++) {
+            const symwin_type type = (symwin_type)t;
+            const size_t bytes = (size_t)count * symwin_type_bytes(type);
+
+            root = (t + op) % r->nranks;
+            reference_fill_wild(type, (uint64_t)(t * 5 + op), r->rank, 0, (size_t)all, r->host);
+            host_must(host_copy(r->device, r->in, r->host, bytes * (size_t)r->nranks), "fill");
+            host_must(symwin_allreduce_with(r->comm, r->in, r->out, all, type, (symwin_op)op,
+                                            &sentinel, r->streams[0]),
+                      "symwin_allreduce_with");
+            job_wait(r, 0);
+            host_must(host_copy(r->device, r->want, r->out, bytes * (size_t)r->nranks), "read");
+            host_must(symwin_reduce_scatter(r->comm, r->in, r->out, count, type, (symwin_op)op,
+                                            r->streams[0]),
+                      "symwin_reduce_scatter");
+            job_wait(r, 0);
+            host_must(host_copy(r->device, r->host, r->out, bytes), "read");
+            must_be(memcmp(r->host, r->want + (size_t)r->rank * bytes, bytes) == 0,
+                    "the bits of a reduce-scatter", r->rank);
+            host_must(symwin_reduce(r->comm, r->in, r->out, all, type, (symwin_op)op, root,
+                                    r->streams[0]),
+                      "symwin_reduce");
+            job_wait(r, 0);
+            host_must(host_copy(r->device, r->host, r->out, bytes * (size_t)r->nranks), "read");
+            must_be(r->rank != root || memcmp(r->host, r->want, bytes * (size_t)r->nranks) == 0,
+                    "the bits of a reduce", r->rank);
+        }
+}
+
 /* ---- what is asked for ----------------------------------------------------------------------- */
 
 /* A query says what a call would launch. */
@@ -197,6 +237,7 @@ static void body(struct processes *p, int rank)
 
     open_rank(p, &r, WAIT_MS);
     queries(&r);
+    same_bits(&r);
     sweep(&r, 0);
     in_flight(&r);
     graphs(&r);

@@ -32,6 +32,8 @@ static const struct shape shapes[] = {
     {"broadcast", SYMWIN_BROADCAST, 0, 1, 0, 0, 0, {SYMWIN_ALGO_ONESHOT}},
     {"gather", SYMWIN_GATHER, 0, 0, 1, 0, 1, {SYMWIN_ALGO_ONESHOT}},
     {"scatter", SYMWIN_SCATTER, 0, 1, 0, 1, 0, {SYMWIN_ALGO_ONESHOT}},
+    {"reduce_scatter", SYMWIN_REDUCE_SCATTER, 1, 0, 0, 1, 0, {SYMWIN_ALGO_ONESHOT}},
+    {"reduce", SYMWIN_REDUCE, 1, 0, 1, 0, 0, {SYMWIN_ALGO_ONESHOT}},
 };
 
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
@@ -229,6 +231,10 @@ HARNESS_UNUSED symwin_status job_call_on(const struct rank *r, const struct job 
         return symwin_gather_with(c, in, out, j->count, j->type, j->root, o, stream);
     case SYMWIN_SCATTER:
         return symwin_scatter_with(c, in, out, j->count, j->type, j->root, o, stream);
+    case SYMWIN_REDUCE_SCATTER:
+        return symwin_reduce_scatter_with(c, in, out, j->count, j->type, j->op, o, stream);
+    case SYMWIN_REDUCE:
+        return symwin_reduce_with(c, in, out, j->count, j->type, j->op, j->root, o, stream);
     }
     return SYMWIN_INVALID;
 }
@@ -262,6 +268,10 @@ HARNESS_UNUSED symwin_status job_query(const struct rank *r, const struct job *j
         return symwin_gather_query(c, in, out, j->count, j->type, j->root, o, info);
     case SYMWIN_SCATTER:
         return symwin_scatter_query(c, in, out, j->count, j->type, j->root, o, info);
+    case SYMWIN_REDUCE_SCATTER:
+        return symwin_reduce_scatter_query(c, in, out, j->count, j->type, j->op, o, info);
+    case SYMWIN_REDUCE:
+        return symwin_reduce_query(c, in, out, j->count, j->type, j->op, j->root, o, info);
     }
     return SYMWIN_INVALID;
 }
