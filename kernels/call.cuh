@@ -292,6 +292,14 @@ SYMWIN_DEVICE void sw_finish_barrier(const struct sw_kernel_args &args, sw_call 
     __syncthreads();
 }
 
+/* By one thread of a call that does not use the finish words. Without calls over windows they would
+ * keep an old epoch, which 2^32 calls later would look current. So such a call refreshes one. */
+SYMWIN_DEVICE void sw_finish_refresh(const struct sw_kernel_args &args, const sw_call &call)
+{
+    symwin_store_relaxed_u64(
+        call.state + SW_STATE_FINISH(args.nranks, call.epoch % (uint32_t)args.nranks), call.epoch);
+}
+
 /* By one thread, when all threads of the grid have read the epoch and the rounds: advances both,
  * unless it knows of a failure. After a failure they have no meaning. */
 SYMWIN_DEVICE void sw_call_count(const sw_call &call, uint32_t rounds)

@@ -27,7 +27,7 @@
 #define SW_KERNEL_QUOTED(name) #name
 
 /* The collectives of a family, and which algorithms of theirs: src/collective/table.c. */
-#define SW_KERNEL_FAMILY_LIST(X) X(allreduce) X(move) X(parts)
+#define SW_KERNEL_FAMILY_LIST(X) X(allreduce) X(move) X(parts) X(barrier)
 enum sw_kernel_family {
 #define SW_KERNEL_FAMILY(name) SW_FAMILY_##name,
     SW_KERNEL_FAMILY_LIST(SW_KERNEL_FAMILY)
@@ -132,6 +132,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_MULTICAST_TYPES(X, multicast, twoshot_mc)
 /* What only moves data knows no type and no operation. */
 #define SW_KERNEL_LIST_MOVE(X) X(move, move, oneshot, bytes, move, n, any)
+#define SW_KERNEL_LIST_BARRIER(X) X(barrier, barrier, oneshot, bytes, move, n, any)
 #define SW_KERNEL_LIST_REDUCE_PARTS(X) SW_KERNEL_ALL_TYPES(X, reduce_parts, parts, oneshot)
 
 #define SW_KERNEL_LIST(X)                                                                          \
@@ -143,12 +144,14 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_LIST_COPIES(X)                                                                       \
     SW_KERNEL_LIST_MULTICAST(X)                                                                    \
     SW_KERNEL_LIST_MOVE(X)                                                                         \
-    SW_KERNEL_LIST_REDUCE_PARTS(X)
+    SW_KERNEL_LIST_REDUCE_PARTS(X)                                                                 \
+    SW_KERNEL_LIST_BARRIER(X)
 
 /* Each file: one fatbin. */
 #define SW_KERNEL_FILE_LIST(X)                                                                     \
     X(oneshot)                                                                                     \
     X(twoshot)                                                                                     \
-    X(twoshot_push) X(twoshot_put) X(twoshot_bulk) X(copies) X(multicast) X(move) X(reduce_parts)
+    X(twoshot_push)                                                                                \
+    X(twoshot_put) X(twoshot_bulk) X(copies) X(multicast) X(move) X(reduce_parts) X(barrier)
 
 #endif

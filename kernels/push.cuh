@@ -341,11 +341,7 @@ SYMWIN_DEVICE void sw_push_settle(const struct sw_kernel_args &args, sw_call &ca
     if (role.control_lane == 0)
         before = symwin_add_relaxed_u32(call.state + offsetof(struct sw_comm_state, arrived), 1);
     if (role.control_lane == 0 && before == gridDim.x - 1) {
-        /* Without calls over windows the finish words would keep an old epoch, which 2^32 calls
-         * later would look current. So calls that do not use them refresh one word each. */
-        symwin_store_relaxed_u64(
-            call.state + SW_STATE_FINISH(args.nranks, call.epoch % (uint32_t)args.nranks),
-            call.epoch);
+        sw_finish_refresh(args, call);
         sw_call_count(call, rounds);
     }
     if (blockIdx.x == 0)

@@ -72,7 +72,8 @@ typedef enum symwin_algo {
     X(SYMWIN_GATHER, 4, gather)                                                                    \
     X(SYMWIN_SCATTER, 5, scatter)                                                                  \
     X(SYMWIN_REDUCE_SCATTER, 6, reduce_scatter)                                                    \
-    X(SYMWIN_REDUCE, 7, reduce)
+    X(SYMWIN_REDUCE, 7, reduce)                                                                    \
+    X(SYMWIN_BARRIER, 8, barrier)
 
 typedef enum symwin_collective {
 #define SYMWIN_COLLECTIVE_ENUM(name, value, text) name = value,
@@ -319,6 +320,18 @@ SYMWIN_API symwin_status symwin_reduce_query(symwin_comm *comm, const void *in, 
                                              uint64_t count, symwin_type type, symwin_op op,
                                              int root, const symwin_collective_options *options,
                                              symwin_collective_info *info);
+
+/* What follows in a rank's stream waits for what comes before the call in all ranks' streams, and
+ * sees what that has written, to other ranks' memory too. The host does not wait.
+ *
+ *   options  ONESHOT */
+SYMWIN_API symwin_status symwin_barrier(symwin_comm *comm, struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_barrier_with(symwin_comm *comm,
+                                             const symwin_collective_options *options,
+                                             struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_barrier_query(symwin_comm *comm,
+                                              const symwin_collective_options *options,
+                                              symwin_collective_info *info);
 
 #ifdef __cplusplus
 }

@@ -48,7 +48,8 @@ static symwin_status query(struct sw_request r, symwin_collective_info *info)
 
     r.name = sw_collectives[r.collective].query;
     status = check(&r);
-    if (status == SYMWIN_OK && (info == NULL || r.count == 0))
+    if (status == SYMWIN_OK &&
+        (info == NULL || (r.count == 0 && !sw_collectives[r.collective].no_data)))
         return sw_fail(SYMWIN_INVALID, "%s: %s", r.name,
                        info == NULL ? "info is NULL" : "count is 0, for which nothing is launched");
     return status == SYMWIN_OK ? sw_request_run(&r, info) : status;
@@ -56,6 +57,7 @@ static symwin_status query(struct sw_request r, symwin_collective_info *info)
 
 #define NO_OP SYMWIN_SUM /* of collectives that do not reduce */
 #define NO_ROOT 0
+#define NO_TYPE SYMWIN_U8
 
 static struct sw_request request(symwin_collective collective, symwin_comm *comm, const void *in,
                                  const void *out, uint64_t count, symwin_type type, symwin_op op,
@@ -252,4 +254,23 @@ symwin_status symwin_reduce_query(symwin_comm *comm, const void *in, const void 
                                   symwin_collective_info *info)
 {
     return query(request(SYMWIN_REDUCE, comm, in, out, count, type, op, root, options), info);
+}
+
+symwin_status symwin_barrier_with(symwin_comm *comm, const symwin_collective_options *options,
+                                  struct CUstream_st *stream)
+{
+    return call(request(SYMWIN_BARRIER, comm, NULL, NULL, 0, NO_TYPE, NO_OP, NO_ROOT, options),
+                stream);
+}
+
+symwin_status symwin_barrier(symwin_comm *comm, struct CUstream_st *stream)
+{
+    return symwin_barrier_with(comm, NULL, stream);
+}
+
+symwin_status symwin_barrier_query(symwin_comm *comm, const symwin_collective_options *options,
+                                   symwin_collective_info *info)
+{
+    return query(request(SYMWIN_BARRIER, comm, NULL, NULL, 0, NO_TYPE, NO_OP, NO_ROOT, options),
+                 info);
 }

@@ -347,9 +347,9 @@ symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info 
         c.asked = (struct sw_grid){(unsigned)r->options->blocks, (unsigned)r->options->threads};
     }
     status = check_root(&c);
-    if (status == SYMWIN_OK && c.count > 0) {
+    if (status == SYMWIN_OK && (c.count > 0 || c.collective->no_data)) {
         status = sw_scope_enter_context(r->comm->context, &scope);
-        if (status == SYMWIN_OK)
+        if (status == SYMWIN_OK && !c.collective->no_data)
             status = find_buffers(&c, info == NULL);
         if (status == SYMWIN_OK)
             status = info != NULL ? answer(&c, info) : launch(&c);

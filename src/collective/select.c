@@ -265,6 +265,8 @@ static struct sw_grid spread(const struct sw_query *q, const struct sw_algorithm
     if (workers + control > most)
         workers = most - control;
     blocks = (items + workers - 1) / workers;
+    if (blocks < 1)
+        blocks = 1; /* a call without data */
     return (struct sw_grid){.blocks = (unsigned)(blocks < most_blocks ? blocks : most_blocks),
                             .threads = (unsigned)(workers + control)};
 }

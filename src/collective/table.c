@@ -62,6 +62,12 @@ static const struct sw_algorithm parts[SW_ALGOS] = {
                              .control_warps = 1},
 };
 
+static const struct sw_algorithm barrier[SW_ALGOS] = {
+    [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_CHOSEN,
+                             .model_us = sw_model_flags,
+                             .family = SW_FAMILY_barrier},
+};
+
 #define CALLS(name) .call = "symwin_" #name, .query = "symwin_" #name "_query"
 
 const struct sw_collective sw_collectives[SW_COLLECTIVES] = {
@@ -83,4 +89,6 @@ const struct sw_collective sw_collectives[SW_COLLECTIVES] = {
                                .small = SYMWIN_ALGO_ONESHOT, .algos = parts},
     [SYMWIN_REDUCE] = {CALLS(reduce), .reduces = 1, .root_receives = 1, .crossings = 1,
                        .small = SYMWIN_ALGO_ONESHOT, .algos = parts},
+    [SYMWIN_BARRIER] = {CALLS(barrier), .no_data = 1, .small = SYMWIN_ALGO_ONESHOT,
+                        .algos = barrier},
 };

@@ -11,7 +11,7 @@ enum { SWEEP = 120, FLIGHTS = 3, REPLAYS = 4 };
 #else
 enum { SWEEP = 400, FLIGHTS = 8, REPLAYS = 5 };
 #endif
-enum { IN_FLIGHT = 16, CAPTURED = 6 };
+enum { IN_FLIGHT = 16, CAPTURED = 6, TURNS = 20 };
 
 /* ---- random calls ---------------------------------------------------------------------------- */
 
@@ -117,6 +117,7 @@ static void in_flight(const struct rank *r)
             else
                 host_must(job_call(r, &jobs[i], stream), jobs[i].is->name);
         }
+        host_must(symwin_barrier(r->comm, r->streams[turn % 2]), "symwin_barrier");
         job_wait(r, 0);
         job_wait(r, 1);
         host_must(symwin_comm_check(r->comm), "symwin_comm_check");
@@ -151,6 +152,7 @@ static void graphs(const struct rank *r)
         jobs[i].options.algo = SYMWIN_ALGO_AUTO;
         host_must(job_call(r, &jobs[i], 0), "a captured call");
     }
+    host_must(symwin_barrier(r->comm, r->streams[0]), "a captured barrier");
     exec = host_end_capture(r->streams[0], NULL);
     for (k = 0; k < REPLAYS; k++) {
         for (i = 0; i < CAPTURED; i++) {
@@ -166,6 +168,43 @@ static void graphs(const struct rank *r)
     }
     host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
     sw_scope_leave(&scope);
+}
+
+/* ---- the barrier ----------------------------------------------------------------------------- */
+
+/* What ranks have written to the next rank's memory before a barrier is there after it, whichever
+ * rank is late. */
+static void barriers(struct processes *p, const struct rank *r)
+{
+    const int next = (r->rank + 1) % r->nranks;
+    symwin_collective_info info = {.blocks = -1};
+    symwin_window *window;
+    void *to = NULL;
+    uint32_t turn, got = 0;
+
+    host_must(symwin_window_register(r->comm, r->out, ROOM, 0, &window), "register");
+    host_must(symwin_window_peer_pointer(r->comm, window, next, 0, &to), "peer pointer");
+    host_must(symwin_barrier_query(r->comm, NULL, &info), "symwin_barrier_query");
+    must_be(info.algo == SYMWIN_ALGO_ONESHOT && info.blocks == 1, "what a barrier is", r->rank);
+    for (turn = 1; turn <= TURNS; turn++) {
+        const symwin_collective_options options = {
+            .size = sizeof options, .blocks = 1 + (int)(turn % 3), .threads = 1 + r->rank * 7};
+
+        host_put_u32(r->device, r->in, turn);
+        if ((int)turn % r->nranks == r->rank)
+            host_pause_ms(3);
+        host_must(symwin_memcpy(r->device, to, r->in, 4, r->streams[0]), "copy to the next rank");
+        host_must(symwin_barrier_with(r->comm, &options, r->streams[0]), "symwin_barrier");
+        host_must(symwin_memcpy(r->device, &got, r->out, 4, r->streams[0]), "copy from here");
+        job_wait(r, 0);
+        must_be(got == turn, "a barrier", r->rank);
+        host_must(symwin_barrier(r->comm, r->streams[0]), "symwin_barrier");
+    }
+    job_wait(r, 0);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    processes_barrier(p);
+    host_must(symwin_window_deregister(r->comm, window), "deregister");
+    processes_barrier(p);
 }
 
 /* ---- the bits of sums ------------------------------------------------------------------------ */
@@ -238,6 +277,7 @@ static void body(struct processes *p, int rank)
     open_rank(p, &r, WAIT_MS);
     queries(&r);
     same_bits(&r);
+    barriers(p, &r);
     sweep(&r, 0);
     in_flight(&r);
     graphs(&r);

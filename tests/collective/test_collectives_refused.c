@@ -101,6 +101,18 @@ static void queries(const struct rank *r)
     }
 }
 
+static void barriers(const struct rank *r)
+{
+    symwin_collective_options options = {.size = sizeof options, .algo = SYMWIN_ALGO_TWOSHOT};
+
+    refused(r, "barrier", symwin_barrier(NULL, r->streams[0]), SYMWIN_INVALID,
+            "symwin_barrier: comm is NULL");
+    refused(r, "barrier", symwin_barrier_query(r->comm, NULL, NULL), SYMWIN_INVALID,
+            "symwin_barrier_query: info is NULL");
+    refused(r, "barrier", symwin_barrier_with(r->comm, &options, r->streams[0]), SYMWIN_UNSUPPORTED,
+            "symwin_barrier: there is no algorithm twoshot for it; pass auto");
+}
+
 /* A buffer has to fit in its window with the parts of all ranks. */
 static void past_a_window(const struct rank *r)
 {
@@ -227,6 +239,7 @@ static void body(struct processes *p, int rank)
     } else {
         arguments(&r);
         queries(&r);
+        barriers(&r);
         past_a_window(&r);
         processes_barrier(p);          /* unmapping a window may wait for kernels */
         for (s = 0; s < SHAPES; s++) { /* the communicator still works */
@@ -257,10 +270,11 @@ int main(void)
     }
     tap_ok(places_run(&places_all[0], 1, body, &row, &p), "and on one rank alone");
     processes_free(p);
-    for (row.shape = 0; row.shape < SHAPES; row.shape++)
+    for (row.shape = 0; row.shape <= BARRIER; row.shape++)
         for (row.oddity = COLLECTIVE; row.oddity <= ABORTS; row.oddity++) {
             row.odd = (row.shape + (int)row.oddity) % 3;
-            if (row.oddity == ROOT && !has_root(&shapes[row.shape]))
+            if ((row.oddity == ROOT && !has_root(&shapes[row.shape])) ||
+                (row.shape == BARRIER && (row.oddity == COUNT || row.oddity == TYPE)))
                 continue;
             right = places_run(&places_all[0], 3, body, &row, &p);
             for (r = 1; r < 3 && row.oddity < LEAVES; r++)

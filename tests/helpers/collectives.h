@@ -34,9 +34,11 @@ static const struct shape shapes[] = {
     {"scatter", SYMWIN_SCATTER, 0, 1, 0, 1, 0, {SYMWIN_ALGO_ONESHOT}},
     {"reduce_scatter", SYMWIN_REDUCE_SCATTER, 1, 0, 0, 1, 0, {SYMWIN_ALGO_ONESHOT}},
     {"reduce", SYMWIN_REDUCE, 1, 0, 1, 0, 0, {SYMWIN_ALGO_ONESHOT}},
+    {"barrier", SYMWIN_BARRIER, 0, 0, 0, 0, 0, {SYMWIN_ALGO_ONESHOT}},
 };
 
-enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+/* Those with data; the barrier comes after them. */
+enum { BARRIER = sizeof shapes / sizeof shapes[0] - 1, SHAPES = BARRIER };
 
 struct rank {
     int nranks, rank, device;
@@ -235,6 +237,8 @@ HARNESS_UNUSED symwin_status job_call_on(const struct rank *r, const struct job 
         return symwin_reduce_scatter_with(c, in, out, j->count, j->type, j->op, o, stream);
     case SYMWIN_REDUCE:
         return symwin_reduce_with(c, in, out, j->count, j->type, j->op, j->root, o, stream);
+    case SYMWIN_BARRIER:
+        return symwin_barrier_with(c, o, stream);
     }
     return SYMWIN_INVALID;
 }
@@ -272,6 +276,8 @@ HARNESS_UNUSED symwin_status job_query(const struct rank *r, const struct job *j
         return symwin_reduce_scatter_query(c, in, out, j->count, j->type, j->op, o, info);
     case SYMWIN_REDUCE:
         return symwin_reduce_query(c, in, out, j->count, j->type, j->op, j->root, o, info);
+    case SYMWIN_BARRIER:
+        return symwin_barrier_query(c, o, info);
     }
     return SYMWIN_INVALID;
 }
