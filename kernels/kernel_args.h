@@ -121,6 +121,12 @@ enum sw_kernel_op { /* same values as symwin_op */
                     SW_KERNEL_SIGNED = 8
 };
 
+/* args.stage of the two-shot over windows. */
+enum sw_loads_stage {
+    SW_LOADS_SHARE = 0, /* reduces this rank's share of the message, for all ranks */
+    SW_LOADS_PART = 1   /* reduces this rank's part of every input, for itself: reduce-scatter */
+};
+
 /* Ranks that a call's pattern names, if not one rank. */
 enum { SW_EVERY_RANK = -1, SW_NO_RANK = -2 };
 
@@ -139,7 +145,8 @@ struct sw_kernel_args {
     uint32_t digest;
     uint32_t op;   /* enum sw_kernel_op; each kernel supports some of them (kernel_list.h) */
     uint64_t done; /* address of a 32-bit word to which each block adds one when it ends, or 0 */
-    /* of a call by copies or a put (copies_layout.h, put_layout.h); otherwise 0 */
+    /* of a call by copies, a put or loads (copies_layout.h, put_layout.h, sw_loads_stage);
+     * otherwise 0 */
     uint32_t stage;
     uint32_t what;       /* SW_WHAT(): for comparison of calls whose digests differ */
     uint64_t slot_bytes; /* half of a receive slot, a multiple of 16 */

@@ -132,6 +132,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_MULTICAST_TYPES(X, multicast, twoshot_mc)
 /* What only moves data knows no type and no operation. */
 #define SW_KERNEL_LIST_MOVE(X) X(move, move, oneshot, bytes, move, n, any)
+#define SW_KERNEL_LIST_PUT(X) X(put, move, put, bytes, move, n, any)
 #define SW_KERNEL_LIST_BARRIER(X) X(barrier, barrier, oneshot, bytes, move, n, any)
 #define SW_KERNEL_LIST_REDUCE_PARTS(X) SW_KERNEL_ALL_TYPES(X, reduce_parts, parts, oneshot)
 
@@ -144,6 +145,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_LIST_COPIES(X)                                                                       \
     SW_KERNEL_LIST_MULTICAST(X)                                                                    \
     SW_KERNEL_LIST_MOVE(X)                                                                         \
+    SW_KERNEL_LIST_PUT(X)                                                                          \
     SW_KERNEL_LIST_REDUCE_PARTS(X)                                                                 \
     SW_KERNEL_LIST_BARRIER(X)
 
@@ -152,6 +154,6 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     X(oneshot)                                                                                     \
     X(twoshot)                                                                                     \
     X(twoshot_push)                                                                                \
-    X(twoshot_put) X(twoshot_bulk) X(copies) X(multicast) X(move) X(reduce_parts) X(barrier)
+    X(twoshot_put) X(twoshot_bulk) X(copies) X(multicast) X(move) X(put) X(reduce_parts) X(barrier)
 
 #endif

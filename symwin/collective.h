@@ -55,7 +55,8 @@ typedef enum symwin_op {
     X(SYMWIN_ALGO_TWOSHOT_PUSH, 6, twoshot_push) /* push of shares, then of results: any memory */ \
     X(SYMWIN_ALGO_TWOSHOT_PUT, 7, twoshot_put)   /* push of shares, results into windows */        \
     X(SYMWIN_ALGO_COPIES, 8, copies) /* over windows: copy engines; see symwin_allreduce_with() */ \
-    X(SYMWIN_ALGO_TWOSHOT_BULK, 9, twoshot_bulk) /* over windows: few multiprocessors; sm_90 */
+    X(SYMWIN_ALGO_TWOSHOT_BULK, 9, twoshot_bulk) /* over windows: few multiprocessors; sm_90 */    \
+    X(SYMWIN_ALGO_PUT, 10, put) /* over windows: stores into the outputs; not of all-reduces */
 
 typedef enum symwin_algo {
 #define SYMWIN_ALGO_ENUM(name, value, text) name = value,
@@ -193,16 +194,19 @@ SYMWIN_API symwin_status symwin_allreduce_query(symwin_comm *comm, const void *i
  *   in, out  device memory, aligned to the element: of one part, or of a part for each rank, rank
  *            r's from element r * count on. They must not overlap, except in place as stated. What
  *            is of the root alone is ignored on other ranks, and may be NULL there. Any memory
- *            works
+ *            works. Some move large parts without a copy if the buffer that they name lies in a
+ *            window (symwin_window_register(); registered buffers do not become windows for
+ *            them). Then it must be in windows at equal offsets on all ranks, or on no rank;
+ *            otherwise large calls end in SYMWIN_MISMATCH
  *   root     a rank, equal on all ranks. SYMWIN_INVALID, on this rank alone: there is no such rank
  *
- * Ranks may differ in whether they work in place, and in grids. */
+ * Ranks may differ in grids, and but for one case in whether they work in place. */
 
 /* Every rank gets the parts of all ranks.
  *
  *   in       one part
  *   out      a part from each rank. In place, `in` is this rank's part of `out`
- *   options  ONESHOT */
+ *   options  ONESHOT; PUT with `out` in a window */
 SYMWIN_API symwin_status symwin_allgather(symwin_comm *comm, const void *in, void *out,
                                           uint64_t count, symwin_type type,
                                           struct CUstream_st *stream);
@@ -218,8 +222,9 @@ SYMWIN_API symwin_status symwin_allgather_query(symwin_comm *comm, const void *i
 /* Every rank gets from every rank the part that is for it.
  *
  *   in       a part for each rank
- *   out      a part from each rank. In place, `out` is `in`
- *   options  ONESHOT */
+ *   out      a part from each rank. In place, `out` is `in`: on all ranks or on none, if `out` is
+ *            in a window
+ *   options  ONESHOT; PUT with `out` in a window, not in place */
 SYMWIN_API symwin_status symwin_alltoall(symwin_comm *comm, const void *in, void *out,
                                          uint64_t count, symwin_type type,
                                          struct CUstream_st *stream);
@@ -236,7 +241,7 @@ SYMWIN_API symwin_status symwin_alltoall_query(symwin_comm *comm, const void *in
  *
  *   in       one part, of the root alone
  *   out      one part. In place, `out` is `in`
- *   options  ONESHOT */
+ *   options  ONESHOT; PUT with `out` in a window */
 SYMWIN_API symwin_status symwin_broadcast(symwin_comm *comm, const void *in, void *out,
                                           uint64_t count, symwin_type type, int root,
                                           struct CUstream_st *stream);
@@ -290,7 +295,7 @@ SYMWIN_API symwin_status symwin_scatter_query(symwin_comm *comm, const void *in,
  *
  *   in       a part for each rank
  *   out      one part. In place, `out` is this rank's part of `in`
- *   options  ONESHOT */
+ *   options  ONESHOT; TWOSHOT with `in` in a window */
 SYMWIN_API symwin_status symwin_reduce_scatter(symwin_comm *comm, const void *in, void *out,
                                                uint64_t count, symwin_type type, symwin_op op,
                                                struct CUstream_st *stream);

@@ -101,11 +101,11 @@ static int overlap_in_part(const struct call *c, uint64_t in, uint64_t out)
 
 /* Whether the two windows, which are independent, show the same memory at overlapping addresses.
  * Windows on several allocations are not checked. */
-static int overlap_in_memory(const struct call *c)
+static int overlap_in_memory(const struct call *c, int by_offsets)
 {
     const struct sw_buffer *in = &c->buffers[IN], *out = &c->buffers[OUT];
-    const int in_place = c->query.windows ? is_in_place(c, in->offset, out->offset)
-                                          : is_in_place(c, in->within, out->within);
+    const int in_place = by_offsets ? is_in_place(c, in->offset, out->offset)
+                                    : is_in_place(c, in->within, out->within);
 
     return in->memory != 0 && in->memory == out->memory && !in_place &&
            overlap(c, in->within, out->within);
@@ -126,27 +126,43 @@ static symwin_status refuse_overlap(const struct call *c, const char *how)
                    advice);
 }
 
-/* Uses the offsets in the flat range if both buffers are in windows. */
+/* Whether the collective has algorithms that use the buffer's window. Without an agreement nothing
+ * holds the window of a registered buffer for a graph. */
+static int is_usable(const struct call *c, const struct sw_buffer *buffer)
+{
+    return c->collective->registers ? buffer->in_window : buffer->is_public;
+}
+
+/* Uses the offsets in the flat range if the buffers that need it are in windows. */
 static symwin_status place_buffers(struct call *c)
 {
     struct sw_buffer *in = &c->buffers[IN], *out = &c->buffers[OUT];
     const int in_windows = in->in_window && out->in_window;
+    const struct sw_collective *is = c->collective;
     struct sw_query *q = &c->query;
+    int by_offsets;
 
-    q->windows = c->collective->uses_windows && in_windows;
+    q->windows = (is->window_in || is->window_out) && (!is->window_in || is_usable(c, in)) &&
+                 (!is->window_out || is_usable(c, out));
+    by_offsets = q->windows && is->window_in && is->window_out;
     if (q->windows)
-        q->transports = in->transports & out->transports;
-    else
-        in->offset = out->offset = 0; /* kernels do not use them */
+        q->transports = (is->window_in ? in : out)->transports &
+                        (is->window_out ? out : in)->transports;
+    if (!q->windows || !is->window_in)
+        in->offset = 0; /* kernels do not use it */
+    if (!q->windows || !is->window_out)
+        out->offset = 0;
     /* A buffer may have two addresses. Offsets are equal on all ranks, and kernels use them. */
-    q->in_place = q->windows ? is_in_place(c, in->offset, out->offset)
-                             : is_in_place(c, in->address, out->address);
+    q->in_place = by_offsets ? is_in_place(c, in->offset, out->offset)
+                             : is_in_place(c, in->address, out->address) ||
+                                   (in->memory != 0 && in->memory == out->memory &&
+                                    is_in_place(c, in->within, out->within));
     q->aligned = (in->address | out->address | in->offset | out->offset) % 16 == 0;
     /* find_buffers() has compared the addresses only. Offsets that kernels use, and so this result,
      * are equal on all ranks. */
-    if (q->windows && overlap_in_part(c, in->offset, out->offset))
+    if (by_offsets && overlap_in_part(c, in->offset, out->offset))
         return refuse_overlap(c, "are addresses of the same memory and overlap in part there");
-    if (in_windows && overlap_in_memory(c))
+    if (in_windows && overlap_in_memory(c, by_offsets))
         return refuse_overlap(c, "are addresses of the same memory in windows at different "
                                  "offsets, and overlap there");
     return SYMWIN_OK;
@@ -172,7 +188,7 @@ static symwin_status find_buffers(struct call *c, int launched)
     if (in->address != 0 && out->address != 0 && overlap_in_part(c, in->address, out->address))
         status = refuse_overlap(c, "overlap in part");
     status = sw_buffers_find(c->query.comm, c->name, status, c->query.type, c->buffers,
-                             launched && c->collective->uses_windows ? &c->stream : NULL);
+                             launched && c->collective->registers ? &c->stream : NULL);
     return status == SYMWIN_OK ? place_buffers(c) : status;
 }
 
@@ -232,6 +248,7 @@ static struct sw_kernel_args args_of(const struct call *c, const struct sw_plan 
         .slot_bytes = comm->slot_bytes,
         .report = comm->report_address,
         .bytes = q->bytes,
+        .stage = plan->algorithm->stage,
         .to = sends_to(c),
         .from = receives_from(c),
         .in_step = c->collective->in_each ? q->bytes : 0,

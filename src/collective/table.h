@@ -10,7 +10,8 @@
 enum sw_support {
     SW_SUPPORTED = 0,
     SW_NEEDS_ALGORITHM = 1, /* the collective does not have it */
-    SW_NEEDS_WINDOWS = 2,   /* both buffers in windows, at offsets that are equal on all ranks */
+    /* The buffers that the collective names in windows, at offsets that are equal on all ranks. */
+    SW_NEEDS_WINDOWS = 2,
     SW_NEEDS_MULTICAST = 4,
     SW_NEEDS_KERNEL = 8, /* a kernel for this type and operation: it was compiled for sm_90 */
     SW_NEEDS_TWO_BUFFERS = 16,
@@ -45,6 +46,7 @@ struct sw_algorithm {
     enum sw_kernel_family family;
     /* The algorithm whose kernels serve types without a spare pattern; AUTO: its own kernels do. */
     symwin_algo integers;
+    uint32_t stage;    /* args.stage of its kernel */
     int control_warps; /* the last warp of a block only exchanges control words (push.cuh) */
     /* half slots that a round uses; SW_ANY_RANKS: one per rank; 0: any size */
     int round_slots;
@@ -67,8 +69,9 @@ struct sw_collective {
     int root_sends, root_receives; /* only the root has an input, or an output */
     /* each byte of the larger buffer crosses a link this often, times (n - 1) / n */
     int crossings;
-    int uses_windows;  /* registered buffers become windows for it */
-    symwin_algo small; /* serves every call */
+    int window_in, window_out; /* buffers that its algorithms over windows have in a window */
+    int registers;             /* registered buffers become windows for it */
+    symwin_algo small;         /* serves every call */
     /* With multicast: for small messages, and for messages for which `small` would not be selected.
      * AUTO: none. */
     symwin_algo small_multicast, large_multicast;
@@ -122,5 +125,7 @@ double sw_model_put(const struct sw_model *m);
 double sw_model_loads(const struct sw_model *m);
 double sw_model_bulk(const struct sw_model *m);
 double sw_model_copies(const struct sw_model *m);
+double sw_model_move(const struct sw_model *m);  /* bytes into windows */
+double sw_model_parts(const struct sw_model *m); /* each rank's part, by loads over windows */
 
 #endif

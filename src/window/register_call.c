@@ -288,6 +288,7 @@ symwin_status sw_buffers_find(symwin_comm *comm, const char *call, symwin_status
         if (!is_settled(&known[b]) || e->transports == 0)
             continue;
         buffers[b].in_window = 1;
+        buffers[b].is_public = known[b].in_window;
         buffers[b].transports = e->transports;
         buffers[b].offset = e->offset + ((uintptr_t)buffers[b].address - e->begin);
         buffers[b].memory = e->memory;

@@ -15,14 +15,9 @@ enum { IN_FLIGHT = 16, CAPTURED = 6, TURNS = 20 };
 
 /* ---- random calls ---------------------------------------------------------------------------- */
 
-static symwin_algo algo_of(const struct shape *is, uint32_t random)
+static symwin_algo algo_of(const struct shape *is, uint32_t random, int windows)
 {
-    int count = 0;
-
-    while (count < 4 && is->algos[count] != SYMWIN_ALGO_AUTO)
-        count++;
-    return random % (uint32_t)(count + 1) == 0 ? SYMWIN_ALGO_AUTO
-                                               : is->algos[random % (uint32_t)(count + 1) - 1];
+    return random % 3 == 0 ? SYMWIN_ALGO_AUTO : is->algos[random % 3 == 1 || !windows ? 0 : 1];
 }
 
 /* Counts around words, entries and rounds, zero among them; in total at most `room` bytes. */
@@ -37,7 +32,8 @@ static uint64_t count_of(const struct rank *r, symwin_type type, uint32_t random
 
 /* Call number `number`, equal on all ranks but for what a rank decides alone. `room`: bytes that it
  * has at offset `base` of both buffers. */
-static struct job job_of(const struct rank *r, unsigned number, size_t base, size_t room)
+static struct job job_of(const struct rank *r, unsigned number, size_t base, size_t room,
+                         int windows)
 {
     const uint32_t all = mix(number * 2654435761u + 17);
     const uint32_t own = mix(all + (uint32_t)r->rank * 7919u + 1);
@@ -52,42 +48,35 @@ static struct job job_of(const struct rank *r, unsigned number, size_t base, siz
                     .seed = number};
     const size_t element = symwin_type_bytes(j.type);
 
-    j.options.algo = algo_of(j.is, mix(all + 5));
+    j.options.algo = algo_of(j.is, mix(all + 5), windows);
     j.count = count_of(r, j.type, mix(all + 6), room - 4 * GUARD);
     j.in = base + GUARD + mix(own + 7) % 9 * element;
     j.out = base + GUARD + mix(own + 8) % 9 * element;
+    if (windows) { /* the offset of what all have in windows is equal */
+        j.in = base + GUARD + mix(all + 7) % 9 * element;
+        j.out = base + GUARD + mix(all + 8) % 9 * element;
+        j.in_place = mix((j.options.algo == SYMWIN_ALGO_ONESHOT ? own : all) + 4) % 3 == 0;
+    }
+    if (j.options.algo == SYMWIN_ALGO_PUT && j.is->in_each)
+        j.in_place = 0;
     return j;
 }
 
-static void sweep(const struct rank *r, unsigned seed)
+static void sweep(const struct rank *r, unsigned seed, int windows)
 {
     unsigned i;
 
     for (i = 0; i < SWEEP; i++) {
-        const struct job j = job_of(r, seed + i, 0, ROOM / 4);
+        const struct job j = job_of(r, seed + i, 0, ROOM / 4, windows);
 
         job_run(r, &j);
     }
 }
 
-/* ---- windows --------------------------------------------------------------------------------- */
-
-static void in_windows(struct processes *p, struct rank *r)
-{
-    symwin_window *windows[2];
-
-    host_must(symwin_window_register(r->comm, r->in, ROOM, 0, &windows[0]), "register");
-    host_must(symwin_window_register(r->comm, r->out, ROOM, 0, &windows[1]), "register");
-    sweep(r, 10000);
-    host_must(symwin_window_deregister(r->comm, windows[0]), "deregister");
-    host_must(symwin_window_deregister(r->comm, windows[1]), "deregister");
-    processes_barrier(p);
-}
-
 /* ---- several calls under way ----------------------------------------------------------------- */
 
 /* In two streams; every third call is an all-reduce of one word. */
-static void in_flight(const struct rank *r)
+static void in_flight(const struct rank *r, int windows)
 {
     static const symwin_algo algos[] = {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT_PUSH,
                                         SYMWIN_ALGO_AUTO};
@@ -97,8 +86,8 @@ static void in_flight(const struct rank *r)
 
     for (turn = 0; turn < FLIGHTS; turn++) {
         for (i = 0; i < IN_FLIGHT; i++) {
-            jobs[i] = job_of(r, 20000u + (unsigned)(turn * IN_FLIGHT + i), (size_t)i * pitch,
-                             pitch);
+            jobs[i] = job_of(r, 20000u + (unsigned)(turn * IN_FLIGHT + i), (size_t)i * pitch, pitch,
+                             windows);
             if (i % 3 == 2)
                 host_put_u32(r->device, r->in + (size_t)i * pitch, (uint32_t)(r->rank + i));
             else
@@ -134,7 +123,7 @@ static void in_flight(const struct rank *r)
 /* ---- graphs ---------------------------------------------------------------------------------- */
 
 /* A graph of several calls, replayed with other inputs and between other calls. */
-static void graphs(const struct rank *r)
+static void graphs(const struct rank *r, int windows)
 {
     const size_t pitch = ROOM / CAPTURED / 64 * 64;
     struct job jobs[CAPTURED];
@@ -147,7 +136,7 @@ static void graphs(const struct rank *r)
     host_must_cuda(sw_drv.cuStreamBeginCapture(r->streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
                    "cuStreamBeginCapture");
     for (i = 0; i < CAPTURED; i++) {
-        jobs[i] = job_of(r, 30000u + (unsigned)i, (size_t)i * pitch, pitch);
+        jobs[i] = job_of(r, 30000u + (unsigned)i, (size_t)i * pitch, pitch, windows);
         jobs[i].is = &shapes[i % SHAPES];
         jobs[i].options.algo = SYMWIN_ALGO_AUTO;
         host_must(job_call(r, &jobs[i], 0), "a captured call");
@@ -170,6 +159,22 @@ static void graphs(const struct rank *r)
     sw_scope_leave(&scope);
 }
 
+/* ---- windows --------------------------------------------------------------------------------- */
+
+static void in_windows(struct processes *p, struct rank *r)
+{
+    symwin_window *windows[2];
+
+    host_must(symwin_window_register(r->comm, r->in, ROOM, 0, &windows[0]), "register");
+    host_must(symwin_window_register(r->comm, r->out, ROOM, 0, &windows[1]), "register");
+    sweep(r, 10000, 1);
+    in_flight(r, 1);
+    graphs(r, 1);
+    host_must(symwin_window_deregister(r->comm, windows[0]), "deregister");
+    host_must(symwin_window_deregister(r->comm, windows[1]), "deregister");
+    processes_barrier(p);
+}
+
 /* ---- the barrier ----------------------------------------------------------------------------- */
 
 /* What ranks have written to the next rank's memory before a barrier is there after it, whichever
@@ -188,7 +193,7 @@ static void barriers(struct processes *p, const struct rank *r)
     must_be(info.algo == SYMWIN_ALGO_ONESHOT && info.blocks == 1, "what a barrier is", r->rank);
     for (turn = 1; turn <= TURNS; turn++) {
         const symwin_collective_options options = {
-            .size = sizeof options, .blocks = 1 + (int)(turn % 3), .threads = 1 + r->rank * 7};
+            .size = sizeof options, .blocks = 1 + (int)(turn % 3), .threads = 1 + r->rank * 5};
 
         host_put_u32(r->device, r->in, turn);
         if ((int)turn % r->nranks == r->rank)
@@ -278,9 +283,9 @@ static void body(struct processes *p, int rank)
     queries(&r);
     same_bits(&r);
     barriers(p, &r);
-    sweep(&r, 0);
-    in_flight(&r);
-    graphs(&r);
+    sweep(&r, 0, 0);
+    in_flight(&r, 0);
+    graphs(&r, 0);
     in_windows(p, &r);
     close_rank(p, &r);
 }

@@ -23,16 +23,23 @@ struct shape {
     int reduces;
     int root_sends, root_receives; /* only the root has an input, or an output */
     int in_each, out_each;         /* a buffer has a part for each rank */
-    symwin_algo algos[4];          /* besides AUTO; the first that is AUTO ends them */
+    symwin_algo algos[2];          /* for any memory; and over windows, AUTO if there is none */
 };
 
 static const struct shape shapes[] = {
-    {"allgather", SYMWIN_ALLGATHER, 0, 0, 0, 0, 1, {SYMWIN_ALGO_ONESHOT}},
-    {"alltoall", SYMWIN_ALLTOALL, 0, 0, 0, 1, 1, {SYMWIN_ALGO_ONESHOT}},
-    {"broadcast", SYMWIN_BROADCAST, 0, 1, 0, 0, 0, {SYMWIN_ALGO_ONESHOT}},
+    {"allgather", SYMWIN_ALLGATHER, 0, 0, 0, 0, 1, {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT}},
+    {"alltoall", SYMWIN_ALLTOALL, 0, 0, 0, 1, 1, {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT}},
+    {"broadcast", SYMWIN_BROADCAST, 0, 1, 0, 0, 0, {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT}},
     {"gather", SYMWIN_GATHER, 0, 0, 1, 0, 1, {SYMWIN_ALGO_ONESHOT}},
     {"scatter", SYMWIN_SCATTER, 0, 1, 0, 1, 0, {SYMWIN_ALGO_ONESHOT}},
-    {"reduce_scatter", SYMWIN_REDUCE_SCATTER, 1, 0, 0, 1, 0, {SYMWIN_ALGO_ONESHOT}},
+    {"reduce_scatter",
+     SYMWIN_REDUCE_SCATTER,
+     1,
+     0,
+     0,
+     1,
+     0,
+     {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT}},
     {"reduce", SYMWIN_REDUCE, 1, 0, 1, 0, 0, {SYMWIN_ALGO_ONESHOT}},
     {"barrier", SYMWIN_BARRIER, 0, 0, 0, 0, 0, {SYMWIN_ALGO_ONESHOT}},
 };
