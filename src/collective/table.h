@@ -67,7 +67,8 @@ struct sw_collective {
     int no_data;              /* it has no buffers, and a count of 0 */
     int in_each, out_each;    /* a rank's input, or output, has `count` elements for each rank */
     int root_sends, root_receives; /* only the root has an input, or an output */
-    /* each byte of the larger buffer crosses a link this often, times (n - 1) / n */
+    /* Each byte of the larger buffer crosses a link this often, times (n - 1) / n; or 0: once, as
+     * far as a bandwidth says (nccl-tests' factors). */
     int crossings;
     int window_in, window_out; /* buffers that its algorithms over windows have in a window */
     int registers;             /* registered buffers become windows for it */
