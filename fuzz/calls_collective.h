@@ -208,7 +208,7 @@ static int rank_meets(const struct comm *comm, const struct planned *r, unsigned
     const int known = (is_settled(&r->in) || r->in.registered) &&
                       (is_settled(&r->out) || r->out.registered);
 
-    return r->is->uses_windows && (is_lacking(&r->in) || is_lacking(&r->out)) &&
+    return r->is->registers && (is_lacking(&r->in) || is_lacking(&r->out)) &&
            (known || (capture != 0 && comm->graph_register));
 }
 
@@ -254,9 +254,9 @@ static int plan_once(struct comm *comm, const struct call *c, unsigned capture)
         if (places[1] != NOTHING)
             place_buffer(&after, r, &one->out, places[1]);
         in_windows = one->in.in_window && one->out.in_window;
-        one->windows = one->is->uses_windows && in_windows;
+        one->windows = one->is->registers && in_windows;
         one->transports = one->windows ? one->in.transports & one->out.transports : 0;
-        if (capture != 0 && one->is->uses_windows &&
+        if (capture != 0 && one->is->registers &&
             (one->meets || (is_settled(&one->in) && is_settled(&one->out)))) {
             hold(&after, r, &one->in, capture);
             hold(&after, r, &one->out, capture);
@@ -299,7 +299,7 @@ static int agree_on_launch(void)
         failed += planned[r].status != SYMWIN_OK;
     if (failed > 0)
         return failed == model.nranks;
-    for (r = 1; r < model.nranks && first->is->uses_windows; r++) {
+    for (r = 1; r < model.nranks && first->is->registers; r++) {
         const struct planned *other = &planned[r];
 
         if (other->windows != first->windows || other->transports != first->transports ||

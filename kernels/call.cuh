@@ -90,9 +90,8 @@ SYMWIN_DEVICE sw_call sw_call_begin(const struct sw_kernel_args &args)
 }
 
 /* Begins the definition of a kernel of kernel_list.h. */
-#define SW_KERNEL(collective, algo, type, op, ranks, shape)                                        \
-    SW_KERNEL_NAMED(SW_KERNEL_NAME(collective, algo, type, op, ranks, shape),                      \
-                    SW_KERNEL_THREADS_##ranks)
+#define SW_KERNEL(family, algo, type, op, ranks, shape)                                            \
+    SW_KERNEL_NAMED(SW_KERNEL_NAME(family, algo, type, op, ranks, shape), SW_KERNEL_THREADS_##ranks)
 #define SW_KERNEL_NAMED(name, threads) SYMWIN_KERNEL(name, struct sw_kernel_args, args, threads)
 
 /* ---- ranks ---------------------------------------------------------------------------------- */
@@ -291,6 +290,14 @@ SYMWIN_DEVICE void sw_finish_barrier(const struct sw_kernel_args &args, sw_call 
             sw_call_report(args, call.epoch);
     }
     __syncthreads();
+}
+
+/* By one thread of a call that does not use the finish words. Without calls over windows they would
+ * keep an old epoch, which 2^32 calls later would look current. So such a call refreshes one. */
+SYMWIN_DEVICE void sw_finish_refresh(const struct sw_kernel_args &args, const sw_call &call)
+{
+    symwin_store_relaxed_u64(
+        call.state + SW_STATE_FINISH(args.nranks, call.epoch % (uint32_t)args.nranks), call.epoch);
 }
 
 /* By one thread, when all threads of the grid have read the epoch and the rounds: advances both,

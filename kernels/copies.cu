@@ -282,8 +282,8 @@ SYMWIN_DEVICE void sw_copies(const struct sw_kernel_args &args)
         sw_copies_sum<R>(args, args.stage == SW_COPIES_SUM_FIRST ? 0 : 1);
 }
 
-#define SW_DEFINE(file, collective, algo, type, op, ranks, shape)                                  \
-    SW_KERNEL(collective, algo, type, op, ranks, shape)                                            \
+#define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
+    SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
     {                                                                                              \
         sw_copies<sw_reduce<symwin_type_##type, symwin_op_##op>>(args);                            \
     }

@@ -6,8 +6,8 @@
 #include "kernel_args.h"
 #include "kernel_list.h"
 
-#define SW_DECLARE(file, collective, algo, type, op, ranks, shape)                                 \
-    extern "C" void SW_KERNEL_NAME(collective, algo, type, op, ranks, shape)(const void *params);
+#define SW_DECLARE(file, family, algo, type, op, ranks, shape)                                     \
+    extern "C" void SW_KERNEL_NAME(family, algo, type, op, ranks, shape)(const void *params);
 SW_KERNEL_LIST(SW_DECLARE)
 
 /* A CUDA thread costs the CPU a stack and context switches and gains nothing, so blocks are small.
@@ -19,9 +19,9 @@ SW_KERNEL_LIST(SW_DECLARE)
 #define BLOCK_THREADS 64
 #endif
 
-#define SW_ENTRY(file, collective, algo, type, op, ranks, shape)                                   \
-    {SW_KERNEL_TEXT(collective, algo, type, op, ranks, shape),                                     \
-     SW_KERNEL_NAME(collective, algo, type, op, ranks, shape), sizeof(struct sw_kernel_args),      \
+#define SW_ENTRY(file, family, algo, type, op, ranks, shape)                                       \
+    {SW_KERNEL_TEXT(family, algo, type, op, ranks, shape),                                         \
+     SW_KERNEL_NAME(family, algo, type, op, ranks, shape), sizeof(struct sw_kernel_args),          \
      BLOCK_THREADS},
 static const struct sw_emu_kernel kernels[] = {SW_KERNEL_LIST(SW_ENTRY)};
 

@@ -71,6 +71,7 @@ SYMWIN_DEVICE void sw_say_arguments(const struct sw_kernel_args &args, const sw_
 
     symwin_store_relaxed_u32(said + offsetof(struct sw_said, epoch), call.epoch);
     symwin_store_relaxed_u32(said + offsetof(struct sw_said, what), args.what);
+    symwin_store_relaxed_u32(said + offsetof(struct sw_said, root), (uint32_t)args.root);
     symwin_store_relaxed_u64(said + offsetof(struct sw_said, count), args.count);
     symwin_store_relaxed_u64(said + offsetof(struct sw_said, in_offset), args.in_offset);
     symwin_store_relaxed_u64(said + offsetof(struct sw_said, out_offset), args.out_offset);
@@ -103,6 +104,8 @@ SYMWIN_DEVICE uint64_t sw_argument_of(uint64_t said, uint32_t argument)
         return SW_WHAT_TYPE(what);
     case SW_ARGUMENT_OP:
         return SW_WHAT_OP(what);
+    case SW_ARGUMENT_ROOT:
+        return symwin_load_relaxed_u32(said + offsetof(struct sw_said, root));
     case SW_ARGUMENT_ALGO:
         return SW_WHAT_ALGO(what);
     case SW_ARGUMENT_IN:

@@ -49,9 +49,10 @@ enum sw_kernel_argument {
     SW_ARGUMENT_COUNT = 2,
     SW_ARGUMENT_TYPE = 3,
     SW_ARGUMENT_OP = 4,
-    SW_ARGUMENT_ALGO = 5, /* values as in SW_WHAT_ALGO() */
-    SW_ARGUMENT_IN = 6,   /* offsets in the flat range */
-    SW_ARGUMENT_OUT = 7
+    SW_ARGUMENT_ROOT = 5,
+    SW_ARGUMENT_ALGO = 6, /* values as in SW_WHAT_ALGO() */
+    SW_ARGUMENT_IN = 7,   /* offsets in the flat range */
+    SW_ARGUMENT_OUT = 8
 };
 
 /* A failure as all ranks report it. */
@@ -74,7 +75,7 @@ struct sw_said {
     uint32_t ready; /* written last */
     uint32_t epoch;
     uint32_t what;
-    uint32_t unused;
+    int32_t root;
     uint64_t count, in_offset, out_offset;
 };
 
@@ -120,6 +121,15 @@ enum sw_kernel_op { /* same values as symwin_op */
                     SW_KERNEL_SIGNED = 8
 };
 
+/* args.stage of the two-shot over windows. */
+enum sw_loads_stage {
+    SW_LOADS_SHARE = 0, /* reduces this rank's share of the message, for all ranks */
+    SW_LOADS_PART = 1   /* reduces this rank's part of every input, for itself: reduce-scatter */
+};
+
+/* Ranks that a call's pattern names, if not one rank. */
+enum { SW_EVERY_RANK = -1, SW_NO_RANK = -2 };
+
 struct sw_kernel_args {
     uint64_t base;
     uint64_t stride;
@@ -135,13 +145,20 @@ struct sw_kernel_args {
     uint32_t digest;
     uint32_t op;   /* enum sw_kernel_op; each kernel supports some of them (kernel_list.h) */
     uint64_t done; /* address of a 32-bit word to which each block adds one when it ends, or 0 */
-    /* of a call by copies or a put (copies_layout.h, put_layout.h); otherwise 0 */
+    /* of a call by copies, a put or loads (copies_layout.h, put_layout.h, sw_loads_stage);
+     * otherwise 0 */
     uint32_t stage;
     uint32_t what;       /* SW_WHAT(): for comparison of calls whose digests differ */
     uint64_t slot_bytes; /* half of a receive slot, a multiple of 16 */
     uint64_t report;     /* device address of the struct sw_kernel_report */
     uint64_t timeout_ns; /* longest wait for a peer; 0: no limit (abort still ends it) */
-    uint64_t bytes;      /* of `count` elements; for kernels that only move data */
+    uint64_t bytes;      /* of `count` elements; for kernels that follow a pattern */
+    /* The pattern (pattern.cuh): the ranks that this rank sends to and receives from, itself
+     * included; and the bytes from one rank's part of `in` or `out` to the next, 0 if all ranks
+     * have the same part. */
+    int32_t to, from;
+    uint64_t in_step, out_step;
+    int32_t root; /* of the call; SW_NO_RANK: it has none */
 };
 
 /* Type, operation and algorithm with symwin.h's values, whether both buffers are in windows, and

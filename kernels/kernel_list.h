@@ -1,9 +1,10 @@
 /* Every collective kernel, each named once, by the file that defines it.
  *
- * X(file, collective, algo, type, op, ranks, shape): kernels/<file>.cu has
- * SW_KERNEL_NAME(collective, algo, type, op, ranks, shape). The words are the short names of
- * symwin.h's SYMWIN_COLLECTIVE_LIST, SYMWIN_ALGO_LIST, SYMWIN_TYPE_LIST and SYMWIN_OP_LIST, but
- * that `sum` is for averages too, and `other` for all that is neither: args.op says what it is.
+ * X(file, family, algo, type, op, ranks, shape): kernels/<file>.cu has
+ * SW_KERNEL_NAME(family, algo, type, op, ranks, shape). `family` is one of SW_KERNEL_FAMILY_LIST:
+ * its kernels serve one collective or several. The other words are the short names of symwin.h's
+ * SYMWIN_ALGO_LIST, SYMWIN_TYPE_LIST and SYMWIN_OP_LIST, but that `sum` is for averages too, and
+ * `other` for all that is neither: args.op says what it is.
  * `ranks` is n, any number, or 2, 4 or 8, and `shape` what the message must be (push.cuh; select.c
  * looks): any, aligned, whole, short or long. What is asked for most so has kernels without the
  * code that it does not need; what is asked for least shares one, since each takes a third of a
@@ -18,12 +19,21 @@
 #ifndef SYMWIN_KERNEL_LIST_H
 #define SYMWIN_KERNEL_LIST_H
 
-#define SW_KERNEL_NAME(collective, algo, type, op, ranks, shape)                                   \
-    sw_##collective##_##algo##_##type##_##op##_##ranks##_##shape
-#define SW_KERNEL_TEXT(collective, algo, type, op, ranks, shape)                                   \
-    SW_KERNEL_QUOTE(SW_KERNEL_NAME(collective, algo, type, op, ranks, shape))
+#define SW_KERNEL_NAME(family, algo, type, op, ranks, shape)                                       \
+    sw_##family##_##algo##_##type##_##op##_##ranks##_##shape
+#define SW_KERNEL_TEXT(family, algo, type, op, ranks, shape)                                       \
+    SW_KERNEL_QUOTE(SW_KERNEL_NAME(family, algo, type, op, ranks, shape))
 #define SW_KERNEL_QUOTE(name) SW_KERNEL_QUOTED(name)
 #define SW_KERNEL_QUOTED(name) #name
+
+/* The collectives of a family, and which algorithms of theirs: src/collective/table.c. */
+#define SW_KERNEL_FAMILY_LIST(X) X(allreduce) X(move) X(parts) X(barrier)
+enum sw_kernel_family {
+#define SW_KERNEL_FAMILY(name) SW_FAMILY_##name,
+    SW_KERNEL_FAMILY_LIST(SW_KERNEL_FAMILY)
+#undef SW_KERNEL_FAMILY
+        SW_FAMILIES
+};
 
 /* The most threads of a block: as many as there are registers for. */
 #define SW_KERNEL_THREADS_n 640  /* of 96 registers */
@@ -42,23 +52,23 @@ enum sw_kernel_shape {
 };
 enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 
-#define SW_KERNEL_ALL_OPS(X, file, algo, type)                                                     \
-    X(file, allreduce, algo, type, sum, n, any) X(file, allreduce, algo, type, other, n, any)
+#define SW_KERNEL_ALL_OPS(X, file, family, algo, type)                                             \
+    X(file, family, algo, type, sum, n, any) X(file, family, algo, type, other, n, any)
 
-#define SW_KERNEL_FLOATS(X, file, algo)                                                            \
-    SW_KERNEL_ALL_OPS(X, file, algo, f64)                                                          \
-    SW_KERNEL_ALL_OPS(X, file, algo, f32)                                                          \
-    SW_KERNEL_ALL_OPS(X, file, algo, f16)                                                          \
-    SW_KERNEL_ALL_OPS(X, file, algo, bf16)                                                         \
-    SW_KERNEL_ALL_OPS(X, file, algo, e4m3)                                                         \
-    SW_KERNEL_ALL_OPS(X, file, algo, e5m2)
+#define SW_KERNEL_FLOATS(X, file, family, algo)                                                    \
+    SW_KERNEL_ALL_OPS(X, file, family, algo, f64)                                                  \
+    SW_KERNEL_ALL_OPS(X, file, family, algo, f32)                                                  \
+    SW_KERNEL_ALL_OPS(X, file, family, algo, f16)                                                  \
+    SW_KERNEL_ALL_OPS(X, file, family, algo, bf16)                                                 \
+    SW_KERNEL_ALL_OPS(X, file, family, algo, e4m3)                                                 \
+    SW_KERNEL_ALL_OPS(X, file, family, algo, e5m2)
 
 /* Signed integers use the kernels of the unsigned type: `sum`, but `other` for averages. */
-#define SW_KERNEL_ALL_TYPES(X, file, algo)                                                         \
-    SW_KERNEL_FLOATS(X, file, algo)                                                                \
-    SW_KERNEL_ALL_OPS(X, file, algo, u8)                                                           \
-    SW_KERNEL_ALL_OPS(X, file, algo, u32)                                                          \
-    SW_KERNEL_ALL_OPS(X, file, algo, u64)
+#define SW_KERNEL_ALL_TYPES(X, file, family, algo)                                                 \
+    SW_KERNEL_FLOATS(X, file, family, algo)                                                        \
+    SW_KERNEL_ALL_OPS(X, file, family, algo, u8)                                                   \
+    SW_KERNEL_ALL_OPS(X, file, family, algo, u32)                                                  \
+    SW_KERNEL_ALL_OPS(X, file, family, algo, u64)
 
 /* What is asked for most, for each of the common numbers of ranks. */
 #define SW_KERNEL_SUMS(X, file, algo, ranks, shape)                                                \
@@ -92,36 +102,39 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_MULTICAST_OPS(X, file, algo, u64)
 
 #define SW_KERNEL_LIST_ONESHOT(X)                                                                  \
-    SW_KERNEL_ALL_TYPES(X, oneshot, oneshot)                                                       \
-    SW_KERNEL_FLOATS(X, oneshot, oneshot_sentinel)                                                 \
+    SW_KERNEL_ALL_TYPES(X, oneshot, allreduce, oneshot)                                            \
+    SW_KERNEL_FLOATS(X, oneshot, allreduce, oneshot_sentinel)                                      \
     SW_KERNEL_COMMON(X, oneshot, oneshot_sentinel)                                                 \
     SW_KERNEL_SUMS(X, oneshot, oneshot_sentinel, 2, short)                                         \
     SW_KERNEL_SUMS(X, oneshot, oneshot_sentinel, 4, short)                                         \
     SW_KERNEL_SUMS(X, oneshot, oneshot_sentinel, 8, short)                                         \
     SW_KERNEL_SUMS(X, oneshot, oneshot_sentinel, 2, long)
 #define SW_KERNEL_LIST_TWOSHOT_PUSH(X)                                                             \
-    SW_KERNEL_ALL_TYPES(X, twoshot_push, twoshot_push)                                             \
+    SW_KERNEL_ALL_TYPES(X, twoshot_push, allreduce, twoshot_push)                                  \
     SW_KERNEL_COMMON(X, twoshot_push, twoshot_push)                                                \
     SW_KERNEL_SUMS(X, twoshot_push, twoshot_push, 2, long)                                         \
     SW_KERNEL_SUMS(X, twoshot_push, twoshot_push, 4, long)                                         \
     SW_KERNEL_SUMS(X, twoshot_push, twoshot_push, 8, long)
 #define SW_KERNEL_LIST_TWOSHOT_PUT(X)                                                              \
-    SW_KERNEL_ALL_TYPES(X, twoshot_put, twoshot_put)                                               \
+    SW_KERNEL_ALL_TYPES(X, twoshot_put, allreduce, twoshot_put)                                    \
     SW_KERNEL_COMMON(X, twoshot_put, twoshot_put)                                                  \
     SW_KERNEL_SUMS(X, twoshot_put, twoshot_put, 2, long)                                           \
     SW_KERNEL_SUMS(X, twoshot_put, twoshot_put, 4, long)                                           \
     SW_KERNEL_SUMS(X, twoshot_put, twoshot_put, 8, long)
 #define SW_KERNEL_LIST_TWOSHOT(X)                                                                  \
-    SW_KERNEL_ALL_TYPES(X, twoshot, twoshot)                                                       \
+    SW_KERNEL_ALL_TYPES(X, twoshot, allreduce, twoshot)                                            \
     SW_KERNEL_SUMS(X, twoshot, twoshot, 2, whole)                                                  \
     SW_KERNEL_SUMS(X, twoshot, twoshot, 4, whole)
-#define SW_KERNEL_LIST_TWOSHOT_BULK(X) SW_KERNEL_ALL_TYPES(X, twoshot_bulk, twoshot_bulk)
-#define SW_KERNEL_LIST_COPIES(X) SW_KERNEL_ALL_TYPES(X, copies, copies)
+#define SW_KERNEL_LIST_TWOSHOT_BULK(X) SW_KERNEL_ALL_TYPES(X, twoshot_bulk, allreduce, twoshot_bulk)
+#define SW_KERNEL_LIST_COPIES(X) SW_KERNEL_ALL_TYPES(X, copies, allreduce, copies)
 #define SW_KERNEL_LIST_MULTICAST(X)                                                                \
     SW_KERNEL_MULTICAST_TYPES(X, multicast, oneshot_mc)                                            \
     SW_KERNEL_MULTICAST_TYPES(X, multicast, twoshot_mc)
 /* What only moves data knows no type and no operation. */
-#define SW_KERNEL_LIST_ALLGATHER(X) X(allgather, allgather, oneshot, bytes, move, n, any)
+#define SW_KERNEL_LIST_MOVE(X) X(move, move, oneshot, bytes, move, n, any)
+#define SW_KERNEL_LIST_PUT(X) X(put, move, put, bytes, move, n, any)
+#define SW_KERNEL_LIST_BARRIER(X) X(barrier, barrier, oneshot, bytes, move, n, any)
+#define SW_KERNEL_LIST_REDUCE_PARTS(X) SW_KERNEL_ALL_TYPES(X, reduce_parts, parts, oneshot)
 
 #define SW_KERNEL_LIST(X)                                                                          \
     SW_KERNEL_LIST_ONESHOT(X)                                                                      \
@@ -131,11 +144,16 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_LIST_TWOSHOT_BULK(X)                                                                 \
     SW_KERNEL_LIST_COPIES(X)                                                                       \
     SW_KERNEL_LIST_MULTICAST(X)                                                                    \
-    SW_KERNEL_LIST_ALLGATHER(X)
+    SW_KERNEL_LIST_MOVE(X)                                                                         \
+    SW_KERNEL_LIST_PUT(X)                                                                          \
+    SW_KERNEL_LIST_REDUCE_PARTS(X)                                                                 \
+    SW_KERNEL_LIST_BARRIER(X)
 
 /* Each file: one fatbin. */
 #define SW_KERNEL_FILE_LIST(X)                                                                     \
     X(oneshot)                                                                                     \
-    X(twoshot) X(twoshot_push) X(twoshot_put) X(twoshot_bulk) X(copies) X(multicast) X(allgather)
+    X(twoshot)                                                                                     \
+    X(twoshot_push)                                                                                \
+    X(twoshot_put) X(twoshot_bulk) X(copies) X(multicast) X(move) X(put) X(reduce_parts) X(barrier)
 
 #endif

@@ -98,8 +98,8 @@ SYMWIN_DEVICE void sw_multicast(const struct sw_kernel_args &args, sw_reach reac
 #define SW_REACH_oneshot_mc SW_STORE_HERE
 #define SW_REACH_twoshot_mc SW_STORE_EVERYWHERE
 
-#define SW_DEFINE(file, collective, algo, type, op, ranks, shape)                                  \
-    SW_KERNEL(collective, algo, type, op, ranks, shape)                                            \
+#define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
+    SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
     {                                                                                              \
         SW_RUN(algo, type, op);                                                                    \
     }

@@ -130,8 +130,8 @@ SYMWIN_DEVICE void sw_oneshot(const struct sw_kernel_args &args)
 #define SW_SPARES_oneshot false
 #define SW_SPARES_oneshot_sentinel true
 
-#define SW_DEFINE(file, collective, algo, type, op, ranks, shape)                                  \
-    SW_KERNEL(collective, algo, type, op, ranks, shape)                                            \
+#define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
+    SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
     {                                                                                              \
         sw_oneshot<SW_RANKS_##ranks, SW_SHAPE_##shape,                                             \
                    sw_reduce<symwin_type_##type, symwin_op_##op>, SW_SPARES_##algo>(args);         \

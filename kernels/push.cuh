@@ -24,7 +24,8 @@
  *   q in the next call: r's kernel A has ended, so it has seen p's header: p was in A and had ended
  *     all calls before A. If q - 2 is in A, r has received all of p's entries of q - 1, and p's
  *     thread sent each of them after it had emptied its entries of q - 2.
- * Calls over windows in between change nothing. An entry that nobody sends stays zero.
+ * Calls over windows in between change nothing. An entry that nobody sends stays zero. If p sends
+ * nothing to r, it answers: pattern.cuh.
  *
  * Blocks. In a block of more than one warp, the last one is the control warp: it exchanges headers,
  * counts the block and advances the epochs, while the other warps, the workers, send and receive.
@@ -340,11 +341,7 @@ SYMWIN_DEVICE void sw_push_settle(const struct sw_kernel_args &args, sw_call &ca
     if (role.control_lane == 0)
         before = symwin_add_relaxed_u32(call.state + offsetof(struct sw_comm_state, arrived), 1);
     if (role.control_lane == 0 && before == gridDim.x - 1) {
-        /* Without calls over windows the finish words would keep an old epoch, which 2^32 calls
-         * later would look current. So calls that do not use them refresh one word each. */
-        symwin_store_relaxed_u64(
-            call.state + SW_STATE_FINISH(args.nranks, call.epoch % (uint32_t)args.nranks),
-            call.epoch);
+        sw_finish_refresh(args, call);
         sw_call_count(call, rounds);
     }
     if (blockIdx.x == 0)
@@ -502,9 +499,18 @@ SYMWIN_DEVICE bool sw_is_peer(const struct sw_kernel_args &args, int32_t p)
     return (N > 0 || p < args.nranks) && p != args.rank;
 }
 
-/* Waits for an entry of each peer among ranks first .. first + ranks - 1; `address` is that of rank
- * `first`'s entry. False: the wait was given up. */
-template <int N, class W>
+/* The ranks whose entries a thread awaits: all peers. */
+template <int N>
+struct sw_from_peers {
+    SYMWIN_DEVICE bool has(const struct sw_kernel_args &args, int32_t p)
+    {
+        return sw_is_peer<N>(args, p);
+    }
+};
+
+/* Waits for an entry of each rank of `From` among ranks first .. first + ranks - 1; `address` is
+ * that of rank `first`'s entry. False: the wait was given up. */
+template <int N, class W, class From = sw_from_peers<N>>
 SYMWIN_DEVICE bool sw_entries_await(const struct sw_kernel_args &args, sw_call &call,
                                     uint64_t address, int32_t first,
                                     typename W::entry entry[sw_batch<N>::ranks])
@@ -522,20 +528,19 @@ SYMWIN_DEVICE bool sw_entries_await(const struct sw_kernel_args &args, sw_call &
             SYMWIN_UNROLL
             for (int j = 0; j < sw_batch<N>::ranks; j++) {
                 entry[j] = W::empty();
-                W::load_if(sw_is_peer<N>(args, first + j), address + (uint64_t)j * pitch,
-                           &entry[j]);
+                W::load_if(From::has(args, first + j), address + (uint64_t)j * pitch, &entry[j]);
             }
         }
         SYMWIN_UNROLL
         for (int j = 0; j < sw_batch<N>::ranks; j++)
-            all = all && (W::is_there(entry[j]) || !sw_is_peer<N>(args, first + j));
+            all = all && (W::is_there(entry[j]) || !From::has(args, first + j));
         if (all)
             return true;
         if (sw_wait_turn(wait)) {
             int32_t missing = args.rank;
 
             for (int j = 0; j < sw_batch<N>::ranks; j++)
-                if (sw_is_peer<N>(args, first + j) && !W::is_there(entry[j]))
+                if (From::has(args, first + j) && !W::is_there(entry[j]))
                     missing = first + j;
             if (!sw_wait_look(args, call, wait, missing))
                 return false;
@@ -594,13 +599,13 @@ SYMWIN_DEVICE bool sw_entries_reduce(const struct sw_kernel_args &args, sw_call 
     return true;
 }
 
-/* Empties the peers' entries that sw_entries_reduce() has read. */
-template <int N, class W>
+/* Empties the entries of all ranks of `From`, which have been read. */
+template <int N, class W, class From = sw_from_peers<N>>
 SYMWIN_DEVICE void sw_entries_empty(const struct sw_kernel_args &args, uint64_t address)
 {
     SYMWIN_UNROLL
     for (int32_t p = 0; p < sw_ranks<N>(args); p++)
-        if (p != args.rank)
+        if (From::has(args, p))
             W::store(address + (uint64_t)p * 2 * args.slot_bytes, W::empty());
 }
 

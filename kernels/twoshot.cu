@@ -1,8 +1,11 @@
 /* All-reduce, two-shot over windows: each rank reduces its share of the message by loads from all
  * ranks' input and stores the result to all ranks' output. Nothing is copied in between.
+ * Reduce-scatter, with args.stage SW_LOADS_PART: each rank reduces its part of all inputs for its
+ * own output.
  *
  *   in, out    windows at in_offset and out_offset, which are equal on all ranks; any element
- *              alignment; equal (in place), but not partly overlapping
+ *              alignment; equal (in place), but not partly overlapping. With SW_LOADS_PART the
+ *              output is any memory, also this rank's part of the input, which only it loads
  *   grid       any; ranks' grids may differ; all blocks must be resident together with the peers'
  *   vectors    16 bytes a load if the offsets are congruent modulo 16, otherwise element by element
  *   result     reduced in rank order by one rank and stored to all, so all ranks get the same bits
@@ -21,11 +24,19 @@ struct sw_twoshot_unroll {
     enum { value = N == 2 ? 3 : N == 4 ? 2 : (int)sw_window_unroll<R>::value };
 };
 
+/* Where results go: to offset `out` from the base of each of so many ranks. */
+struct sw_results {
+    symwin_peers peers;
+    int32_t ranks;
+    uint64_t out;
+};
+
 /* Reduces U vectors, `step` bytes apart. The next rank's vectors are loaded while this rank's are
  * added. The loops over ranks stay rolled: unrolled, their addresses would fill the registers. */
 template <class R, int U>
 SYMWIN_DEVICE void sw_twoshot_by_rank(const struct sw_kernel_args &args, const symwin_peers &peers,
-                                      uint64_t in, uint64_t out, uint64_t step)
+                                      const sw_results &to, uint64_t in, uint64_t out,
+                                      uint64_t step)
 {
     symwin_v16 now[U], next[U];
     R lo[U] = {}, hi[U] = {};
@@ -50,10 +61,10 @@ SYMWIN_DEVICE void sw_twoshot_by_rank(const struct sw_kernel_args &args, const s
     for (int u = 0; u < U; u++)
         now[u] = {lo[u].result(args.op, args.nranks), hi[u].result(args.op, args.nranks)};
     SYMWIN_NO_UNROLL
-    for (int32_t p = 0; p < args.nranks; p++) {
+    for (int32_t p = 0; p < to.ranks; p++) {
         SYMWIN_UNROLL
         for (int u = 0; u < U; u++)
-            symwin_store_v16(symwin_peer_address(peers, p, out + (uint64_t)u * step), now[u]);
+            symwin_store_v16(symwin_peer_address(to.peers, p, out + (uint64_t)u * step), now[u]);
     }
 }
 
@@ -61,7 +72,8 @@ SYMWIN_DEVICE void sw_twoshot_by_rank(const struct sw_kernel_args &args, const s
  * time. */
 template <int N, class R, int U>
 SYMWIN_DEVICE void sw_twoshot_at_once(const struct sw_kernel_args &args, const symwin_peers &peers,
-                                      uint64_t in, uint64_t out, uint64_t step)
+                                      const sw_results &to, uint64_t in, uint64_t out,
+                                      uint64_t step)
 {
     symwin_v16 from[N > 0 ? N : 1][U];
 
@@ -82,18 +94,20 @@ SYMWIN_DEVICE void sw_twoshot_at_once(const struct sw_kernel_args &args, const s
         sum = {lo[0].result(args.op, N), hi[0].result(args.op, N)};
         SYMWIN_UNROLL
         for (int p = 0; p < N; p++)
-            symwin_store_v16(symwin_peer_address(peers, p, out + (uint64_t)u * step), sum);
+            if (p < to.ranks)
+                symwin_store_v16(symwin_peer_address(to.peers, p, out + (uint64_t)u * step), sum);
     }
 }
 
 template <int N, class R, int U>
 SYMWIN_DEVICE void sw_twoshot_vectors(const struct sw_kernel_args &args, const symwin_peers &peers,
-                                      uint64_t in, uint64_t out, uint64_t step)
+                                      const sw_results &to, uint64_t in, uint64_t out,
+                                      uint64_t step)
 {
     if (N > 0)
-        sw_twoshot_at_once<N, R, U>(args, peers, in, out, step);
+        sw_twoshot_at_once<N, R, U>(args, peers, to, in, out, step);
     else
-        sw_twoshot_by_rank<R, U>(args, peers, in, out, step);
+        sw_twoshot_by_rank<R, U>(args, peers, to, in, out, step);
 }
 
 /* The vectors that a warp handles in one turn are adjacent. NVLink transfers them a few percent
@@ -102,7 +116,7 @@ SYMWIN_DEVICE void sw_twoshot_vectors(const struct sw_kernel_args &args, const s
  * most one. */
 template <int N, class R>
 SYMWIN_DEVICE void sw_twoshot_range(const struct sw_kernel_args &args, const symwin_peers &peers,
-                                    const sw_range &vectors, uint64_t in, uint64_t out)
+                                    const sw_results &to, const sw_range &vectors, uint64_t in)
 {
     const int unroll = sw_twoshot_unroll<N, R>::value;
     const uint64_t lanes = blockDim.x % 32 == 0 ? 32 : 1;
@@ -114,25 +128,32 @@ SYMWIN_DEVICE void sw_twoshot_range(const struct sw_kernel_args &args, const sym
 
     SYMWIN_NO_UNROLL
     for (; v < turns_end; v += threads * unroll)
-        sw_twoshot_vectors<N, R, unroll>(args, peers, in + v * 16, out + v * 16, lanes * 16);
+        sw_twoshot_vectors<N, R, unroll>(args, peers, to, in + v * 16, to.out + v * 16, lanes * 16);
     SYMWIN_NO_UNROLL
     for (v = turns_end + thread; v < vectors.end; v += threads)
-        sw_twoshot_vectors<N, R, 1>(args, peers, in + v * 16, out + v * 16, 0);
+        sw_twoshot_vectors<N, R, 1>(args, peers, to, in + v * 16, to.out + v * 16, 0);
 }
 
 /* A message of whole vectors has no edge. */
 template <int N, sw_kernel_shape shape, class R>
 SYMWIN_DEVICE void sw_twoshot_share(const struct sw_kernel_args &args, const symwin_peers &peers)
 {
-    const sw_cut cut = shape == SW_SHAPE_whole ? sw_cut{0, args.count * R::bytes / 16, 0}
-                                               : sw_cut_of(args, args.out_offset, R::bytes);
+    const bool parts = args.stage == SW_LOADS_PART;
+    const uint64_t part = parts ? (uint32_t)args.rank * args.bytes : 0;
+    const int32_t share = parts ? 0 : args.rank, shares = parts ? 1 : args.nranks;
+    const sw_cut cut = shape == SW_SHAPE_whole
+                           ? sw_cut{0, args.count * R::bytes / 16, 0}
+                           : sw_cut_of(args, parts ? args.out : args.out_offset, R::bytes, part);
+    sw_results to = {peers, args.nranks, args.out_offset};
 
-    sw_twoshot_range<N, R>(args, peers, sw_share(cut.vectors, args.rank, args.nranks),
-                           args.in_offset + cut.head * R::bytes,
-                           args.out_offset + cut.head * R::bytes);
+    if (parts)
+        to = {{args.out, 0, 0, 1}, 1, 0};
+    to.out += cut.head * R::bytes;
+    sw_twoshot_range<N, R>(args, peers, to, sw_share(cut.vectors, share, shares),
+                           args.in_offset + part + cut.head * R::bytes);
     if (shape != SW_SHAPE_whole)
-        sw_reduce_edges<R>(args, peers, cut, sw_share(cut.edge, args.rank, args.nranks),
-                           SW_STORE_EVERYWHERE);
+        sw_reduce_edges<R>(args, peers, cut, sw_share(cut.edge, share, shares),
+                           parts ? SW_STORE_HERE : SW_STORE_EVERYWHERE, part);
 }
 
 template <int N, sw_kernel_shape shape, class R>
@@ -146,8 +167,8 @@ SYMWIN_DEVICE void sw_twoshot(const struct sw_kernel_args &args)
     sw_call_end(args, call, 0);
 }
 
-#define SW_DEFINE(file, collective, algo, type, op, ranks, shape)                                  \
-    SW_KERNEL(collective, algo, type, op, ranks, shape)                                            \
+#define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
+    SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
     {                                                                                              \
         sw_twoshot<SW_RANKS_##ranks, SW_SHAPE_##shape,                                             \
                    sw_reduce<symwin_type_##type, symwin_op_##op>>(args);                           \

@@ -216,8 +216,8 @@ SYMWIN_DEVICE void sw_bulk(const struct sw_kernel_args &args)
 #define SW_RUN(type, op) (void)args
 #endif
 
-#define SW_DEFINE(file, collective, algo, type, op, ranks, shape)                                  \
-    SW_KERNEL(collective, algo, type, op, ranks, shape)                                            \
+#define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
+    SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
     {                                                                                              \
         SW_RUN(type, op);                                                                          \
     }

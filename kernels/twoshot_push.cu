@@ -252,8 +252,8 @@ struct sw_twoshot_push<N, SW_SHAPE_long, R> {
     }
 };
 
-#define SW_DEFINE(file, collective, algo, type, op, ranks, shape)                                  \
-    SW_KERNEL(collective, algo, type, op, ranks, shape)                                            \
+#define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
+    SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
     {                                                                                              \
         sw_twoshot_push<SW_RANKS_##ranks, SW_SHAPE_##shape,                                        \
                         sw_reduce<symwin_type_##type, symwin_op_##op>>::run(args);                 \

@@ -298,8 +298,8 @@ SYMWIN_DEVICE void sw_twoshot_put(const struct sw_kernel_args &args)
     sw_call_end(args, call, layout.rounds);
 }
 
-#define SW_DEFINE(file, collective, algo, type, op, ranks, shape)                                  \
-    SW_KERNEL(collective, algo, type, op, ranks, shape)                                            \
+#define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
+    SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
     {                                                                                              \
         sw_twoshot_put<SW_RANKS_##ranks, SW_SHAPE_##shape,                                         \
                        sw_reduce<symwin_type_##type, symwin_op_##op>>(args);                       \

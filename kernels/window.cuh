@@ -30,13 +30,15 @@ struct sw_cut {
     uint64_t edge;    /* elements that are in no vector, including the head */
 };
 
-/* `out` is the output's address or offset, or any value congruent to it modulo 16. */
-SYMWIN_DEVICE sw_cut sw_cut_of(const struct sw_kernel_args &args, uint64_t out, uint32_t size)
+/* `out` is the output's address or offset, or any value congruent to it modulo 16. `part`: bytes of
+ * the input before what is reduced. */
+SYMWIN_DEVICE sw_cut sw_cut_of(const struct sw_kernel_args &args, uint64_t out, uint32_t size,
+                               uint64_t part = 0)
 {
-    const uint64_t to_boundary = (0 - args.in_offset) % 16 / size;
+    const uint64_t to_boundary = (0 - args.in_offset - part) % 16 / size;
     sw_cut cut = {args.count, 0, args.count};
 
-    if ((args.in_offset - out) % 16 == 0 && to_boundary < args.count) {
+    if ((args.in_offset + part - out) % 16 == 0 && to_boundary < args.count) {
         cut.head = to_boundary;
         cut.vectors = (args.count - to_boundary) * size / 16;
         cut.edge = args.count - cut.vectors * 16 / size;
@@ -89,12 +91,13 @@ SYMWIN_DEVICE void sw_vectors_add(const struct sw_kernel_args &args, const symwi
 /* Where a result is stored: in the output window of every rank, or only in this rank's output. */
 enum sw_reach { SW_STORE_EVERYWHERE, SW_STORE_HERE };
 
-/* Reduces the given range of edge elements, one at a time, in rank order. */
+/* Reduces the given range of edge elements, one at a time, in rank order. `part` as above. */
 template <class R>
 SYMWIN_DEVICE void sw_reduce_edges(const struct sw_kernel_args &args, const symwin_peers &peers,
-                                   const sw_cut &cut, sw_range range, sw_reach reach)
+                                   const sw_cut &cut, sw_range range, sw_reach reach,
+                                   uint64_t part = 0)
 {
-    const uint64_t threads = symwin_thread_count();
+    const uint64_t threads = symwin_thread_count(), in = args.in_offset + part;
 
     SYMWIN_NO_UNROLL
     for (uint64_t e = range.begin + symwin_thread_index(); e < range.end; e += threads) {
@@ -102,13 +105,11 @@ SYMWIN_DEVICE void sw_reduce_edges(const struct sw_kernel_args &args, const symw
         uint64_t word;
         R sum;
 
-        sum.first(
-            sw_element_load<R::bytes, SW_OWN>(symwin_peer_address(peers, 0, args.in_offset + at)),
-            args.op);
+        sum.first(sw_element_load<R::bytes, SW_OWN>(symwin_peer_address(peers, 0, in + at)),
+                  args.op);
         SYMWIN_NO_UNROLL
         for (int32_t p = 1; p < args.nranks; p++)
-            sum.add(sw_element_load<R::bytes, SW_OWN>(
-                        symwin_peer_address(peers, p, args.in_offset + at)),
+            sum.add(sw_element_load<R::bytes, SW_OWN>(symwin_peer_address(peers, p, in + at)),
                     args.op);
         word = sum.result(args.op, args.nranks);
         if (reach == SW_STORE_HERE) {

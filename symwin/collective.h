@@ -55,7 +55,8 @@ typedef enum symwin_op {
     X(SYMWIN_ALGO_TWOSHOT_PUSH, 6, twoshot_push) /* push of shares, then of results: any memory */ \
     X(SYMWIN_ALGO_TWOSHOT_PUT, 7, twoshot_put)   /* push of shares, results into windows */        \
     X(SYMWIN_ALGO_COPIES, 8, copies) /* over windows: copy engines; see symwin_allreduce_with() */ \
-    X(SYMWIN_ALGO_TWOSHOT_BULK, 9, twoshot_bulk) /* over windows: few multiprocessors; sm_90 */
+    X(SYMWIN_ALGO_TWOSHOT_BULK, 9, twoshot_bulk) /* over windows: few multiprocessors; sm_90 */    \
+    X(SYMWIN_ALGO_PUT, 10, put) /* over windows: stores into the outputs; not of all-reduces */
 
 typedef enum symwin_algo {
 #define SYMWIN_ALGO_ENUM(name, value, text) name = value,
@@ -66,7 +67,14 @@ typedef enum symwin_algo {
 /* X(name, value, short name) */
 #define SYMWIN_COLLECTIVE_LIST(X)                                                                  \
     X(SYMWIN_ALLREDUCE, 0, allreduce)                                                              \
-    X(SYMWIN_ALLGATHER, 1, allgather)
+    X(SYMWIN_ALLGATHER, 1, allgather)                                                              \
+    X(SYMWIN_ALLTOALL, 2, alltoall)                                                                \
+    X(SYMWIN_BROADCAST, 3, broadcast)                                                              \
+    X(SYMWIN_GATHER, 4, gather)                                                                    \
+    X(SYMWIN_SCATTER, 5, scatter)                                                                  \
+    X(SYMWIN_REDUCE_SCATTER, 6, reduce_scatter)                                                    \
+    X(SYMWIN_REDUCE, 7, reduce)                                                                    \
+    X(SYMWIN_BARRIER, 8, barrier)
 
 typedef enum symwin_collective {
 #define SYMWIN_COLLECTIVE_ENUM(name, value, text) name = value,
@@ -177,15 +185,28 @@ SYMWIN_API symwin_status symwin_allreduce_query(symwin_comm *comm, const void *i
                                                 const symwin_collective_options *options,
                                                 symwin_collective_info *info);
 
-/* Puts the `count` elements of every rank's `in` into `out` on all ranks, in the order of the
- * ranks. Order, streams, captures and statuses are as for symwin_allreduce().
+/* The other collectives. Order, streams, captures, threads and statuses are as for
+ * symwin_allreduce(), and so are the options and the query, which have the algorithms that each
+ * names. As there, all ranks make the same call with the same count and type; ranks that differ, in
+ * the root too, get SYMWIN_MISMATCH from symwin_comm_check(), with both values.
  *
- *   in       device memory of `count` elements
- *   out      of `count` elements for each rank: rank r's begin at element r * count. Any memory
- *            works, and windows make no difference. In place, `in` is this rank's part of `out`;
- *            otherwise they must not overlap
- *   count    elements that each rank sends, equal on all ranks; 0 does nothing
- *   options  as symwin_allreduce_with(); the algorithm is AUTO or ONESHOT */
+ *   count    elements of a part, equal on all ranks; 0 does nothing
+ *   in, out  device memory, aligned to the element: of one part, or of a part for each rank, rank
+ *            r's from element r * count on. They must not overlap, except in place as stated. What
+ *            is of the root alone is ignored on other ranks, and may be NULL there. Any memory
+ *            works. Some move large parts without a copy if the buffer that they name lies in a
+ *            window (symwin_window_register(); registered buffers do not become windows for
+ *            them). Then it must be in windows at equal offsets on all ranks, or on no rank;
+ *            otherwise large calls end in SYMWIN_MISMATCH
+ *   root     a rank, equal on all ranks. SYMWIN_INVALID, on this rank alone: there is no such rank
+ *
+ * Ranks may differ in grids, and but for one case in whether they work in place. */
+
+/* Every rank gets the parts of all ranks.
+ *
+ *   in       one part
+ *   out      a part from each rank. In place, `in` is this rank's part of `out`
+ *   options  ONESHOT; PUT with `out` in a window */
 SYMWIN_API symwin_status symwin_allgather(symwin_comm *comm, const void *in, void *out,
                                           uint64_t count, symwin_type type,
                                           struct CUstream_st *stream);
@@ -197,6 +218,125 @@ SYMWIN_API symwin_status symwin_allgather_query(symwin_comm *comm, const void *i
                                                 uint64_t count, symwin_type type,
                                                 const symwin_collective_options *options,
                                                 symwin_collective_info *info);
+
+/* Every rank gets from every rank the part that is for it.
+ *
+ *   in       a part for each rank
+ *   out      a part from each rank. In place, `out` is `in`: on all ranks or on none, if `out` is
+ *            in a window
+ *   options  ONESHOT; PUT with `out` in a window, not in place */
+SYMWIN_API symwin_status symwin_alltoall(symwin_comm *comm, const void *in, void *out,
+                                         uint64_t count, symwin_type type,
+                                         struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_alltoall_with(symwin_comm *comm, const void *in, void *out,
+                                              uint64_t count, symwin_type type,
+                                              const symwin_collective_options *options,
+                                              struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_alltoall_query(symwin_comm *comm, const void *in, const void *out,
+                                               uint64_t count, symwin_type type,
+                                               const symwin_collective_options *options,
+                                               symwin_collective_info *info);
+
+/* Every rank, the root too, gets the root's part.
+ *
+ *   in       one part, of the root alone
+ *   out      one part. In place, `out` is `in`
+ *   options  ONESHOT; PUT with `out` in a window */
+SYMWIN_API symwin_status symwin_broadcast(symwin_comm *comm, const void *in, void *out,
+                                          uint64_t count, symwin_type type, int root,
+                                          struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_broadcast_with(symwin_comm *comm, const void *in, void *out,
+                                               uint64_t count, symwin_type type, int root,
+                                               const symwin_collective_options *options,
+                                               struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_broadcast_query(symwin_comm *comm, const void *in, const void *out,
+                                                uint64_t count, symwin_type type, int root,
+                                                const symwin_collective_options *options,
+                                                symwin_collective_info *info);
+
+/* The root gets the parts of all ranks.
+ *
+ *   in       one part
+ *   out      a part from each rank, of the root alone. In place, the root's `in` is its part of
+ *            `out`
+ *   options  ONESHOT */
+SYMWIN_API symwin_status symwin_gather(symwin_comm *comm, const void *in, void *out, uint64_t count,
+                                       symwin_type type, int root, struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_gather_with(symwin_comm *comm, const void *in, void *out,
+                                            uint64_t count, symwin_type type, int root,
+                                            const symwin_collective_options *options,
+                                            struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_gather_query(symwin_comm *comm, const void *in, const void *out,
+                                             uint64_t count, symwin_type type, int root,
+                                             const symwin_collective_options *options,
+                                             symwin_collective_info *info);
+
+/* Every rank, the root too, gets the part of the root that is for it.
+ *
+ *   in       a part for each rank, of the root alone
+ *   out      one part. In place, the root's `out` is its part of `in`
+ *   options  ONESHOT */
+SYMWIN_API symwin_status symwin_scatter(symwin_comm *comm, const void *in, void *out,
+                                        uint64_t count, symwin_type type, int root,
+                                        struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_scatter_with(symwin_comm *comm, const void *in, void *out,
+                                             uint64_t count, symwin_type type, int root,
+                                             const symwin_collective_options *options,
+                                             struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_scatter_query(symwin_comm *comm, const void *in, const void *out,
+                                              uint64_t count, symwin_type type, int root,
+                                              const symwin_collective_options *options,
+                                              symwin_collective_info *info);
+
+/* The two that reduce. Operations and the order of the ranks are as for symwin_allreduce(), whose
+ * result has the same bits.
+ *
+ * Every rank gets its part of the result.
+ *
+ *   in       a part for each rank
+ *   out      one part. In place, `out` is this rank's part of `in`
+ *   options  ONESHOT; TWOSHOT with `in` in a window */
+SYMWIN_API symwin_status symwin_reduce_scatter(symwin_comm *comm, const void *in, void *out,
+                                               uint64_t count, symwin_type type, symwin_op op,
+                                               struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_reduce_scatter_with(symwin_comm *comm, const void *in, void *out,
+                                                    uint64_t count, symwin_type type, symwin_op op,
+                                                    const symwin_collective_options *options,
+                                                    struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_reduce_scatter_query(symwin_comm *comm, const void *in,
+                                                     const void *out, uint64_t count,
+                                                     symwin_type type, symwin_op op,
+                                                     const symwin_collective_options *options,
+                                                     symwin_collective_info *info);
+
+/* The root gets the result.
+ *
+ *   in       one part
+ *   out      one part, of the root alone. In place, `out` is `in`
+ *   options  ONESHOT */
+SYMWIN_API symwin_status symwin_reduce(symwin_comm *comm, const void *in, void *out, uint64_t count,
+                                       symwin_type type, symwin_op op, int root,
+                                       struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_reduce_with(symwin_comm *comm, const void *in, void *out,
+                                            uint64_t count, symwin_type type, symwin_op op,
+                                            int root, const symwin_collective_options *options,
+                                            struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_reduce_query(symwin_comm *comm, const void *in, const void *out,
+                                             uint64_t count, symwin_type type, symwin_op op,
+                                             int root, const symwin_collective_options *options,
+                                             symwin_collective_info *info);
+
+/* What follows in a rank's stream waits for what comes before the call in all ranks' streams, and
+ * sees what that has written, to other ranks' memory too. The host does not wait.
+ *
+ *   options  ONESHOT */
+SYMWIN_API symwin_status symwin_barrier(symwin_comm *comm, struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_barrier_with(symwin_comm *comm,
+                                             const symwin_collective_options *options,
+                                             struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_barrier_query(symwin_comm *comm,
+                                              const symwin_collective_options *options,
+                                              symwin_collective_info *info);
 
 #ifdef __cplusplus
 }

@@ -14,7 +14,7 @@ uint32_t random_next(uint64_t *state)
 
 struct perf_data case_data(const struct rank *r, const struct own_case *c, uint32_t seed)
 {
-    return (struct perf_data){r->job->nranks, (int32_t)c->type, (int32_t)c->op, seed};
+    return (struct perf_data){r->job->nranks, (int32_t)c->type, (int32_t)c->op, seed, 0, 0};
 }
 
 /* ---- buffers --------------------------------------------------------------------------------- */

@@ -35,6 +35,8 @@ struct perf_data {
     int32_t type; /* symwin_type */
     int32_t op;   /* symwin_op */
     uint32_t seed;
+    uint32_t unused;
+    uint64_t first; /* the index of what is called element 0 */
 };
 
 /* M, or M - 1 for integers; at most 2^20, which is enough. */
@@ -188,8 +190,8 @@ PERF_FN uint64_t perf_encode(int32_t type, int64_t value)
 /* The bits of an element of a rank's input, or of the result (PERF_RESULT). */
 PERF_FN uint64_t perf_element(const struct perf_data *data, int32_t rank, uint64_t index)
 {
-    return perf_encode(data->type,
-                       rank >= 0 ? perf_input(data, rank, index) : perf_reduced(data, index));
+    return perf_encode(data->type, rank >= 0 ? perf_input(data, rank, data->first + index)
+                                             : perf_reduced(data, data->first + index));
 }
 
 #endif

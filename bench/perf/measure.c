@@ -104,12 +104,38 @@ static int expected(const struct rank *r, const struct plan *plan, int part)
         return part < r->rank ? part : part + 1;
     if (way_is_limit(result->way))
         return (r->rank + n - 1) % n;
-    return sw_collectives[result->collective].reduces ? PERF_RESULT : part;
+    if (sw_collectives[result->collective].reduces)
+        return PERF_RESULT;
+    return sw_collectives[result->collective].out_each ? part : PERF_ROOT;
+}
+
+/* The data of a part of the output: what is for this rank begins at its part of the inputs. */
+static struct perf_data data_of(const struct rank *r, const struct plan *plan)
+{
+    const int each = !way_is_limit(plan->result->way) &&
+                     sw_collectives[plan->result->collective].in_each;
+    struct perf_data data = plan->data;
+
+    data.first = each ? (uint64_t)r->rank * plan->result->count : 0;
+    return data;
+}
+
+/* Whether this rank has an output, or an input. */
+static int receives(const struct rank *r, const struct plan *plan)
+{
+    return way_is_limit(plan->result->way) || r->rank == PERF_ROOT ||
+           !sw_collectives[plan->result->collective].root_receives;
+}
+
+static int sends(const struct rank *r, const struct plan *plan)
+{
+    return way_is_limit(plan->result->way) || r->rank == PERF_ROOT ||
+           !sw_collectives[plan->result->collective].root_sends;
 }
 
 static void *part_at(const struct rank *r, const struct plan *plan, int pair, int part)
 {
-    return (unsigned char *)plan->pairs[pair].out +
+    return result_out(plan->result, &plan->pairs[pair], r->rank) +
            (uint64_t)part * part_count(r, plan) * symwin_type_bytes(plan->result->type);
 }
 
@@ -118,19 +144,21 @@ static void *part_at(const struct rank *r, const struct plan *plan, int pair, in
 static int prepare(struct rank *r, const struct plan *plan)
 {
     const struct result *result = plan->result;
+    const struct sw_collective *is = &sw_collectives[result->collective];
     const int parts = parts_of(r, plan);
+    const int spoils = !result->in_place || (is->out_each && !is->in_each) || !sends(r, plan);
+    const uint64_t in_parts = !way_is_limit(result->way) && is->in_each ? (uint64_t)r->job->nranks
+                                                                        : 1;
+    const struct perf_data data = data_of(r, plan);
     int good = 1;
 
     for (int i = 0; i < plan->rotate && good; i++) {
-        const struct pair *pair = &plan->pairs[i];
-        unsigned char *in = result->in_place ? pair->out : pair->in;
-
-        for (int k = 0; k < parts && (!result->in_place || parts > 1) && good; k++)
-            good = fill(r, &plan->data, expected(r, plan, k), 1, part_count(r, plan),
+        for (int k = 0; k < parts && spoils && receives(r, plan) && good; k++)
+            good = fill(r, &data, expected(r, plan, k), 1, part_count(r, plan),
                         part_at(r, plan, i, k));
-        if (result->in_place)
-            in += result_own(result, r->rank);
-        good = good && fill(r, &plan->data, r->rank, 0, result->count, in);
+        if (sends(r, plan))
+            good = good && fill(r, &plan->data, r->rank, 0, in_parts * result->count,
+                                result_in(result, &plan->pairs[i], r->rank));
     }
     return good;
 }
@@ -138,7 +166,7 @@ static int prepare(struct rank *r, const struct plan *plan)
 /* For tests: spoils the middle element of rank 0's result. */
 static int spoil(struct rank *r, const struct plan *plan)
 {
-    unsigned char *at = (unsigned char *)plan->pairs[0].out +
+    unsigned char *at = (unsigned char *)part_at(r, plan, 0, 0) +
                         plan->result->count / 2 * symwin_type_bytes(plan->result->type);
     unsigned char byte = 0;
     int good = ok(symwin_memcpy(r->device, &byte, at, 1, r->stream)) &&
@@ -170,7 +198,8 @@ static int checkable(const struct rank *r, const struct result *result)
  * rank's output, so all ranks synchronise before and after. */
 static int check(struct rank *r, const struct plan *plan, uint64_t *wrong)
 {
-    const int parts = parts_of(r, plan);
+    const int parts = receives(r, plan) ? parts_of(r, plan) : 0;
+    const struct perf_data data = data_of(r, plan);
     int good = meet(r, 1, NULL, 0);
 
     if (!checkable(r, plan->result))
@@ -181,7 +210,7 @@ static int check(struct rank *r, const struct plan *plan, uint64_t *wrong)
         char text[128] = "";
         uint64_t found = 0;
 
-        good = compare(r, &plan->data, expected(r, plan, i % parts), part_count(r, plan),
+        good = compare(r, &data, expected(r, plan, i % parts), part_count(r, plan),
                        part_at(r, plan, i / parts, i % parts), &found, text, sizeof text);
         if (found > 0 && *wrong == 0)
             complain(r, plan->result, found, text);

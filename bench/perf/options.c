@@ -493,8 +493,13 @@ static const char *check_collective(const struct perf_options *o)
         (o->kernel_count > 0 || o->race || (o->rivals & PERF_TORCH) != 0))
         return "--kernel, --race and --against torch support all-reduces only: leave out "
                "--collective";
-    if (o->collective == SYMWIN_ALLGATHER && o->ops != 1u << SYMWIN_SUM)
-        return "--collective allgather reduces nothing: leave out -o";
+    if (o->collective == SYMWIN_BARRIER)
+        return "--collective barrier has no size to sweep";
+    if (o->collective > SYMWIN_ALLGATHER && o->rivals != 0)
+        return "--against supports all-reduces and all-gathers only: leave out --collective";
+    if (o->collective >= SYMWIN_ALLGATHER && o->collective <= SYMWIN_SCATTER &&
+        o->ops != 1u << SYMWIN_SUM)
+        return "a --collective that moves data reduces nothing: leave out -o";
     return NULL;
 }
 

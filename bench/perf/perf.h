@@ -124,9 +124,6 @@ const char *result_op(const struct result *result); /* "none" if the collective 
 /* A call of this size, rounded down to whole elements. */
 struct result result_of_size(const struct job *job, symwin_type type, size_t bytes);
 
-/* The offset in bytes of a rank's own part in the larger buffer, which is its input in place. */
-size_t result_own(const struct result *result, int rank);
-
 /* ---- draft.c --------------------------------------------------------------------------------- */
 
 struct draft {
@@ -318,6 +315,13 @@ int torch_find(const struct job *job);
 int torch_run(struct job *job);
 
 /* ---- ways.c ---------------------------------------------------------------------------------- */
+
+/* The root of collectives that have one. */
+enum { PERF_ROOT = 0 };
+
+/* The input and output of a call. In place, both are in the pair's output. */
+unsigned char *result_in(const struct result *result, const struct pair *pair, int rank);
+unsigned char *result_out(const struct result *result, const struct pair *pair, int rank);
 
 /* Allocates the buffers of every way, each of the largest size. Collective. */
 int ways_open(struct rank *r);

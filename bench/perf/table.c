@@ -14,7 +14,7 @@ double result_busbw(const struct result *result, int nranks)
     const double crossings = sw_collectives[result->collective].crossings;
 
     return result_algbw(result) *
-           (way_is_limit(result->way) ? 1 : crossings * (nranks - 1) / nranks);
+           (way_is_limit(result->way) || crossings == 0 ? 1 : crossings * (nranks - 1) / nranks);
 }
 
 const char *result_op(const struct result *result)
@@ -33,11 +33,22 @@ struct result result_of_size(const struct job *job, symwin_type type, size_t byt
                            .count = bytes / step};
 }
 
-size_t result_own(const struct result *result, int rank)
+unsigned char *result_in(const struct result *result, const struct pair *pair, int rank)
 {
-    return sw_collectives[result->collective].out_each
-               ? (size_t)rank * (size_t)result->count * symwin_type_bytes(result->type)
-               : 0;
+    const struct sw_collective *is = &sw_collectives[result->collective];
+    const size_t own = is->out_each && !is->in_each ? (size_t)rank * (size_t)result->count : 0;
+
+    return !result->in_place ? pair->in
+                             : (unsigned char *)pair->out + own * symwin_type_bytes(result->type);
+}
+
+unsigned char *result_out(const struct result *result, const struct pair *pair, int rank)
+{
+    const struct sw_collective *is = &sw_collectives[result->collective];
+    const int inside = result->in_place && is->in_each && !is->out_each;
+    const size_t own = inside ? (size_t)rank * (size_t)result->count : 0;
+
+    return (unsigned char *)pair->out + own * symwin_type_bytes(result->type);
 }
 
 const char *result_launched(const struct result *result)

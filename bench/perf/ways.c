@@ -299,19 +299,15 @@ static int own_way_call(struct rank *r, const struct result *result, const struc
     return own_launch(r, k, &call);
 }
 
-static const void *input_of(const struct rank *r, const struct result *result,
-                            const struct pair *pair)
-{
-    const unsigned char *out = pair->out;
-
-    return result->in_place ? out + result_own(result, r->rank) : pair->in;
-}
-
 int way_query(struct rank *r, const struct result *result, symwin_collective_info *info)
 {
     const struct pair *pair = &r->memory[result->way->memory][0];
+    const void *in = result_in(result, pair, r->rank), *out = result_out(result, pair, r->rank);
     const symwin_collective_options options = call_options(result->way);
-    const void *in = input_of(r, result, pair);
+    const uint64_t count = result->count;
+    const symwin_type type = result->type;
+    const symwin_op op = result->op;
+    const int root = PERF_ROOT;
 
     if (result->way->kind == WAY_OWN) {
         *info = (symwin_collective_info){0};
@@ -320,39 +316,67 @@ int way_query(struct rank *r, const struct result *result, symwin_collective_inf
     }
     switch (result->collective) {
     case SYMWIN_ALLGATHER:
-        return ok(symwin_allgather_query(r->comm, in, pair->out, result->count, result->type,
-                                         &options, info));
+        return ok(symwin_allgather_query(r->comm, in, out, count, type, &options, info));
+    case SYMWIN_ALLTOALL:
+        return ok(symwin_alltoall_query(r->comm, in, out, count, type, &options, info));
+    case SYMWIN_BROADCAST:
+        return ok(symwin_broadcast_query(r->comm, in, out, count, type, root, &options, info));
+    case SYMWIN_GATHER:
+        return ok(symwin_gather_query(r->comm, in, out, count, type, root, &options, info));
+    case SYMWIN_SCATTER:
+        return ok(symwin_scatter_query(r->comm, in, out, count, type, root, &options, info));
+    case SYMWIN_REDUCE_SCATTER:
+        return ok(symwin_reduce_scatter_query(r->comm, in, out, count, type, op, &options, info));
+    case SYMWIN_REDUCE:
+        return ok(symwin_reduce_query(r->comm, in, out, count, type, op, root, &options, info));
+    case SYMWIN_BARRIER:
+        return ok(symwin_barrier_query(r->comm, &options, info));
     case SYMWIN_ALLREDUCE:
         break;
     }
-    return ok(symwin_allreduce_query(r->comm, in, pair->out, result->count, result->type,
-                                     result->op, &options, info));
+    return ok(symwin_allreduce_query(r->comm, in, out, count, type, op, &options, info));
 }
 
-static int symwin_call(struct rank *r, const struct result *result, const struct pair *pair,
-                       const void *in)
+static int symwin_call(struct rank *r, const struct result *result, const void *in, void *out)
 {
     const symwin_collective_options options = call_options(result->way);
+    const uint64_t count = result->count;
+    const symwin_type type = result->type;
+    const symwin_op op = result->op;
+    const int root = PERF_ROOT;
 
     switch (result->collective) {
     case SYMWIN_ALLGATHER:
-        return ok(symwin_allgather_with(r->comm, in, pair->out, result->count, result->type,
-                                        &options, r->stream));
+        return ok(symwin_allgather_with(r->comm, in, out, count, type, &options, r->stream));
+    case SYMWIN_ALLTOALL:
+        return ok(symwin_alltoall_with(r->comm, in, out, count, type, &options, r->stream));
+    case SYMWIN_BROADCAST:
+        return ok(symwin_broadcast_with(r->comm, in, out, count, type, root, &options, r->stream));
+    case SYMWIN_GATHER:
+        return ok(symwin_gather_with(r->comm, in, out, count, type, root, &options, r->stream));
+    case SYMWIN_SCATTER:
+        return ok(symwin_scatter_with(r->comm, in, out, count, type, root, &options, r->stream));
+    case SYMWIN_REDUCE_SCATTER:
+        return ok(
+            symwin_reduce_scatter_with(r->comm, in, out, count, type, op, &options, r->stream));
+    case SYMWIN_REDUCE:
+        return ok(symwin_reduce_with(r->comm, in, out, count, type, op, root, &options, r->stream));
+    case SYMWIN_BARRIER:
+        return ok(symwin_barrier_with(r->comm, &options, r->stream));
     case SYMWIN_ALLREDUCE:
         break;
     }
-    return ok(symwin_allreduce_with(r->comm, in, pair->out, result->count, result->type, result->op,
-                                    &options, r->stream));
+    return ok(symwin_allreduce_with(r->comm, in, out, count, type, op, &options, r->stream));
 }
 
 int way_call(struct rank *r, const struct result *result, const struct pair *pair)
 {
     const struct way *way = result->way;
-    const void *in = input_of(r, result, pair);
+    const void *in = result_in(result, pair, r->rank);
 
     switch (way->kind) {
     case WAY_SYMWIN:
-        return symwin_call(r, result, pair, in);
+        return symwin_call(r, result, in, result_out(result, pair, r->rank));
     case WAY_OWN:
         return own_way_call(r, result, pair, in);
     case WAY_NCCL:

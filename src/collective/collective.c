@@ -1,5 +1,5 @@
-/* Collectives: checks the arguments of a call and launches it. The algorithm and the grid are
- * selected in select.c; order.c finds the calls that must come before.
+/* Collectives: checks the buffers of a call and launches it. calls.c has the public calls. The
+ * algorithm and the grid are selected in select.c; order.c finds the calls that must come before.
  *
  * A kernel may begin while the kernel ahead of it in the stream is ending (programmatic stream
  * serialization), and waits for that end before it accesses memory. This hides the cost of a
@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/collective/calls.h"
 #include "src/collective/order.h"
 #include "src/collective/select.h"
 
@@ -60,7 +61,23 @@ struct call {
     struct sw_grid asked; /* 0: no request */
     CUstream stream;
     struct sw_query query; /* what the plan depends on */
+    int root;              /* SW_NO_RANK: the collective has none */
 };
+
+/* The ranks that this rank sends to, itself included (kernels/pattern.cuh). */
+static int sends_to(const struct call *c)
+{
+    if (c->collective->root_sends && c->query.comm->rank != c->root)
+        return SW_NO_RANK;
+    return c->collective->root_receives ? c->root : SW_EVERY_RANK;
+}
+
+static int receives_from(const struct call *c)
+{
+    if (c->collective->root_receives && c->query.comm->rank != c->root)
+        return SW_NO_RANK;
+    return c->collective->root_sends ? c->root : SW_EVERY_RANK;
+}
 
 /* Whether a rank's own part of the larger buffer is the smaller buffer, or both are equal. */
 static int is_in_place(const struct call *c, uint64_t in, uint64_t out)
@@ -84,11 +101,11 @@ static int overlap_in_part(const struct call *c, uint64_t in, uint64_t out)
 
 /* Whether the two windows, which are independent, show the same memory at overlapping addresses.
  * Windows on several allocations are not checked. */
-static int overlap_in_memory(const struct call *c)
+static int overlap_in_memory(const struct call *c, int by_offsets)
 {
     const struct sw_buffer *in = &c->buffers[IN], *out = &c->buffers[OUT];
-    const int in_place = c->query.windows ? is_in_place(c, in->offset, out->offset)
-                                          : is_in_place(c, in->within, out->within);
+    const int in_place = by_offsets ? is_in_place(c, in->offset, out->offset)
+                                    : is_in_place(c, in->within, out->within);
 
     return in->memory != 0 && in->memory == out->memory && !in_place &&
            overlap(c, in->within, out->within);
@@ -109,27 +126,43 @@ static symwin_status refuse_overlap(const struct call *c, const char *how)
                    advice);
 }
 
-/* Uses the offsets in the flat range if both buffers are in windows. */
+/* Whether the collective has algorithms that use the buffer's window. Without an agreement nothing
+ * holds the window of a registered buffer for a graph. */
+static int is_usable(const struct call *c, const struct sw_buffer *buffer)
+{
+    return c->collective->registers ? buffer->in_window : buffer->is_public;
+}
+
+/* Uses the offsets in the flat range if the buffers that need it are in windows. */
 static symwin_status place_buffers(struct call *c)
 {
     struct sw_buffer *in = &c->buffers[IN], *out = &c->buffers[OUT];
     const int in_windows = in->in_window && out->in_window;
+    const struct sw_collective *is = c->collective;
     struct sw_query *q = &c->query;
+    int by_offsets;
 
-    q->windows = c->collective->uses_windows && in_windows;
+    q->windows = (is->window_in || is->window_out) && (!is->window_in || is_usable(c, in)) &&
+                 (!is->window_out || is_usable(c, out));
+    by_offsets = q->windows && is->window_in && is->window_out;
     if (q->windows)
-        q->transports = in->transports & out->transports;
-    else
-        in->offset = out->offset = 0; /* kernels do not use them */
+        q->transports = (is->window_in ? in : out)->transports &
+                        (is->window_out ? out : in)->transports;
+    if (!q->windows || !is->window_in)
+        in->offset = 0; /* kernels do not use it */
+    if (!q->windows || !is->window_out)
+        out->offset = 0;
     /* A buffer may have two addresses. Offsets are equal on all ranks, and kernels use them. */
-    q->in_place = q->windows ? is_in_place(c, in->offset, out->offset)
-                             : is_in_place(c, in->address, out->address);
+    q->in_place = by_offsets ? is_in_place(c, in->offset, out->offset)
+                             : is_in_place(c, in->address, out->address) ||
+                                   (in->memory != 0 && in->memory == out->memory &&
+                                    is_in_place(c, in->within, out->within));
     q->aligned = (in->address | out->address | in->offset | out->offset) % 16 == 0;
     /* find_buffers() has compared the addresses only. Offsets that kernels use, and so this result,
      * are equal on all ranks. */
-    if (q->windows && overlap_in_part(c, in->offset, out->offset))
+    if (by_offsets && overlap_in_part(c, in->offset, out->offset))
         return refuse_overlap(c, "are addresses of the same memory and overlap in part there");
-    if (in_windows && overlap_in_memory(c))
+    if (in_windows && overlap_in_memory(c, by_offsets))
         return refuse_overlap(c, "are addresses of the same memory in windows at different "
                                  "offsets, and overlap there");
     return SYMWIN_OK;
@@ -148,10 +181,14 @@ static symwin_status find_buffers(struct call *c, int launched)
     c->query.bytes = (size_t)c->count * symwin_type_bytes(c->query.type);
     in->bytes = c->query.bytes * (c->collective->in_each ? nranks : 1);
     out->bytes = c->query.bytes * (c->collective->out_each ? nranks : 1);
+    if (sends_to(c) == SW_NO_RANK)
+        *in = (struct sw_buffer){0};
+    if (receives_from(c) == SW_NO_RANK)
+        *out = (struct sw_buffer){0};
     if (in->address != 0 && out->address != 0 && overlap_in_part(c, in->address, out->address))
         status = refuse_overlap(c, "overlap in part");
     status = sw_buffers_find(c->query.comm, c->name, status, c->query.type, c->buffers,
-                             launched && c->collective->uses_windows ? &c->stream : NULL);
+                             launched && c->collective->registers ? &c->stream : NULL);
     return status == SYMWIN_OK ? place_buffers(c) : status;
 }
 
@@ -172,6 +209,7 @@ static uint32_t digest(const struct call *c, const struct sw_plan *plan)
         c->count,
         (uint64_t)c->query.type,
         (uint64_t)c->query.op,
+        (uint64_t)c->root,
         (uint64_t)plan->algo,
         needs_windows ? c->buffers[IN].offset : 0,
         needs_windows ? c->buffers[OUT].offset : 0,
@@ -210,6 +248,12 @@ static struct sw_kernel_args args_of(const struct call *c, const struct sw_plan 
         .slot_bytes = comm->slot_bytes,
         .report = comm->report_address,
         .bytes = q->bytes,
+        .stage = plan->algorithm->stage,
+        .to = sends_to(c),
+        .from = receives_from(c),
+        .in_step = c->collective->in_each ? q->bytes : 0,
+        .out_step = c->collective->out_each ? q->bytes : 0,
+        .root = c->root,
         .timeout_ns = comm->kernel_timeout_ms < 0 ? 0
                                                   : (uint64_t)comm->kernel_timeout_ms * 1000000u,
     };
@@ -287,150 +331,47 @@ static symwin_status answer(struct call *c, symwin_collective_info *info)
     return status;
 }
 
-/* Launches the call, or reports what would be launched. `name`: the name of the public call. */
-static symwin_status run(struct call *c, const char *name, symwin_collective_info *info)
+/* ---- a call ---- */
+
+/* Looks whether the collective's root is a rank. */
+static symwin_status check_root(const struct call *c)
 {
-    symwin_comm *comm = c->query.comm;
-    symwin_status status = sw_comm_enter(comm, name);
+    if (c->root == SW_NO_RANK || (c->root >= 0 && c->root < c->query.comm->nranks))
+        return SYMWIN_OK;
+    return sw_fail(SYMWIN_INVALID, "%s: root is %d and must be a rank, 0 to %d", c->name, c->root,
+                   c->query.comm->nranks - 1);
+}
+
+symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info *info)
+{
+    struct call c = {
+        .collective = &sw_collectives[r->collective],
+        .name = r->name,
+        .buffers = {{.address = (CUdeviceptr)(uintptr_t)r->in},
+                    {.address = (CUdeviceptr)(uintptr_t)r->out}},
+        .count = r->count,
+        .stream = r->stream,
+        .query = {.comm = r->comm, .collective = r->collective, .type = r->type, .op = r->op},
+        .root = sw_has_root(r->collective) ? r->root : SW_NO_RANK,
+    };
+    symwin_status status = sw_comm_enter(r->comm, r->name);
     struct sw_scope scope;
 
     if (status != SYMWIN_OK)
         return status;
-    if (c->count > 0) {
-        status = sw_scope_enter_context(comm->context, &scope);
+    if (r->options != NULL) {
+        c.algo = r->options->algo;
+        c.asked = (struct sw_grid){(unsigned)r->options->blocks, (unsigned)r->options->threads};
+    }
+    status = check_root(&c);
+    if (status == SYMWIN_OK && (c.count > 0 || c.collective->no_data)) {
+        status = sw_scope_enter_context(r->comm->context, &scope);
+        if (status == SYMWIN_OK && !c.collective->no_data)
+            status = find_buffers(&c, info == NULL);
         if (status == SYMWIN_OK)
-            status = find_buffers(c, info == NULL);
-        if (status == SYMWIN_OK)
-            status = info != NULL ? answer(c, info) : launch(c);
+            status = info != NULL ? answer(&c, info) : launch(&c);
         sw_scope_leave(&scope);
     }
-    sw_comm_leave(comm);
+    sw_comm_leave(r->comm);
     return status;
-}
-
-/* ---- the calls ---- */
-
-static symwin_status check_options(const char *call, const symwin_collective_options *o)
-{
-    if (o->size != sizeof *o)
-        return sw_fail(SYMWIN_INVALID,
-                       "%s: options->size is %zu; set it to sizeof(symwin_collective_options), %zu",
-                       call, o->size, sizeof *o);
-    if (symwin_algo_name(o->algo) == NULL)
-        return sw_fail(SYMWIN_INVALID, "%s: there is no algorithm %d; see SYMWIN_ALGO_LIST", call,
-                       (int)o->algo);
-    if (o->blocks < 0)
-        return sw_fail(SYMWIN_INVALID, "%s: blocks is %d; pass 0 for the default", call, o->blocks);
-    if (o->threads < 0)
-        return sw_fail(SYMWIN_INVALID, "%s: threads is %d; pass 0 for the default", call,
-                       o->threads);
-    return SYMWIN_OK;
-}
-
-/* Checks the arguments that need no communicator. */
-static symwin_status check_call(struct call *c, const symwin_collective_options *options)
-{
-    const char *call = c->name;
-    symwin_status status;
-
-    if (symwin_type_name(c->query.type) == NULL)
-        return sw_fail(SYMWIN_INVALID, "%s: there is no type %d; see SYMWIN_TYPE_LIST", call,
-                       (int)c->query.type);
-    if (symwin_op_name(c->query.op) == NULL)
-        return sw_fail(SYMWIN_INVALID, "%s: there is no operation %d; see SYMWIN_OP_LIST", call,
-                       (int)c->query.op);
-    if (options == NULL)
-        return SYMWIN_OK;
-    status = check_options(call, options);
-    if (status != SYMWIN_OK)
-        return status;
-    c->algo = options->algo;
-    c->asked = (struct sw_grid){(unsigned)options->blocks, (unsigned)options->threads};
-    return SYMWIN_OK;
-}
-
-static symwin_status call(struct call *c, const symwin_collective_options *options)
-{
-    const symwin_status status = check_call(c, options);
-
-    return status == SYMWIN_OK ? run(c, c->collective->call, NULL) : status;
-}
-
-static symwin_status query(struct call *c, const char *name,
-                           const symwin_collective_options *options, symwin_collective_info *info)
-{
-    symwin_status status;
-
-    c->name = name;
-    status = check_call(c, options);
-    if (status == SYMWIN_OK && (info == NULL || c->count == 0))
-        return sw_fail(SYMWIN_INVALID, "%s: %s", name,
-                       info == NULL ? "info is NULL" : "count is 0, for which nothing is launched");
-    return status == SYMWIN_OK ? run(c, name, info) : status;
-}
-
-static struct call call_of(symwin_collective collective, symwin_comm *comm, const void *in,
-                           const void *out, uint64_t count, symwin_type type, symwin_op op)
-{
-    return (struct call){
-        .collective = &sw_collectives[collective],
-        .name = sw_collectives[collective].call,
-        .buffers = {{.address = (CUdeviceptr)(uintptr_t)in},
-                    {.address = (CUdeviceptr)(uintptr_t)out}},
-        .count = count,
-        .query = {.comm = comm, .collective = collective, .type = type, .op = op},
-    };
-}
-
-symwin_status symwin_allreduce_with(symwin_comm *comm, const void *in, void *out, uint64_t count,
-                                    symwin_type type, symwin_op op,
-                                    const symwin_collective_options *options,
-                                    struct CUstream_st *stream)
-{
-    struct call c = call_of(SYMWIN_ALLREDUCE, comm, in, out, count, type, op);
-
-    c.stream = stream;
-    return call(&c, options);
-}
-
-symwin_status symwin_allreduce_query(symwin_comm *comm, const void *in, const void *out,
-                                     uint64_t count, symwin_type type, symwin_op op,
-                                     const symwin_collective_options *options,
-                                     symwin_collective_info *info)
-{
-    struct call c = call_of(SYMWIN_ALLREDUCE, comm, in, out, count, type, op);
-
-    return query(&c, "symwin_allreduce_query", options, info);
-}
-
-symwin_status symwin_allreduce(symwin_comm *comm, const void *in, void *out, uint64_t count,
-                               symwin_type type, symwin_op op, struct CUstream_st *stream)
-{
-    return symwin_allreduce_with(comm, in, out, count, type, op, NULL, stream);
-}
-
-symwin_status symwin_allgather_with(symwin_comm *comm, const void *in, void *out, uint64_t count,
-                                    symwin_type type, const symwin_collective_options *options,
-                                    struct CUstream_st *stream)
-{
-    struct call c = call_of(SYMWIN_ALLGATHER, comm, in, out, count, type, (symwin_op)0);
-
-    c.stream = stream;
-    return call(&c, options);
-}
-
-symwin_status symwin_allgather_query(symwin_comm *comm, const void *in, const void *out,
-                                     uint64_t count, symwin_type type,
-                                     const symwin_collective_options *options,
-                                     symwin_collective_info *info)
-{
-    struct call c = call_of(SYMWIN_ALLGATHER, comm, in, out, count, type, (symwin_op)0);
-
-    return query(&c, "symwin_allgather_query", options, info);
-}
-
-symwin_status symwin_allgather(symwin_comm *comm, const void *in, void *out, uint64_t count,
-                               symwin_type type, struct CUstream_st *stream)
-{
-    return symwin_allgather_with(comm, in, out, count, type, NULL, stream);
 }

@@ -16,15 +16,13 @@ extern const struct sw_emu_image sw_kernels_emu_image; /* kernels/emu_image.cc *
 
 /* The short names of the kernel list as indices. */
 enum {
-#define COLLECTIVE_INDEX(name, value, text) COLLECTIVE_##text = value,
 #define ALGO_INDEX(name, value, text) ALGO_##text = value,
 #define TYPE_INDEX(name, value, text, bytes) TYPE_##text = value,
 #define OP_INDEX(name, value, text) OP_##text = value,
     OP_other = SYMWIN_AVG, /* no kernel is for averages alone: a sum's divides, or `other` does */
     TYPE_bytes = 0,
     OP_move = 0, /* of what does not reduce */
-    SYMWIN_COLLECTIVE_LIST(COLLECTIVE_INDEX) SYMWIN_ALGO_LIST(ALGO_INDEX)
-        SYMWIN_TYPE_LIST(TYPE_INDEX) SYMWIN_OP_LIST(OP_INDEX)
+    SYMWIN_ALGO_LIST(ALGO_INDEX) SYMWIN_TYPE_LIST(TYPE_INDEX) SYMWIN_OP_LIST(OP_INDEX)
 };
 
 enum {
@@ -38,12 +36,12 @@ static const char *const file_names[] = {
 
 static const struct {
     const char *name;
-    unsigned char file, collective, algo, type, op, ranks, shape;
+    unsigned char file, family, algo, type, op, ranks, shape;
 } kernel_list[] = {
-#define KERNEL(file, collective, algo, type, op, ranks, shape)                                     \
-    {SW_KERNEL_TEXT(collective, algo, type, op, ranks, shape),                                     \
+#define KERNEL(file, family, algo, type, op, ranks, shape)                                         \
+    {SW_KERNEL_TEXT(family, algo, type, op, ranks, shape),                                         \
      FILE_##file,                                                                                  \
-     COLLECTIVE_##collective,                                                                      \
+     SW_FAMILY_##family,                                                                           \
      ALGO_##algo,                                                                                  \
      TYPE_##type,                                                                                  \
      OP_##op,                                                                                      \
@@ -65,7 +63,7 @@ struct sw_kernels {
     int refs;
     int multiprocessors;
     int early; /* kernels can begin before the one ahead has ended */
-    struct sw_kernel table[SW_COLLECTIVES][SW_ALGOS][SW_TYPES][SW_OPS][SW_SHAPES];
+    struct sw_kernel table[SW_FAMILIES][SW_ALGOS][SW_TYPES][SW_OPS][SW_SHAPES];
 };
 
 static struct {
@@ -149,10 +147,17 @@ static symwin_status find_shared(const struct sw_kernels *kernels, CUfunction fu
         "cuFuncSetAttribute of %s: %d bytes of shared memory", name, most);
 }
 
+/* What a kernel needs: that of the first collective whose algorithm it serves. */
 static const struct sw_algorithm *algorithm_of(size_t which)
 {
-    return sw_algorithm((symwin_collective)kernel_list[which].collective,
-                        (symwin_algo)kernel_list[which].algo);
+    const symwin_algo algo = (symwin_algo)kernel_list[which].algo;
+    int c = 0;
+
+    while (c + 1 < SW_COLLECTIVES &&
+           (!sw_algo_is_there((symwin_collective)c, algo) ||
+            sw_algorithm((symwin_collective)c, algo)->family != kernel_list[which].family))
+        c++;
+    return sw_algorithm((symwin_collective)c, algo);
 }
 
 /* A kernel can do what it was compiled for, which may be less than the device can. Then *out stays
@@ -230,8 +235,8 @@ static symwin_status find_multiprocessors(int device, int *out)
 static struct sw_kernel *place_of(struct sw_kernels *kernels, size_t which)
 {
     return &kernels
-                ->table[kernel_list[which].collective][kernel_list[which].algo]
-                       [kernel_list[which].type][kernel_list[which].op][kernel_list[which].shape];
+                ->table[kernel_list[which].family][kernel_list[which].algo][kernel_list[which].type]
+                       [kernel_list[which].op][kernel_list[which].shape];
 }
 
 static symwin_status load_device(struct sw_kernels *kernels)
@@ -331,13 +336,13 @@ const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels,
 {
     const struct sw_algorithm *a = sw_algorithm(collective, algo);
     const int reduces = sw_collectives[collective].reduces;
-    const struct sw_kernel(*ops)[SW_SHAPES] = kernels->table[collective][algo][reduces ? type : 0];
+    const struct sw_kernel(*ops)[SW_SHAPES] = kernels->table[a->family][algo][reduces ? type : 0];
     const struct sw_kernel *of = ops[!reduces || op == SYMWIN_AVG ? 0 : op];
 
     if (of[SW_SHAPE_any].function == NULL && op != SYMWIN_SUM)
         of = ops[OP_other];
     if (of[SW_SHAPE_any].function == NULL && reduces && is_signed(type)) {
-        ops = kernels->table[collective][algo][unsigned_of(type)];
+        ops = kernels->table[a->family][algo][unsigned_of(type)];
         of = ops[op == SYMWIN_SUM ? SYMWIN_SUM : OP_other];
     }
     if (of[SW_SHAPE_any].function == NULL && a->integers != SYMWIN_ALGO_AUTO)

@@ -7,8 +7,10 @@
 
 #define SW_TYPES 12
 #define SW_OPS 5
-#define SW_ALGOS 10
-#define SW_COLLECTIVES 2
+#define SW_ALGOS 11
+#define SW_ONE(name, value, text) +1
+enum { SW_COLLECTIVES = 0 SYMWIN_COLLECTIVE_LIST(SW_ONE) };
+#undef SW_ONE
 
 struct sw_kernels; /* a device's; constant while the caller holds the reference */
 

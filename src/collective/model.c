@@ -124,3 +124,23 @@ double sw_model_copies(const struct sw_model *m)
 
     return COPIES_US + COPY_US * 2 * n + 4 * (n - 1) * copy + 2 * most(sum - copy, 0);
 }
+
+/* What a rank sends to its peers at most; it stores to its own output beside that. */
+double sw_model_move(const struct sw_model *m)
+{
+    const double sent = (m->nranks - 1.0) * (double)m->bytes;
+
+    return 2 * HOP_US + PUT_US +
+           most(sent / LINK_BYTES_US, 2 * sent / (blocks_of(m) * LOAD_BLOCK_US));
+}
+
+/* `bytes` from each rank; nothing is sent back. */
+double sw_model_parts(const struct sw_model *m)
+{
+    const double loaded = (m->nranks - 1.0) * (double)m->bytes;
+    const double load_block = m->own_loads ? OWN_LOAD_BLOCK_US : LOAD_BLOCK_US;
+    const double barriers = m->own_loads ? PEERS_US : PEER_US * (m->nranks - 1.0);
+
+    return 2 * HOP_US + barriers +
+           most(loaded / LINK_BYTES_US, loaded / (blocks_of(m) * load_block));
+}

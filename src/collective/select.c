@@ -209,8 +209,10 @@ static symwin_status refuse(const struct sw_query *q, symwin_algo algo, enum sw_
         return sw_fail(SYMWIN_UNSUPPORTED, "%s: there is no algorithm %s for it; pass auto", call,
                        name);
     case SW_NEEDS_WINDOWS:
-        return sw_fail(SYMWIN_UNSUPPORTED,
-                       "%s: %s needs both buffers in windows of this communicator", call, name);
+        return sw_fail(SYMWIN_UNSUPPORTED, "%s: %s needs %s of this communicator", call, name,
+                       !sw_collectives[q->collective].window_in    ? "out in a window"
+                       : !sw_collectives[q->collective].window_out ? "in in a window"
+                                                                   : "both buffers in windows");
     case SW_NEEDS_MULTICAST:
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %s needs windows with multicast (see "
@@ -227,9 +229,9 @@ static symwin_status refuse(const struct sw_query *q, symwin_algo algo, enum sw_
                        symwin_type_name(q->type), symwin_op_name(q->op));
     case SW_NEEDS_TWO_BUFFERS:
         return sw_fail(SYMWIN_UNSUPPORTED,
-                       "%s: oneshot_mc reads all ranks' inputs while it writes and cannot work in "
-                       "place",
-                       call);
+                       "%s: %s reads inputs while other ranks write outputs and cannot work in "
+                       "place; pass two buffers, or auto",
+                       call, name);
     case SW_NEEDS_STREAMS:
         return sw_fail(
             SYMWIN_UNSUPPORTED,
@@ -256,7 +258,8 @@ static struct sw_grid spread(const struct sw_query *q, const struct sw_algorithm
     const uint64_t most = whole > 0 && whole < room ? whole : room;
     const uint64_t control = a->control_warps && most > CONTROL_THREADS ? CONTROL_THREADS : 0;
     const uint64_t size = kernel->shape == SW_SHAPE_short ? WORD_BYTES : ITEM_BYTES;
-    const uint64_t items = (q->bytes + size - 1) / size;
+    const int all = (a->needs & SW_NEEDS_WINDOWS) != 0; /* a push handles all parts together */
+    const uint64_t items = ((all ? size_of(q) : q->bytes) + size - 1) / size;
     uint64_t workers = control > 0 && whole == 0 ? LEAST_WORKERS : most;
     uint64_t blocks;
 
@@ -265,6 +268,8 @@ static struct sw_grid spread(const struct sw_query *q, const struct sw_algorithm
     if (workers + control > most)
         workers = most - control;
     blocks = (items + workers - 1) / workers;
+    if (blocks < 1)
+        blocks = 1; /* a call without data */
     return (struct sw_grid){.blocks = (unsigned)(blocks < most_blocks ? blocks : most_blocks),
                             .threads = (unsigned)(workers + control)};
 }

@@ -46,22 +46,67 @@ static const struct sw_algorithm allreduce[SW_ALGOS] = {
                                   .most_blocks = 8}, /* more are slower (H200s) */
 };
 
-static const struct sw_algorithm allgather[SW_ALGOS] = {
-    [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_CHOSEN, .model_us = sw_model_flags, .control_warps = 1},
+/* Of the collectives that move bytes. */
+#define MOVE                                                                                       \
+    [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_CHOSEN,                                                  \
+                             .model_us = sw_model_flags,                                           \
+                             .family = SW_FAMILY_move,                                             \
+                             .control_warps = 1}
+#define PUT(more)                                                                                  \
+    [SYMWIN_ALGO_PUT] = {.chosen = SW_CHOSEN,                                                      \
+                         .needs = SW_NEEDS_WINDOWS | (more),                                       \
+                         .model_us = sw_model_move,                                                \
+                         .family = SW_FAMILY_move}
+
+static const struct sw_algorithm move[SW_ALGOS] = {MOVE};
+static const struct sw_algorithm spread[SW_ALGOS] = {MOVE, PUT(0)};
+static const struct sw_algorithm exchange[SW_ALGOS] = {MOVE, PUT(SW_NEEDS_TWO_BUFFERS)};
+
+/* Of those that reduce, each part for one rank. */
+#define PARTS                                                                                      \
+    [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_CHOSEN,                                                  \
+                             .model_us = sw_model_sentinel,                                        \
+                             .family = SW_FAMILY_parts,                                            \
+                             .control_warps = 1}
+
+static const struct sw_algorithm parts[SW_ALGOS] = {PARTS};
+static const struct sw_algorithm parts_of_all[SW_ALGOS] = {
+    PARTS,
+    [SYMWIN_ALGO_TWOSHOT] = {.chosen = SW_CHOSEN,
+                             .needs = SW_NEEDS_WINDOWS,
+                             .model_us = sw_model_parts,
+                             .stage = SW_LOADS_PART,
+                             .own_blocks = 8,
+                             .own_below = 24},
 };
 
+static const struct sw_algorithm barrier[SW_ALGOS] = {
+    [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_CHOSEN,
+                             .model_us = sw_model_flags,
+                             .family = SW_FAMILY_barrier},
+};
+
+#define CALLS(name) .call = "symwin_" #name, .query = "symwin_" #name "_query"
+
 const struct sw_collective sw_collectives[SW_COLLECTIVES] = {
-    [SYMWIN_ALLREDUCE] = {.call = "symwin_allreduce",
-                          .reduces = 1,
-                          .crossings = 2,
-                          .uses_windows = 1,
-                          .small = SYMWIN_ALGO_ONESHOT_SENTINEL,
+    [SYMWIN_ALLREDUCE] = {CALLS(allreduce), .reduces = 1, .crossings = 2, .window_in = 1,
+                          .window_out = 1, .registers = 1, .small = SYMWIN_ALGO_ONESHOT_SENTINEL,
                           .small_multicast = SYMWIN_ALGO_ONESHOT_MC,
-                          .large_multicast = SYMWIN_ALGO_TWOSHOT_MC,
-                          .algos = allreduce},
-    [SYMWIN_ALLGATHER] = {.call = "symwin_allgather",
-                          .out_each = 1,
-                          .crossings = 1,
-                          .small = SYMWIN_ALGO_ONESHOT,
-                          .algos = allgather},
+                          .large_multicast = SYMWIN_ALGO_TWOSHOT_MC, .algos = allreduce},
+    [SYMWIN_ALLGATHER] = {CALLS(allgather), .out_each = 1, .crossings = 1,
+                          .small = SYMWIN_ALGO_ONESHOT, .window_out = 1, .algos = spread},
+    [SYMWIN_ALLTOALL] = {CALLS(alltoall), .in_each = 1, .out_each = 1, .crossings = 1,
+                         .small = SYMWIN_ALGO_ONESHOT, .window_out = 1, .algos = exchange},
+    [SYMWIN_BROADCAST] = {CALLS(broadcast), .root_sends = 1, .crossings = 0,
+                          .small = SYMWIN_ALGO_ONESHOT, .window_out = 1, .algos = spread},
+    [SYMWIN_GATHER] = {CALLS(gather), .out_each = 1, .root_receives = 1, .crossings = 1,
+                       .small = SYMWIN_ALGO_ONESHOT, .algos = move},
+    [SYMWIN_SCATTER] = {CALLS(scatter), .in_each = 1, .root_sends = 1, .crossings = 1,
+                        .small = SYMWIN_ALGO_ONESHOT, .algos = move},
+    [SYMWIN_REDUCE_SCATTER] = {CALLS(reduce_scatter), .reduces = 1, .in_each = 1, .crossings = 1,
+                               .small = SYMWIN_ALGO_ONESHOT, .window_in = 1, .algos = parts_of_all},
+    [SYMWIN_REDUCE] = {CALLS(reduce), .reduces = 1, .root_receives = 1, .crossings = 0,
+                       .small = SYMWIN_ALGO_ONESHOT, .algos = parts},
+    [SYMWIN_BARRIER] = {CALLS(barrier), .no_data = 1, .small = SYMWIN_ALGO_ONESHOT,
+                        .algos = barrier},
 };

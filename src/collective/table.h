@@ -10,7 +10,8 @@
 enum sw_support {
     SW_SUPPORTED = 0,
     SW_NEEDS_ALGORITHM = 1, /* the collective does not have it */
-    SW_NEEDS_WINDOWS = 2,   /* both buffers in windows, at offsets that are equal on all ranks */
+    /* The buffers that the collective names in windows, at offsets that are equal on all ranks. */
+    SW_NEEDS_WINDOWS = 2,
     SW_NEEDS_MULTICAST = 4,
     SW_NEEDS_KERNEL = 8, /* a kernel for this type and operation: it was compiled for sm_90 */
     SW_NEEDS_TWO_BUFFERS = 16,
@@ -42,8 +43,10 @@ struct sw_algorithm {
     enum sw_chosen chosen;
     unsigned needs;                               /* bits of enum sw_support */
     double (*model_us)(const struct sw_model *m); /* NULL: never measured */
+    enum sw_kernel_family family;
     /* The algorithm whose kernels serve types without a spare pattern; AUTO: its own kernels do. */
     symwin_algo integers;
+    uint32_t stage;    /* args.stage of its kernel */
     int control_warps; /* the last warp of a block only exchanges control words (push.cuh) */
     /* half slots that a round uses; SW_ANY_RANKS: one per rank; 0: any size */
     int round_slots;
@@ -59,14 +62,17 @@ struct sw_algorithm {
 };
 
 struct sw_collective {
-    const char *call; /* "symwin_allreduce" */
-    int reduces;      /* otherwise there is one kernel for all types, which moves bytes */
-    int has_root;
-    int in_each, out_each; /* a rank's input, or output, has `count` elements for each rank */
-    /* each byte of the larger buffer crosses a link this often, times (n - 1) / n */
+    const char *call, *query; /* "symwin_allreduce", "symwin_allreduce_query" */
+    int reduces;              /* otherwise there is one kernel for all types, which moves bytes */
+    int no_data;              /* it has no buffers, and a count of 0 */
+    int in_each, out_each;    /* a rank's input, or output, has `count` elements for each rank */
+    int root_sends, root_receives; /* only the root has an input, or an output */
+    /* Each byte of the larger buffer crosses a link this often, times (n - 1) / n; or 0: once, as
+     * far as a bandwidth says (nccl-tests' factors). */
     int crossings;
-    int uses_windows;  /* registered buffers become windows for it */
-    symwin_algo small; /* serves every call */
+    int window_in, window_out; /* buffers that its algorithms over windows have in a window */
+    int registers;             /* registered buffers become windows for it */
+    symwin_algo small;         /* serves every call */
     /* With multicast: for small messages, and for messages for which `small` would not be selected.
      * AUTO: none. */
     symwin_algo small_multicast, large_multicast;
@@ -79,6 +85,11 @@ static inline const struct sw_algorithm *sw_algorithm(symwin_collective collecti
                                                       symwin_algo algo)
 {
     return &sw_collectives[collective].algos[algo];
+}
+
+static inline int sw_has_root(symwin_collective collective)
+{
+    return sw_collectives[collective].root_sends || sw_collectives[collective].root_receives;
 }
 
 static inline int sw_algo_is_there(symwin_collective collective, symwin_algo algo)
@@ -115,5 +126,7 @@ double sw_model_put(const struct sw_model *m);
 double sw_model_loads(const struct sw_model *m);
 double sw_model_bulk(const struct sw_model *m);
 double sw_model_copies(const struct sw_model *m);
+double sw_model_move(const struct sw_model *m);  /* bytes into windows */
+double sw_model_parts(const struct sw_model *m); /* each rank's part, by loads over windows */
 
 #endif

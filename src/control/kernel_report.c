@@ -200,6 +200,7 @@ static const char *name_value(char *text, size_t bytes, uint32_t argument, uint6
         break;
     case SW_ARGUMENT_UNKNOWN:
     case SW_ARGUMENT_COUNT:
+    case SW_ARGUMENT_ROOT:
     case SW_ARGUMENT_IN:
     case SW_ARGUMENT_OUT:
         break;
@@ -216,9 +217,9 @@ static const char *name_value(char *text, size_t bytes, uint32_t argument, uint6
 
 static symwin_status mismatch(const char *call, const struct sw_finding *found)
 {
-    static const char *const names[] = {
-        "an argument",      "the call",         "count", "type", "operation", "algorithm",
-        "the offset of in", "the offset of out"};
+    static const char *const names[] = {"an argument", "the call",         "count",
+                                        "type",        "operation",        "root",
+                                        "algorithm",   "the offset of in", "the offset of out"};
     const uint32_t argument = found->argument < sizeof names / sizeof names[0] ? found->argument
                                                                                : 0;
     const char *verb = argument == SW_ARGUMENT_COLLECTIVE ? "called" : "passed";
@@ -233,7 +234,7 @@ static symwin_status mismatch(const char *call, const struct sw_finding *found)
         return sw_fail(
             SYMWIN_MISMATCH,
             "%s: in collective %u the arguments differ: %s; collective, count, type, "
-            "operation, algorithm and window offsets must agree; destroy the communicator",
+            "operation, root, algorithm and window offsets must agree; destroy the communicator",
             call, found->epoch, who);
     return sw_fail(
         SYMWIN_MISMATCH,

@@ -132,9 +132,10 @@ symwin_status sw_register_agree(symwin_comm *comm, const char *call, symwin_stat
 
 struct sw_buffer {
     CUdeviceptr address;
-    size_t bytes;
+    size_t bytes; /* 0: the call has no such buffer on this rank */
     /* Set by sw_buffers_find(): */
     int in_window;       /* in a window of all ranks, or in a connection that is one */
+    int is_public;       /* in a window that the program has registered */
     unsigned transports; /* of the window; so is the rest */
     size_t offset;       /* of the buffer in the flat range */
     uint64_t memory;     /* buffer id of the physical allocation; 0: unknown, or several */

@@ -40,12 +40,13 @@ static symwin_status look_up(symwin_comm *comm, const char *call, const char *wh
                              symwin_type type, const struct sw_buffer *buffer, struct known *k)
 {
     const size_t element = symwin_type_bytes(type), bytes = buffer->bytes;
-    const CUdeviceptr address = k->address = buffer->address;
+    const CUdeviceptr address = buffer->address;
     enum sw_found found;
     symwin_status status = SYMWIN_OK;
 
-    k->is_valid = k->in_window = 0;
-    k->found = SW_FOUND_NONE;
+    *k = (struct known){.address = address, .found = SW_FOUND_NONE};
+    if (bytes == 0)
+        return SYMWIN_OK;
     if (address == 0)
         return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", call, which);
     found = sw_window_index_find(comm->index, (uintptr_t)address, bytes, &k->entry);
@@ -287,6 +288,7 @@ symwin_status sw_buffers_find(symwin_comm *comm, const char *call, symwin_status
         if (!is_settled(&known[b]) || e->transports == 0)
             continue;
         buffers[b].in_window = 1;
+        buffers[b].is_public = known[b].in_window;
         buffers[b].transports = e->transports;
         buffers[b].offset = e->offset + ((uintptr_t)buffers[b].address - e->begin);
         buffers[b].memory = e->memory;

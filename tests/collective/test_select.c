@@ -126,7 +126,8 @@ static void few_blocks(void)
         int a;
 
         for (a = SYMWIN_ALGO_ONESHOT; symwin_algo_name((symwin_algo)a) != NULL; a++)
-            if (!sw_algo_needs(SYMWIN_ALLREDUCE, (symwin_algo)a, SW_NEEDS_MULTICAST) &&
+            if (sw_algo_is_there(SYMWIN_ALLREDUCE, (symwin_algo)a) &&
+                !sw_algo_needs(SYMWIN_ALLREDUCE, (symwin_algo)a, SW_NEEDS_MULTICAST) &&
                 sw_select_model_us((symwin_algo)a, cases[i].nranks, cases[i].bytes, 1,
                                    cases[i].blocks, cases[i].own_loads) <
                     sw_select_model_us(found, cases[i].nranks, cases[i].bytes, 1, cases[i].blocks,

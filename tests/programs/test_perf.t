@@ -173,7 +173,25 @@ for (@gathered) {
 is($status, 1, 'what the last repetition did not gather: exit status');
 like($error, qr/^symwin-perf: rank \d: auto, f32 none, 64 bytes out of place: 8 wrong;/m,
     'is wrong');
-for (['gather', qr/--collective is "gather": give one of allreduce allgather$/],
+for my $name (qw(alltoall broadcast gather scatter reduce_scatter reduce)) {
+    my $factor = $name eq 'broadcast' || $name eq 'reduce' ? 1 : 2 / 3;
+
+    for my $how ('-d bf16', '-d i32 --window 0') {
+        ($status, $output, $error) = perf('',
+            "-t 3 -b 96 -e 3072 -f 4 -n 2 $how --collective $name --in-place both "
+              . "--csv $folder/$name.csv");
+        is($status, 0, "--collective $name $how: exit status") or diag($error);
+        like($output, qr/^# Wrong elements: 0 OK$/m, 'results are right');
+        unlike($output, qr/^# Not checked/m, 'all of them are checked');
+    }
+    my @row = split /,/, (slurp("$folder/$name.csv") =~ /^(symwin,.*)$/m)[0], -1;
+    cmp_ok(abs($row[14] / $row[13] - $factor), '<', 1e-4, "the bus bandwidth of nccl-tests");
+    ($status, $output, $error) =
+        perf('SYMWIN_PERF_BREAK=idle', "-t 2 -b 64 -e 64 -n 1 --collective $name");
+    is($status, 1, "what the last repetition did not do in $name: exit status");
+}
+for (['prefix', qr/--collective is "prefix": give one of allreduce allgather alltoall/],
+    ['barrier', qr/has no size to sweep/], ['reduce --against nccl', qr/all-gathers only/],
     ['allgather --race', qr/support all-reduces only/]) {
     ($status, $output, $error) = perf('', "-t 2 --collective $$_[0]");
     is($status, 2, "--collective $$_[0]: exit status");
@@ -477,7 +495,7 @@ for (['-m 2', 'give -n'], ['--agg_iters=2', 'give -n'], ['-N 3', '--rounds'],
 for (['-f 2 -i 1K', '-f and -i are two ways'],
     ['--rounds 3 -G 1', '--rounds is about stream launches'], ['--rounds 3', 'give -G 0 too'],
     ['--nproc 2 --graph-launch', '--graph-launch is about stream launches'],
-    ['--collective allgather -o prod', '--collective allgather reduces nothing: leave out -o'])
+    ['--collective allgather -o prod', 'moves data reduces nothing: leave out -o'])
 {
     my ($options, $why) = @$_;
     refused('', $options, 2, qr/\Asymwin-perf: [^\n]*\Q$why\E[^\n]*\n\z/,

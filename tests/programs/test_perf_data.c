@@ -119,8 +119,8 @@ static int varied(const struct perf_data *data)
 
 int main(void)
 {
-    struct perf_data other = {4, SYMWIN_F32, SYMWIN_SUM, 2};
-    struct perf_data data = {4, SYMWIN_F32, SYMWIN_SUM, 1};
+    struct perf_data other = {4, SYMWIN_F32, SYMWIN_SUM, 2, 0, 0};
+    struct perf_data data = {4, SYMWIN_F32, SYMWIN_SUM, 1, 0, 0};
     int same = 0;
 
     for (int type = 0; type < TYPES; type++)
@@ -128,7 +128,7 @@ int main(void)
             int good = 1;
 
             for (size_t i = 0; i < sizeof rank_counts / sizeof rank_counts[0]; i++) {
-                const struct perf_data all = {rank_counts[i], type, op, 1};
+                const struct perf_data all = {rank_counts[i], type, op, 1, 0, 0};
 
                 good &= all_exact(&all);
                 if (rank_counts[i] <= 4)

@@ -1,6 +1,7 @@
-/* The kernel of the all-gather, launched directly on the emulated driver: what a call leaves behind
- * (epoch, rounds, slots, counted blocks), and ranks that have nothing in common but the bytes: each
- * with an alignment, a grid and a place for its input of its own. */
+/* The kernel that moves bytes by push, launched directly on the emulated driver with each pattern:
+ * what a call leaves behind (epoch, rounds, slots, counted blocks), and ranks that have nothing in
+ * common but the pattern and the bytes: each with an alignment, a grid and a place for its input of
+ * its own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
-enum { GUARD = 32, WORD = 8, ENTRY = 16 };
+enum { GUARD = 32, WORD = 8, ENTRY = 16, IN_FLIGHT = 24, TURNS = 6 };
 
 /* To ThreadSanitizer 72 ranks are nothing that 17 are not, and take it many times as long. THREADS
  * is the limit of a block in the emulated driver (kernels/emu_image.cc). */
@@ -23,12 +24,54 @@ enum { MOST_RANKS = 72, THIN = 2, THREADS = 64 };
 enum { MOST_RANKS = 72, THIN = 1, THREADS = 64 };
 #endif
 
+/* Which ranks have an input or an output, and whether it has a part for each rank. */
+static const struct pattern {
+    const char *name;
+    int root_sends, root_receives, in_each, out_each;
+} patterns[] = {
+    {"all-gather", 0, 0, 0, 1}, {"all-to-all", 0, 0, 1, 1}, {"broadcast", 1, 0, 0, 0},
+    {"gather", 0, 1, 0, 1},     {"scatter", 1, 0, 1, 0},
+};
+
 /* A call; rank r's buffers and grid follow from it. */
 struct call {
     size_t bytes;
     unsigned seed;
     int alike; /* else ranks differ in all that they may differ in */
+    int root;
+    const struct pattern *is;
+    size_t base; /* of its buffers in both areas */
 };
+
+static struct call call_of(size_t bytes, unsigned seed, int alike, int nranks)
+{
+    return (struct call){bytes,
+                         seed,
+                         alike,
+                         (int)(seed / COUNT_OF(patterns)) % nranks,
+                         &patterns[seed % COUNT_OF(patterns)],
+                         0};
+}
+
+static int sends(const struct call *c, int rank)
+{
+    return !c->is->root_sends || rank == c->root;
+}
+
+static int receives(const struct call *c, int rank)
+{
+    return !c->is->root_receives || rank == c->root;
+}
+
+static size_t in_bytes(const struct team *team, const struct call *c)
+{
+    return c->bytes * (c->is->in_each ? (size_t)team->nranks : 1);
+}
+
+static size_t out_bytes(const struct team *team, const struct call *c)
+{
+    return c->bytes * (c->is->out_each ? (size_t)team->nranks : 1);
+}
 
 struct place {
     size_t in, out; /* offsets in the segment */
@@ -61,15 +104,21 @@ static unsigned char byte_of(const struct call *c, int rank, size_t i)
 static struct place place_of(const struct team *team, const struct call *c, int rank)
 {
     const uint32_t random = mix(c->seed + (c->alike ? 0 : (uint32_t)rank * 101u));
-    struct place at = {.in = team->input + GUARD,
-                       .out = team->output + GUARD,
+    struct place at = {.in = team->input + c->base + GUARD,
+                       .out = team->output + c->base + GUARD,
                        .grid = 1 + random % 3,
                        .block = 1 + random / 4 % THREADS};
 
     at.in += random / 256 % 16;
     at.out += random / 4096 % 16;
-    if (random / 65536 % 3 == 0)
-        at.in = at.out + (size_t)rank * c->bytes; /* in place */
+    if (random / 65536 % 3 == 0 && sends(c, rank) && receives(c, rank)) { /* in place */
+        if (!c->is->in_each)
+            at.in = at.out + (c->is->out_each ? (size_t)rank * c->bytes : 0);
+        else if (c->is->out_each)
+            at.in = at.out;
+        else
+            at.out = at.in + (size_t)rank * c->bytes;
+    }
     return at;
 }
 
@@ -78,8 +127,7 @@ static CUfunction kernel_of(const struct team *team)
     CUkernel kernel = NULL;
     CUfunction function = NULL;
 
-    must(sw_drv.cuLibraryGetKernel(&kernel, team->library[0],
-                                   "sw_allgather_oneshot_bytes_move_n_any"),
+    must(sw_drv.cuLibraryGetKernel(&kernel, team->library[0], "sw_move_oneshot_bytes_move_n_any"),
          "cuLibraryGetKernel");
     must(sw_drv.cuKernelGetFunction(&function, kernel), "cuKernelGetFunction");
     return function;
@@ -93,10 +141,18 @@ static void launch(const struct team *team, const struct call *c, int rank)
                                   .stride = team->stride,
                                   .rank = rank,
                                   .nranks = team->nranks,
-                                  .in = own + at.in,
-                                  .out = own + at.out,
+                                  .in = sends(c, rank) ? own + at.in : 1,
+                                  .out = receives(c, rank) ? own + at.out : 1,
                                   .count = c->bytes,
                                   .bytes = c->bytes,
+                                  .to = !sends(c, rank)        ? SW_NO_RANK
+                                        : c->is->root_receives ? c->root
+                                                               : SW_EVERY_RANK,
+                                  .from = !receives(c, rank)  ? SW_NO_RANK
+                                          : c->is->root_sends ? c->root
+                                                              : SW_EVERY_RANK,
+                                  .in_step = c->is->in_each ? c->bytes : 0,
+                                  .out_step = c->is->out_each ? c->bytes : 0,
                                   .digest = c->seed,
                                   .done = own + offsetof(struct sw_comm_state, done),
                                   .slot_bytes = team->slot_bytes,
@@ -116,37 +172,47 @@ static void launch(const struct team *team, const struct call *c, int rank)
 static void prepare(const struct team *team, const struct call *c, int rank)
 {
     const struct place at = place_of(team, c, rank);
-    const size_t all = c->bytes * (size_t)team->nranks + 2 * GUARD;
+    const size_t all = c->bytes * (size_t)team->nranks + 2 * GUARD, in = in_bytes(team, c);
     unsigned char *data = job_alloc(all);
     size_t i;
 
     memset(data, JOB_PATTERN, all);
-    team_write(team, rank, at.out - GUARD, data, all);
-    for (i = 0; i < c->bytes; i++)
+    team_write(team, rank, at.out - GUARD, data, out_bytes(team, c) + 2 * GUARD);
+    for (i = 0; i < in; i++)
         data[i] = byte_of(c, rank, i);
-    team_write(team, rank, at.in, data, c->bytes);
+    if (sends(c, rank))
+        team_write(team, rank, at.in, data, in);
     free(data);
+}
+
+/* Byte `i` of a rank's output. */
+static unsigned char expected(const struct call *c, int rank, size_t i)
+{
+    const int source = c->is->out_each ? (int)(i / c->bytes) : c->root;
+
+    return byte_of(c, source, (c->is->in_each ? (size_t)rank * c->bytes : 0) + i % c->bytes);
 }
 
 static int has_come(const struct team *team, const struct call *c, int rank)
 {
     const struct place at = place_of(team, c, rank);
-    const size_t all = c->bytes * (size_t)team->nranks;
-    unsigned char *data = job_alloc(all + 2 * GUARD);
+    const size_t out = out_bytes(team, c), in = in_bytes(team, c);
+    const int in_place = at.in < at.out + out && at.out < at.in + in;
+    unsigned char *data = job_alloc(c->bytes * (size_t)team->nranks + 2 * GUARD);
     size_t wrong = 0, i;
 
-    team_read(team, rank, at.out - GUARD, data, all + 2 * GUARD);
-    for (i = 0; i < GUARD; i++)
-        wrong += (data[i] != JOB_PATTERN) + (data[GUARD + all + i] != JOB_PATTERN);
-    for (i = 0; i < all; i++)
-        wrong += data[GUARD + i] != byte_of(c, (int)(i / c->bytes), i % c->bytes);
-    team_read(team, rank, at.in, data, c->bytes);
-    for (i = 0; i < c->bytes; i++)
+    team_read(team, rank, at.out - GUARD, data, out + 2 * GUARD);
+    for (i = 0; i < GUARD && !in_place; i++)
+        wrong += (data[i] != JOB_PATTERN) + (data[GUARD + out + i] != JOB_PATTERN);
+    for (i = 0; i < out; i++)
+        wrong += data[GUARD + i] != (receives(c, rank) ? expected(c, rank, i) : JOB_PATTERN);
+    team_read(team, rank, at.in, data, in);
+    for (i = 0; i < in && sends(c, rank) && !in_place; i++)
         wrong += data[i] != byte_of(c, rank, i);
     free(data);
     if (wrong > 0)
-        printf("# rank %d of %d, %zu bytes, seed %u: %zu wrong bytes\n", rank, team->nranks,
-               c->bytes, c->seed, wrong);
+        printf("# %s, rank %d of %d, root %d, %zu bytes, seed %u: %zu wrong bytes\n", c->is->name,
+               rank, team->nranks, c->root, c->bytes, c->seed, wrong);
     return wrong == 0;
 }
 
@@ -179,12 +245,46 @@ static int run(struct team *team, const struct call *c)
                           team_slots_are_empty(team, r);
 
         if (!right)
-            printf("# rank %d, %zu bytes: %u rounds and not %u, epoch %u after %u, failed %u\n", r,
-                   c->bytes, now.rounds - before[r].rounds, rounds_of(team, c), now.epoch,
-                   before[r].epoch, now.failed);
+            printf("# %s, rank %d, %zu bytes: %u rounds and not %u, epoch %u after %u, failed %u\n",
+                   c->is->name, r, c->bytes, now.rounds - before[r].rounds, rounds_of(team, c),
+                   now.epoch, before[r].epoch, now.failed);
         ok = has_come(team, c, r) && right && ok;
     }
     return ok;
+}
+
+/* Calls under way at the same time, of any patterns and any number of rounds: no entry may come to
+ * a slot that still has another. */
+static void test_in_flight(int nranks)
+{
+    const size_t pitch = (size_t)1 << 12;
+    struct call calls[IN_FLIGHT];
+    struct team team;
+    int r, i, turn, ok = 1;
+
+    team_open(&team, nranks, nranks < 4 ? nranks : 4, 0, 32, (size_t)1 << 17);
+    for (turn = 0; turn < TURNS; turn++) {
+        for (i = 0; i < IN_FLIGHT; i++) {
+            const uint32_t random = mix((uint32_t)(turn * IN_FLIGHT + i));
+
+            calls[i] = call_of(1 + random % 200, random, 0, nranks);
+            calls[i].base = (size_t)i * pitch;
+            for (r = 0; r < nranks; r++)
+                prepare(&team, &calls[i], r);
+        }
+        for (r = 0; r < nranks; r++)
+            for (i = 0; i < IN_FLIGHT; i++)
+                launch(&team, &calls[i], r);
+        for (r = 0; r < nranks; r++)
+            team_wait(&team, r);
+        for (r = 0; r < nranks; r++) {
+            for (i = 0; i < IN_FLIGHT; i++)
+                ok = has_come(&team, &calls[i], r) && ok;
+            ok = team_slots_are_empty(&team, r) && team_state(&team, r).failed == 0 && ok;
+        }
+    }
+    tap_ok(ok, "%d ranks: calls of all patterns under way", nranks);
+    team_close(&team);
 }
 
 /* Around word, entry and round; messages of many rounds. */
@@ -198,8 +298,8 @@ static void test_ranks(int nranks, size_t slot_bytes)
 
     team_open(&team, nranks, nranks < 4 ? nranks : 4, 0, slot_bytes, 1 << 17);
     for (i = 0; i < COUNT_OF(bytes); i++)
-        for (k = 0; k < (nranks > 16 ? 1 : 4); k++, seed++) {
-            const struct call c = {bytes[i], seed, k == 0};
+        for (k = 0; k < (nranks > 16 ? 1 : 11); k++, seed++) {
+            const struct call c = call_of(bytes[i], seed, k == 0, nranks);
 
             if (seed % THIN == 0)
                 ok = run(&team, &c) && ok;
@@ -207,8 +307,8 @@ static void test_ranks(int nranks, size_t slot_bytes)
     tap_ok(ok, "%d ranks, slots of %zu bytes, each rank as it likes", nranks, slot_bytes);
     /* Counters wrap like those of any other call. */
     team_set_epochs(&team, 0u - 2, 0u - 3);
-    for (k = 0, ok = 1; k < 5; k++, seed++) {
-        const struct call c = {nranks > 16 ? 9 : 300, seed, 0};
+    for (k = 0, ok = 1; k < 6; k++, seed++) {
+        const struct call c = call_of(nranks > 16 ? 9 : 300, seed, 0, nranks);
 
         ok = run(&team, &c) && ok;
     }
@@ -234,7 +334,7 @@ static int output_is_untouched(const struct team *team, const struct call *c, in
 /* A kernel that begins after a failure sends nothing and receives nothing. */
 static void test_after_a_failure(void)
 {
-    const struct call c = {700, 10, 1};
+    const struct call c = {700, 10, 1, 0, &patterns[0], 0};
     struct sw_comm_state state;
     struct team team;
 
@@ -269,6 +369,8 @@ int main(void)
     for (i = 0; i < COUNT_OF(counts) && counts[i] <= MOST_RANKS; i++)
         test_ranks(counts[i], 64);
     test_ranks(3, 16); /* rounds of two words */
+    test_in_flight(3);
+    test_in_flight(6);
     test_after_a_failure();
     TAP_EQ("nothing left behind", sw_emu_live_objects(), 0);
     return tap_done();

@@ -1,2 +1,0 @@
-/* The all-gather kernel for the emulated driver. */
-#include "allgather.cu"

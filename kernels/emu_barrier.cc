@@ -1,0 +1,2 @@
+/* The kernel of the barrier, for the emulated driver. */
+#include "barrier.cu"

@@ -1,0 +1,2 @@
+/* The kernel that moves bytes, for the emulated driver. */
+#include "move.cu"

@@ -1,0 +1,52 @@
+/* Reduce-scatter and reduce by push: every rank sends each receiver that receiver's part, and a
+ * receiver reduces what it receives with its own, as the pattern in the arguments says
+ * (pattern.cuh). Each part has one result, at one rank.
+ *
+ *   in, out    this rank's device memory, any element alignment: of `in` a part for each rank, or
+ *              one part; of `out` one part, which may be where this rank's own part of `in` is.
+ *              What this rank does not send or receive is not accessed
+ *   slots      2 * slot_bytes for each source
+ *   grid       any; ranks' grids may differ; all blocks must be resident together with the peers'
+ *   entries    all payload if the type has a spare pattern, otherwise half flags
+ *              (sw_reduce::spares)
+ *   result     reduced in rank order, as the all-reduce's: the bits are the same
+ *
+ * In place: nobody is sent a rank's own part, and a thread loads an entry of it before it stores
+ * the result there.
+ */
+#include "pattern.cuh"
+
+template <class R>
+struct sw_reduce_parts {
+    typedef R element;
+    typedef typename sw_wire_of<SW_SHAPE_any, R::spares>::type wire;
+
+    SYMWIN_DEVICE void round(const struct sw_kernel_args &args, sw_call &call, const sw_role &role,
+                             const sw_rounds &rounds, uint32_t c)
+    {
+        const uint64_t slots = call.state + sw_slot_place<0>(args, call.round + c, 0, 0);
+        const sw_part in = sw_pattern_part<wire>(args.in, args.in_step, args.rank, rounds, c);
+        const sw_part out = sw_part_of<wire>(args.out, rounds, c);
+
+        SYMWIN_NO_UNROLL
+        for (uint32_t i = role.index; args.from != SW_NO_RANK && i < rounds.extent;
+             i += role.workers) {
+            const uint64_t at = slots + (uint64_t)i * wire::bytes;
+            uint64_t own[wire::words], result[wire::words];
+
+            sw_entry_load<R, wire>(in, i, own);
+            if (!sw_entries_reduce<0, R, wire>(args, call, at, own, result))
+                return;
+            sw_entry_store<R, wire>(out, i, result);
+            sw_entries_empty<0, wire>(args, at);
+        }
+    }
+};
+
+#define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
+    SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
+    {                                                                                              \
+        sw_pattern_run<sw_reduce_parts<sw_reduce<symwin_type_##type, symwin_op_##op>>>(args);      \
+    }
+SW_KERNEL_LIST_REDUCE_PARTS(SW_DEFINE)
+#undef SW_DEFINE

@@ -1,0 +1,310 @@
+/* All collectives against a plain reference: random types, counts, roots, alignments, places and
+ * grids, by each algorithm; in windows and outside; in graphs; several under way, among all-reduces
+ * of the same communicator. test_collectives_refused.c tests what fails. Also runs on GPUs
+ * (tests/gpu/both.txt). */
+#include "collectives.h"
+
+#if defined(__SANITIZE_THREAD__)
+enum { SWEEP = 60, FLIGHTS = 2, REPLAYS = 3 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { SWEEP = 120, FLIGHTS = 3, REPLAYS = 4 };
+#else
+enum { SWEEP = 400, FLIGHTS = 8, REPLAYS = 5 };
+#endif
+enum { IN_FLIGHT = 16, CAPTURED = 6, TURNS = 20 };
+
+/* ---- random calls ---------------------------------------------------------------------------- */
+
+static symwin_algo algo_of(const struct shape *is, uint32_t random, int windows)
+{
+    return random % 3 == 0 ? SYMWIN_ALGO_AUTO : is->algos[random % 3 == 1 || !windows ? 0 : 1];
+}
+
+/* Counts around words, entries and rounds, zero among them; in total at most `room` bytes. */
+static uint64_t count_of(const struct rank *r, symwin_type type, uint32_t random, size_t room)
+{
+    static const uint64_t counts[] = {0, 1, 2, 3, 7, 8, 9, 16, 31, 63, 64, 65, 127, 128, 129, 500};
+    const uint64_t most = room / symwin_type_bytes(type) / (uint64_t)r->nranks;
+    const uint64_t count = random % 4 == 0 ? mix(random) % 2000 : counts[random / 4 % 16];
+
+    return count < most ? count : most;
+}
+
+/* Call number `number`, equal on all ranks but for what a rank decides alone. `room`: bytes that it
+ * has at offset `base` of both buffers. */
+static struct job job_of(const struct rank *r, unsigned number, size_t base, size_t room,
+                         int windows)
+{
+    const uint32_t all = mix(number * 2654435761u + 17);
+    const uint32_t own = mix(all + (uint32_t)r->rank * 7919u + 1);
+    struct job j = {.is = &shapes[all % SHAPES],
+                    .options = {.size = sizeof j.options,
+                                .blocks = own % 3 == 0 ? 1 + (int)(own / 3 % 3) : 0,
+                                .threads = own % 5 == 0 ? 1 + (int)(own / 5 % 40) : 0},
+                    .type = (symwin_type)(mix(all + 1) % 12),
+                    .op = (symwin_op)(mix(all + 2) % 5),
+                    .root = (int)(mix(all + 3) % (uint32_t)r->nranks),
+                    .in_place = mix(own + 4) % 3 == 0,
+                    .seed = number};
+    const size_t element = symwin_type_bytes(j.type);
+
+    j.options.algo = algo_of(j.is, mix(all + 5), windows);
+    j.count = count_of(r, j.type, mix(all + 6), room - 4 * GUARD);
+    j.in = base + GUARD + mix(own + 7) % 9 * element;
+    j.out = base + GUARD + mix(own + 8) % 9 * element;
+    if (windows) { /* the offset of what all have in windows is equal */
+        j.in = base + GUARD + mix(all + 7) % 9 * element;
+        j.out = base + GUARD + mix(all + 8) % 9 * element;
+        j.in_place = mix((j.options.algo == SYMWIN_ALGO_ONESHOT ? own : all) + 4) % 3 == 0;
+    }
+    if (j.options.algo == SYMWIN_ALGO_PUT && j.is->in_each)
+        j.in_place = 0;
+    return j;
+}
+
+static void sweep(const struct rank *r, unsigned seed, int windows)
+{
+    unsigned i;
+
+    for (i = 0; i < SWEEP; i++) {
+        const struct job j = job_of(r, seed + i, 0, ROOM / 4, windows);
+
+        job_run(r, &j);
+    }
+}
+
+/* ---- several calls under way ----------------------------------------------------------------- */
+
+/* In two streams; every third call is an all-reduce of one word. */
+static void in_flight(const struct rank *r, int windows)
+{
+    static const symwin_algo algos[] = {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT_PUSH,
+                                        SYMWIN_ALGO_AUTO};
+    const size_t pitch = ROOM / IN_FLIGHT / 64 * 64;
+    struct job jobs[IN_FLIGHT];
+    int turn, i;
+
+    for (turn = 0; turn < FLIGHTS; turn++) {
+        for (i = 0; i < IN_FLIGHT; i++) {
+            jobs[i] = job_of(r, 20000u + (unsigned)(turn * IN_FLIGHT + i), (size_t)i * pitch, pitch,
+                             windows);
+            if (i % 3 == 2)
+                host_put_u32(r->device, r->in + (size_t)i * pitch, (uint32_t)(r->rank + i));
+            else
+                job_prepare(r, &jobs[i]);
+        }
+        for (i = 0; i < IN_FLIGHT; i++) {
+            const int stream = (int)(mix((unsigned)(turn * 100 + i)) % 2);
+            const symwin_allreduce_options options = {.size = sizeof options,
+                                                      .algo = algos[i / 3 % 3]};
+
+            if (i % 3 == 2)
+                host_must(symwin_allreduce_with(r->comm, r->in + (size_t)i * pitch,
+                                                r->out + (size_t)i * pitch, 1, SYMWIN_U32,
+                                                SYMWIN_SUM, &options, r->streams[stream]),
+                          "symwin_allreduce");
+            else
+                host_must(job_call(r, &jobs[i], stream), jobs[i].is->name);
+        }
+        host_must(symwin_barrier(r->comm, r->streams[turn % 2]), "symwin_barrier");
+        job_wait(r, 0);
+        job_wait(r, 1);
+        host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+        for (i = 0; i < IN_FLIGHT; i++)
+            if (i % 3 == 2)
+                must_be(host_get_u32(r->device, r->out + (size_t)i * pitch) ==
+                            (uint32_t)(r->nranks * (r->nranks - 1) / 2 + r->nranks * i),
+                        "an all-reduce among others", r->rank);
+            else
+                must_be(job_is_right(r, &jobs[i]), jobs[i].is->name, r->rank);
+    }
+}
+
+/* ---- graphs ---------------------------------------------------------------------------------- */
+
+/* A graph of several calls, replayed with other inputs and between other calls. */
+static void graphs(const struct rank *r, int windows)
+{
+    const size_t pitch = ROOM / CAPTURED / 64 * 64;
+    struct job jobs[CAPTURED];
+    struct sw_scope scope;
+    CUgraphExec exec;
+    unsigned k;
+    int i;
+
+    host_must(sw_scope_enter(r->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuStreamBeginCapture(r->streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                   "cuStreamBeginCapture");
+    for (i = 0; i < CAPTURED; i++) {
+        jobs[i] = job_of(r, 30000u + (unsigned)i, (size_t)i * pitch, pitch, windows);
+        jobs[i].is = &shapes[i % SHAPES];
+        jobs[i].options.algo = SYMWIN_ALGO_AUTO;
+        host_must(job_call(r, &jobs[i], 0), "a captured call");
+    }
+    host_must(symwin_barrier(r->comm, r->streams[0]), "a captured barrier");
+    exec = host_end_capture(r->streams[0], NULL);
+    for (k = 0; k < REPLAYS; k++) {
+        for (i = 0; i < CAPTURED; i++) {
+            jobs[i].seed = 40000u + k * 100 + (unsigned)i;
+            job_prepare(r, &jobs[i]);
+        }
+        host_must_cuda(sw_drv.cuGraphLaunch(exec, r->streams[0]), "cuGraphLaunch");
+        job_wait(r, 0);
+        for (i = 0; i < CAPTURED; i++)
+            must_be(job_is_right(r, &jobs[i]), "a replay", r->rank);
+        jobs[0].seed++;
+        job_run(r, &jobs[0]);
+    }
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    sw_scope_leave(&scope);
+}
+
+/* ---- windows --------------------------------------------------------------------------------- */
+
+static void in_windows(struct processes *p, struct rank *r)
+{
+    symwin_window *windows[2];
+
+    host_must(symwin_window_register(r->comm, r->in, ROOM, 0, &windows[0]), "register");
+    host_must(symwin_window_register(r->comm, r->out, ROOM, 0, &windows[1]), "register");
+    sweep(r, 10000, 1);
+    in_flight(r, 1);
+    graphs(r, 1);
+    host_must(symwin_window_deregister(r->comm, windows[0]), "deregister");
+    host_must(symwin_window_deregister(r->comm, windows[1]), "deregister");
+    processes_barrier(p);
+}
+
+/* ---- the barrier ----------------------------------------------------------------------------- */
+
+/* What ranks have written to the next rank's memory before a barrier is there after it, whichever
+ * rank is late. */
+static void barriers(struct processes *p, const struct rank *r)
+{
+    const int next = (r->rank + 1) % r->nranks;
+    symwin_collective_info info = {.blocks = -1};
+    symwin_window *window;
+    void *to = NULL;
+    uint32_t turn, got = 0;
+
+    host_must(symwin_window_register(r->comm, r->out, ROOM, 0, &window), "register");
+    host_must(symwin_window_peer_pointer(r->comm, window, next, 0, &to), "peer pointer");
+    host_must(symwin_barrier_query(r->comm, NULL, &info), "symwin_barrier_query");
+    must_be(info.algo == SYMWIN_ALGO_ONESHOT && info.blocks == 1, "what a barrier is", r->rank);
+    for (turn = 1; turn <= TURNS; turn++) {
+        const symwin_collective_options options = {
+            .size = sizeof options, .blocks = 1 + (int)(turn % 3), .threads = 1 + r->rank * 5};
+
+        host_put_u32(r->device, r->in, turn);
+        if ((int)turn % r->nranks == r->rank)
+            host_pause_ms(3);
+        host_must(symwin_memcpy(r->device, to, r->in, 4, r->streams[0]), "copy to the next rank");
+        host_must(symwin_barrier_with(r->comm, &options, r->streams[0]), "symwin_barrier");
+        host_must(symwin_memcpy(r->device, &got, r->out, 4, r->streams[0]), "copy from here");
+        job_wait(r, 0);
+        must_be(got == turn, "a barrier", r->rank);
+        host_must(symwin_barrier(r->comm, r->streams[0]), "symwin_barrier");
+    }
+    job_wait(r, 0);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    processes_barrier(p);
+    host_must(symwin_window_deregister(r->comm, window), "deregister");
+    processes_barrier(p);
+}
+
+/* ---- the bits of sums ------------------------------------------------------------------------ */
+
+/* Results of reduce-scatter and reduce have the all-reduce's bits, whatever the inputs. */
+static void same_bits(const struct rank *r)
+{
+    const symwin_collective_options sentinel = {.size = sizeof sentinel,
+                                                .algo = SYMWIN_ALGO_ONESHOT_SENTINEL};
+    const uint64_t count = 100, all = count * (uint64_t)r->nranks;
+    int t, op, root;
+
+    for (t = 0; t < 12; t++)
+        for (op = 0; op < 5; op++) {
+            const symwin_type type = (symwin_type)t;
+            const size_t bytes = (size_t)count * symwin_type_bytes(type);
+
+            root = (t + op) % r->nranks;
+            reference_fill_wild(type, (uint64_t)(t * 5 + op), r->rank, 0, (size_t)all, r->host);
+            host_must(host_copy(r->device, r->in, r->host, bytes * (size_t)r->nranks), "fill");
+            host_must(symwin_allreduce_with(r->comm, r->in, r->out, all, type, (symwin_op)op,
+                                            &sentinel, r->streams[0]),
+                      "symwin_allreduce_with");
+            job_wait(r, 0);
+            host_must(host_copy(r->device, r->want, r->out, bytes * (size_t)r->nranks), "read");
+            host_must(symwin_reduce_scatter(r->comm, r->in, r->out, count, type, (symwin_op)op,
+                                            r->streams[0]),
+                      "symwin_reduce_scatter");
+            job_wait(r, 0);
+            host_must(host_copy(r->device, r->host, r->out, bytes), "read");
+            must_be(memcmp(r->host, r->want + (size_t)r->rank * bytes, bytes) == 0,
+                    "the bits of a reduce-scatter", r->rank);
+            host_must(symwin_reduce(r->comm, r->in, r->out, all, type, (symwin_op)op, root,
+                                    r->streams[0]),
+                      "symwin_reduce");
+            job_wait(r, 0);
+            host_must(host_copy(r->device, r->host, r->out, bytes * (size_t)r->nranks), "read");
+            must_be(r->rank != root || memcmp(r->host, r->want, bytes * (size_t)r->nranks) == 0,
+                    "the bits of a reduce", r->rank);
+        }
+}
+
+/* ---- what is asked for ----------------------------------------------------------------------- */
+
+/* A query says what a call would launch. */
+static void queries(const struct rank *r)
+{
+    int i;
+
+    for (i = 0; i < SHAPES; i++) {
+        const struct job j = {.is = &shapes[i],
+                              .options = {.size = sizeof j.options, .blocks = 1, .threads = 32},
+                              .type = SYMWIN_F32,
+                              .count = 100,
+                              .in = GUARD,
+                              .out = GUARD};
+        symwin_collective_info info = {.blocks = -1};
+
+        host_must(job_query(r, &j, &info), j.is->name);
+        must_be(info.algo == j.is->algos[0] && info.blocks == 1 && info.threads == 32 &&
+                    !info.measured,
+                "a query", r->rank);
+    }
+}
+
+static void body(struct processes *p, int rank)
+{
+    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+
+    open_rank(p, &r, WAIT_MS);
+    queries(&r);
+    same_bits(&r);
+    barriers(p, &r);
+    sweep(&r, 0, 0);
+    in_flight(&r, 0);
+    graphs(&r, 0);
+    in_windows(p, &r);
+    close_rank(p, &r);
+}
+
+int main(void)
+{
+    static const int counts[] = {1, 2, 3, 4, 5, 8};
+    struct processes *p;
+    size_t place, i;
+
+    for (i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        tap_ok(places_run(&places_all[0], counts[i], body, NULL, &p), "%d ranks of a process",
+               counts[i]);
+        processes_free(p);
+    }
+    for (place = 1; place < places_count(); place++) {
+        tap_ok(places_run(&places_all[place], 3, body, NULL, &p), "3 ranks, %s",
+               places_all[place].name);
+        processes_free(p);
+    }
+    return tap_done();
+}

@@ -1,0 +1,332 @@
+/* Collectives that fail: wrong arguments of each are refused, and calls that differ, ranks that do
+ * not come, leave or abort end as they do for all-reduces. Also runs on GPUs
+ * (tests/gpu/both.txt). */
+#include "collectives.h"
+
+static void refused(const struct rank *r, const char *who, symwin_status status, symwin_status want,
+                    const char *words)
+{
+    if (status != want || !host_error_has(words))
+        fprintf(stderr, "%s: %s \"%s\", not %s \"%s\"\n", who, symwin_status_name(status),
+                symwin_last_error(), symwin_status_name(want), words);
+    must_be(status == want && host_error_has(words), words, r->rank);
+}
+
+/* ---- arguments ---- */
+
+/* What is wrong with a call of 16 elements of f32 that would be right. */
+static const struct wrong {
+    const char *words;
+    symwin_status status;
+    uint64_t count;    /* 0: 16 */
+    symwin_type type;  /* 0: f32 */
+    int root_from_end; /* of a collective that has one: 1: the first number that is no rank */
+    int root;
+    int no_in, no_out, in_off, out_off, in_on_out; /* of a buffer that this rank has */
+    symwin_algo algo;
+    size_t less; /* options->size: less than the right one */
+} wrongs[] = {
+    {.words = "in is NULL", .status = SYMWIN_INVALID, .no_in = 1},
+    {.words = "out is NULL", .status = SYMWIN_INVALID, .no_out = 1},
+    {.words = "in is 0x|not aligned to f32's 4 bytes", .status = SYMWIN_INVALID, .in_off = 2},
+    {.words = "out is 0x|not aligned to f32's 4 bytes", .status = SYMWIN_INVALID, .out_off = 1},
+    {.words = "overlap in part", .status = SYMWIN_INVALID, .in_on_out = 1},
+    {.words = "root is -1 and must be a rank, 0 to ", .status = SYMWIN_INVALID, .root = -1},
+    {.words = "and must be a rank, 0 to ", .status = SYMWIN_INVALID, .root_from_end = 1},
+    {.words = "there is no type 12", .status = SYMWIN_INVALID, .type = (symwin_type)12},
+    {.words = "count is 9223372036854775807, more than any memory holds",
+     .status = SYMWIN_INVALID,
+     .count = UINT64_MAX / 2},
+    {.words = "there is no algorithm twoshot_bulk for it; pass auto",
+     .status = SYMWIN_UNSUPPORTED,
+     .algo = SYMWIN_ALGO_TWOSHOT_BULK},
+    {.words = "there is no algorithm 99; see SYMWIN_ALGO_LIST",
+     .status = SYMWIN_INVALID,
+     .algo = (symwin_algo)99},
+    {.words = "options->size is |symwin_collective_options", .status = SYMWIN_INVALID, .less = 1},
+};
+
+static int has_root(const struct shape *is)
+{
+    return is->root_sends || is->root_receives;
+}
+
+/* Nothing is launched, so no other rank has to call. */
+static void refuse(const struct rank *r, const struct shape *is, const struct wrong *w)
+{
+    struct job j = {.is = is,
+                    .options = {.size = sizeof j.options - w->less, .algo = w->algo},
+                    .type = w->type != 0 ? w->type : SYMWIN_F32,
+                    .count = w->count != 0 ? w->count : 16,
+                    .root = r->rank,
+                    .in = GUARD,
+                    .out = GUARD};
+    unsigned char *in = r->in + GUARD + w->in_off, *out = r->out + GUARD + w->out_off;
+
+    if (!has_root(is) && (w->root != 0 || w->root_from_end != 0))
+        return;
+    if (w->root != 0 || w->root_from_end != 0)
+        j.root = w->root_from_end != 0 ? r->nranks : w->root;
+    if (w->in_on_out)
+        in = out + (is->out_each && !is->in_each ? (size_t)r->rank * 64 : 0) + 4;
+    refused(r, is->name,
+            job_call_on(r, &j, w->no_in ? NULL : in, w->no_out ? NULL : out, r->streams[0]),
+            w->status, w->words);
+}
+
+static void arguments(const struct rank *r)
+{
+    size_t i;
+    int s;
+
+    for (s = 0; s < SHAPES; s++)
+        for (i = 0; i < sizeof wrongs / sizeof wrongs[0]; i++)
+            refuse(r, &shapes[s], &wrongs[i]);
+}
+
+/* What a query is asked without. */
+static void queries(const struct rank *r)
+{
+    struct job j = {.options = {.size = sizeof j.options}, .in = GUARD, .out = GUARD};
+    symwin_collective_info info = {.blocks = -1};
+    int s;
+
+    for (s = 0; s < SHAPES; s++) {
+        j.is = &shapes[s];
+        j.count = 0;
+        refused(r, j.is->name, job_query(r, &j, &info), SYMWIN_INVALID, "_query: count is 0");
+        j.count = 1;
+        refused(r, j.is->name, job_query(r, &j, NULL), SYMWIN_INVALID, "_query: info is NULL");
+        must_be(info.blocks == -1, "nothing is written", r->rank);
+    }
+}
+
+static void barriers(const struct rank *r)
+{
+    symwin_collective_options options = {.size = sizeof options, .algo = SYMWIN_ALGO_TWOSHOT};
+
+    refused(r, "barrier", symwin_barrier(NULL, r->streams[0]), SYMWIN_INVALID,
+            "symwin_barrier: comm is NULL");
+    refused(r, "barrier", symwin_barrier_query(r->comm, NULL, NULL), SYMWIN_INVALID,
+            "symwin_barrier_query: info is NULL");
+    refused(r, "barrier", symwin_barrier_with(r->comm, &options, r->streams[0]), SYMWIN_UNSUPPORTED,
+            "symwin_barrier: there is no algorithm twoshot for it; pass auto");
+}
+
+/* Algorithms over windows want windows, and some of them two buffers. */
+static void windows(struct processes *p, const struct rank *r)
+{
+    symwin_window *window = NULL;
+    int s;
+
+    for (s = 0; s < SHAPES; s++) {
+        struct job j = {.is = &shapes[s],
+                        .options = {.size = sizeof j.options, .algo = shapes[s].algos[1]},
+                        .count = 16,
+                        .root = r->rank,
+                        .in = GUARD,
+                        .out = GUARD};
+
+        if (j.options.algo == SYMWIN_ALGO_AUTO)
+            continue;
+        refused(r, j.is->name, job_call(r, &j, 0), SYMWIN_UNSUPPORTED,
+                j.options.algo == SYMWIN_ALGO_PUT ? "put needs out in a window of"
+                                                  : "twoshot needs in in a window of");
+    }
+    host_must(symwin_window_register(r->comm, r->out, ROOM, 0, &window), "register");
+    {
+        const struct job j = {.is = &shapes[1],
+                              .options = {.size = sizeof j.options, .algo = SYMWIN_ALGO_PUT},
+                              .count = 16,
+                              .out = GUARD,
+                              .in_place = 1};
+
+        refused(r, j.is->name, job_call(r, &j, 0), SYMWIN_UNSUPPORTED,
+                "symwin_alltoall: put reads inputs while other ranks write outputs");
+    }
+    host_must(symwin_window_deregister(r->comm, window), "deregister");
+    processes_barrier(p);
+}
+
+/* A buffer has to fit in its window with the parts of all ranks. */
+static void past_a_window(const struct rank *r)
+{
+    symwin_window *window;
+    char words[160];
+    int s, side;
+
+    host_must(symwin_window_register(r->comm, r->out, 4096, 0, &window), "register");
+    for (s = 0; s < SHAPES; s++)
+        for (side = 0; side < 2; side++) {
+            const struct shape *is = &shapes[s];
+            const uint64_t parts = (side == 0 ? is->in_each : is->out_each) ? (uint64_t)r->nranks
+                                                                            : 1;
+            const struct job j = {.is = is,
+                                  .options = {.size = sizeof j.options},
+                                  .type = SYMWIN_U8,
+                                  .count = 4096 / parts + 1,
+                                  .root = r->rank};
+
+            snprintf(
+                words, sizeof words,
+                "symwin_%s: %llu elements (%llu bytes) at %s pass the end of its window, which "
+                "has 4096",
+                is->name, (unsigned long long)(j.count * parts),
+                (unsigned long long)(j.count * parts), side == 0 ? "in" : "out");
+            refused(r, is->name,
+                    job_call_on(r, &j, side == 0 ? r->out : r->in, side == 0 ? r->in : r->out,
+                                r->streams[0]),
+                    SYMWIN_INVALID, words);
+        }
+    host_must(symwin_window_deregister(r->comm, window), "deregister");
+}
+
+/* ---- calls that differ, and ranks that are late ---------------------------------------------- */
+
+enum oddity { SAME, COLLECTIVE, COUNT, TYPE, ROOT, LATE, LEAVES, ABORTS };
+
+struct row {
+    enum oddity oddity;
+    int shape;
+    int odd; /* the rank that is odd */
+};
+
+static const struct oddity_text {
+    const char *name, *words;
+    symwin_status status;
+} texts[] = {
+    [SAME] = {"nothing", "", SYMWIN_OK},
+    [COLLECTIVE] = {"a rank that calls all-reduce",
+                    "the call differs: rank %d called "
+                    "symwin_allreduce(), rank %d called symwin_%s()",
+                    SYMWIN_MISMATCH},
+    [COUNT] = {"another count", "count differs: rank %d passed 99, rank %d passed 100",
+               SYMWIN_MISMATCH},
+    [TYPE] = {"another type of that size", "type differs: rank %d passed f32, rank %d passed u32",
+              SYMWIN_MISMATCH},
+    [ROOT] = {"another root", "root differs: rank %d passed 0, rank %d passed 2", SYMWIN_MISMATCH},
+    [LATE] = {"a late rank", "waited 100 ms for rank %d", SYMWIN_TIMEOUT},
+    [LEAVES] = {"a rank that leaves",
+                "rank %d has destroyed its communicator|waited for it in "
+                "collective 1",
+                SYMWIN_PEER_LOST},
+    [ABORTS] = {"a rank that aborts", "rank %d", SYMWIN_ABORTED},
+};
+
+static symwin_status odd_call(const struct rank *r, const struct row *row, int odd)
+{
+    const struct job j = {.is = &shapes[row->shape],
+                          .options = {.size = sizeof j.options},
+                          .type = odd && row->oddity == TYPE ? SYMWIN_F32 : SYMWIN_U32,
+                          .count = odd && row->oddity == COUNT ? 99 : 100,
+                          .root = odd && row->oddity == ROOT ? 0 : 2,
+                          .in = GUARD,
+                          .out = GUARD};
+
+    if (odd && row->oddity == COLLECTIVE)
+        return symwin_allreduce(r->comm, r->in, r->out, 100, SYMWIN_U32, SYMWIN_SUM, r->streams[0]);
+    return job_call(r, &j, 0);
+}
+
+static void differs(struct processes *p, struct rank *r, const struct row *row)
+{
+    const struct oddity_text *is = &texts[row->oddity];
+    const int odd = r->rank == row->odd;
+    char words[160];
+    symwin_status status;
+
+    snprintf(words, sizeof words, is->words, row->odd, row->odd == 0 ? 1 : 0,
+             shapes[row->shape].name);
+    processes_barrier(p);
+    if (odd && row->oddity == LEAVES) {
+        symwin_comm_destroy(r->comm);
+        r->comm = NULL;
+        processes_barrier(p);
+        processes_barrier(p);
+        return;
+    }
+    if (row->oddity == LATE && !odd) {
+        host_must(odd_call(r, row, 0), "a call");
+        job_wait(r, 0);
+    }
+    if (row->oddity == LATE)
+        processes_barrier(p);
+    if (odd && row->oddity == ABORTS) {
+        host_pause_ms(20); /* the others are in the call by then, or come to it later */
+        host_must(symwin_comm_abort(r->comm), "symwin_comm_abort");
+    } else if (row->oddity == ABORTS) {
+        (void)odd_call(r, row, 0);
+    } else if (odd || row->oddity != LATE) {
+        host_must(odd_call(r, row, odd), "a call");
+    }
+    processes_barrier(p);
+    job_wait(r, 0);
+    status = processes_note(p, r->rank, symwin_comm_check(r->comm));
+#if defined(__SANITIZE_THREAD__)
+    /* On a busy machine ranks may take longer than a judge waits for their arguments. */
+    if (host_error_has("the arguments differ"))
+        words[0] = '\0';
+#endif
+    refused(r, shapes[row->shape].name, status, is->status, words);
+    processes_barrier(p);
+}
+
+static void body(struct processes *p, int rank)
+{
+    const struct row *row = places_arg(p);
+    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    int s;
+
+    open_rank(p, &r, row->oddity == LATE ? 100 : WAIT_MS);
+    if (row->oddity != SAME) {
+        differs(p, &r, row);
+    } else {
+        arguments(&r);
+        queries(&r);
+        barriers(&r);
+        windows(p, &r);
+        past_a_window(&r);
+        processes_barrier(p);          /* unmapping a window may wait for kernels */
+        for (s = 0; s < SHAPES; s++) { /* the communicator still works */
+            const struct job j = {.is = &shapes[s],
+                                  .options = {.size = sizeof j.options},
+                                  .count = 100,
+                                  .root = r.nranks - 1,
+                                  .in = GUARD,
+                                  .out = GUARD};
+
+            job_run(&r, &j);
+        }
+    }
+    close_rank(p, &r);
+}
+
+int main(void)
+{
+    struct row row = {.oddity = SAME};
+    struct processes *p;
+    size_t place;
+    int r, right;
+
+    for (place = 0; place < places_count(); place++) {
+        right = places_run(&places_all[place], 3, body, &row, &p);
+        tap_ok(right, "arguments that are wrong, %s", places_all[place].name);
+        processes_free(p);
+    }
+    tap_ok(places_run(&places_all[0], 1, body, &row, &p), "and on one rank alone");
+    processes_free(p);
+    for (row.shape = 0; row.shape <= BARRIER; row.shape++)
+        for (row.oddity = COLLECTIVE; row.oddity <= ABORTS; row.oddity++) {
+            row.odd = (row.shape + (int)row.oddity) % 3;
+            if ((row.oddity == ROOT && !has_root(&shapes[row.shape])) ||
+                (row.shape == BARRIER && (row.oddity == COUNT || row.oddity == TYPE)))
+                continue;
+            right = places_run(&places_all[0], 3, body, &row, &p);
+            for (r = 1; r < 3 && row.oddity < LEAVES; r++)
+                right &= strcmp(p->rank[r].text, p->rank[0].text) == 0;
+            tap_ok(right, "%s, %s: %s", shapes[row.shape].name, texts[row.oddity].name,
+                   p->rank[0].text);
+            processes_free(p);
+        }
+    return tap_done();
+}

@@ -1,0 +1,342 @@
+/* All collectives by one description, calls of them, and the plain reference: what a call of each
+ * must leave in the memory of each rank. */
+#ifndef SYMWIN_TESTS_COLLECTIVES_H
+#define SYMWIN_TESTS_COLLECTIVES_H
+
+#include "processes.h"
+#include "reference.h"
+
+enum { ROOM = 1 << 17, GUARD = 64, SLOT = 512, FILLED = 0x5a };
+
+#if defined(__SANITIZE_THREAD__)
+enum { WAIT_MS = 100000 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { WAIT_MS = 60000 };
+#else
+enum { WAIT_MS = 20000 };
+#endif
+
+/* What a collective is, apart from the library's own table. */
+struct shape {
+    const char *name;
+    symwin_collective collective;
+    int reduces;
+    int root_sends, root_receives; /* only the root has an input, or an output */
+    int in_each, out_each;         /* a buffer has a part for each rank */
+    symwin_algo algos[2];          /* for any memory; and over windows, AUTO if there is none */
+};
+
+static const struct shape shapes[] = {
+    {"allgather", SYMWIN_ALLGATHER, 0, 0, 0, 0, 1, {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT}},
+    {"alltoall", SYMWIN_ALLTOALL, 0, 0, 0, 1, 1, {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT}},
+    {"broadcast", SYMWIN_BROADCAST, 0, 1, 0, 0, 0, {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT}},
+    {"gather", SYMWIN_GATHER, 0, 0, 1, 0, 1, {SYMWIN_ALGO_ONESHOT}},
+    {"scatter", SYMWIN_SCATTER, 0, 1, 0, 1, 0, {SYMWIN_ALGO_ONESHOT}},
+    {"reduce_scatter",
+     SYMWIN_REDUCE_SCATTER,
+     1,
+     0,
+     0,
+     1,
+     0,
+     {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT}},
+    {"reduce", SYMWIN_REDUCE, 1, 0, 1, 0, 0, {SYMWIN_ALGO_ONESHOT}},
+    {"barrier", SYMWIN_BARRIER, 0, 0, 0, 0, 0, {SYMWIN_ALGO_ONESHOT}},
+};
+
+/* Those with data; the barrier comes after them. */
+enum { BARRIER = sizeof shapes / sizeof shapes[0] - 1, SHAPES = BARRIER };
+
+struct rank {
+    int nranks, rank, device;
+    symwin_comm *comm;
+    struct CUstream_st *streams[2];
+    unsigned char *in, *out;    /* device memory of ROOM bytes each */
+    unsigned char *host, *want; /* ROOM bytes each */
+};
+
+/* One call, as this rank makes it. */
+struct job {
+    const struct shape *is;
+    symwin_collective_options options;
+    symwin_type type;
+    symwin_op op;
+    uint64_t count;
+    int root;
+    int in_place;
+    size_t in, out; /* offsets in the rank's memory; in place one follows from the other */
+    unsigned seed;
+};
+
+HARNESS_UNUSED uint32_t mix(uint32_t x)
+{
+    x = (x ^ x >> 16) * 0x7feb352du;
+    x = (x ^ x >> 15) * 0x846ca68bu;
+    return x ^ x >> 16;
+}
+
+HARNESS_UNUSED int job_sends(const struct job *j, int rank)
+{
+    return !j->is->root_sends || rank == j->root;
+}
+
+HARNESS_UNUSED int job_receives(const struct job *j, int rank)
+{
+    return !j->is->root_receives || rank == j->root;
+}
+
+/* Bytes of a part. */
+HARNESS_UNUSED size_t job_bytes(const struct job *j)
+{
+    return (size_t)j->count * symwin_type_bytes(j->type);
+}
+
+HARNESS_UNUSED size_t job_in_bytes(const struct rank *r, const struct job *j)
+{
+    return job_bytes(j) * (j->is->in_each ? (size_t)r->nranks : 1);
+}
+
+HARNESS_UNUSED size_t job_out_bytes(const struct rank *r, const struct job *j)
+{
+    return job_bytes(j) * (j->is->out_each ? (size_t)r->nranks : 1);
+}
+
+HARNESS_UNUSED int job_in_place(const struct rank *r, const struct job *j)
+{
+    return j->in_place && job_sends(j, r->rank) && job_receives(j, r->rank);
+}
+
+HARNESS_UNUSED unsigned char *job_in(const struct rank *r, const struct job *j)
+{
+    const size_t own = j->is->out_each && !j->is->in_each ? (size_t)r->rank * job_bytes(j) : 0;
+
+    if (job_in_place(r, j) && !(j->is->in_each && !j->is->out_each))
+        return r->out + j->out + own;
+    return r->in + j->in;
+}
+
+HARNESS_UNUSED unsigned char *job_out(const struct rank *r, const struct job *j)
+{
+    if (job_in_place(r, j) && j->is->in_each && !j->is->out_each)
+        return r->in + j->in + (size_t)r->rank * job_bytes(j);
+    return r->out + j->out;
+}
+
+/* ---- data ---- */
+
+/* Bytes first .. first + bytes - 1 of a rank's input. What is moved has words of all zeros and of
+ * all ones. */
+HARNESS_UNUSED void job_fill(const struct job *j, int rank, size_t first, size_t bytes, void *to)
+{
+    const size_t element = symwin_type_bytes(j->type);
+    unsigned char *out = to;
+    size_t i;
+
+    if (j->is->reduces) {
+        reference_fill(j->type, j->op, j->seed, rank, first / element, bytes / element, to);
+        return;
+    }
+    for (i = first; i < first + bytes; i++) {
+        const uint32_t word = mix(j->seed * 31u + (uint32_t)rank * 7919u +
+                                  (uint32_t)(i / 8) * 104729u);
+
+        *out++ = word % 4 == 0   ? 0
+                 : word % 4 == 1 ? 0xff
+                                 : (unsigned char)mix(word + (uint32_t)(i % 8));
+    }
+}
+
+/* The output of a rank. */
+HARNESS_UNUSED void job_reference(const struct rank *r, const struct job *j, void *to)
+{
+    const size_t bytes = job_bytes(j), part = j->is->in_each ? (size_t)r->rank * bytes : 0;
+    unsigned char *inputs[PROCESSES_MOST] = {NULL}, *out = to;
+    int p;
+
+    for (p = 0; p < r->nranks && j->is->reduces; p++) {
+        inputs[p] = malloc(bytes + 1);
+        if (inputs[p] == NULL)
+            abort();
+        job_fill(j, p, part, bytes, inputs[p]);
+    }
+    if (j->is->reduces)
+        reference_allreduce(j->type, j->op, r->nranks, (const void *const *)inputs, to,
+                            (size_t)j->count);
+    else if (j->is->out_each)
+        for (p = 0; p < r->nranks; p++)
+            job_fill(j, p, part, bytes, out + (size_t)p * bytes);
+    else
+        job_fill(j, j->root, part, bytes, to);
+    for (p = 0; p < r->nranks; p++)
+        free(inputs[p]);
+}
+
+/* Fills the output and a guard on each side with another byte, then the input. */
+HARNESS_UNUSED void job_prepare(const struct rank *r, const struct job *j)
+{
+    const size_t in = job_in_bytes(r, j), out = job_out_bytes(r, j);
+
+    memset(r->host, FILLED, out + 2 * GUARD);
+    if (job_receives(j, r->rank))
+        host_must(host_copy(r->device, job_out(r, j) - GUARD, r->host, out + 2 * GUARD), "fill");
+    job_fill(j, r->rank, 0, in, r->host);
+    if (job_sends(j, r->rank) && in > 0)
+        host_must(host_copy(r->device, job_in(r, j), r->host, in), "fill");
+}
+
+/* Whether the output, the guards on its sides and the input are right. */
+HARNESS_UNUSED int job_is_right(const struct rank *r, const struct job *j)
+{
+    const size_t in = job_in_bytes(r, j), out = job_out_bytes(r, j), bytes = job_bytes(j);
+    const unsigned char *const from = job_in(r, j), *const to = job_out(r, j);
+    size_t i, wrong = 0;
+
+    if (job_receives(j, r->rank)) {
+        host_must(host_copy(r->device, r->host, to - GUARD, out + 2 * GUARD), "read");
+        job_reference(r, j, r->want);
+        for (i = 0; i < GUARD && !(job_in_place(r, j) && j->is->in_each); i++)
+            wrong += (r->host[i] != FILLED) + (r->host[GUARD + out + i] != FILLED);
+        if (j->is->reduces)
+            wrong += reference_compare(j->type, r->host + GUARD, r->want, (size_t)j->count) >= 0;
+        else
+            wrong += memcmp(r->host + GUARD, r->want, out) != 0;
+    }
+    if (job_sends(j, r->rank) && in > 0) {
+        host_must(host_copy(r->device, r->host, from, in), "read");
+        job_fill(j, r->rank, 0, in, r->want);
+        for (i = 0; i < in; i++)
+            if (!job_in_place(r, j) || from + i < to || from + i >= to + out)
+                wrong += r->host[i] != r->want[i];
+    }
+    if (wrong > 0)
+        fprintf(stderr,
+                "%s, rank %d of %d, root %d: %llu of %s, %s, algorithm %s, %zu bytes a part, in "
+                "+%zu, out +%zu, %s place: wrong\n",
+                j->is->name, r->rank, r->nranks, j->root, (unsigned long long)j->count,
+                symwin_type_name(j->type), symwin_op_name(j->op), symwin_algo_name(j->options.algo),
+                bytes, j->in, j->out, job_in_place(r, j) ? "in" : "out of");
+    return wrong == 0;
+}
+
+/* ---- calls ---- */
+
+/* The call with any buffers. */
+HARNESS_UNUSED symwin_status job_call_on(const struct rank *r, const struct job *j, const void *in,
+                                         void *out, struct CUstream_st *stream)
+{
+    const symwin_collective_options *o = &j->options;
+    symwin_comm *const c = r->comm;
+
+    switch (j->is->collective) {
+    case SYMWIN_ALLREDUCE:
+        return symwin_allreduce_with(c, in, out, j->count, j->type, j->op, o, stream);
+    case SYMWIN_ALLGATHER:
+        return symwin_allgather_with(c, in, out, j->count, j->type, o, stream);
+    case SYMWIN_ALLTOALL:
+        return symwin_alltoall_with(c, in, out, j->count, j->type, o, stream);
+    case SYMWIN_BROADCAST:
+        return symwin_broadcast_with(c, in, out, j->count, j->type, j->root, o, stream);
+    case SYMWIN_GATHER:
+        return symwin_gather_with(c, in, out, j->count, j->type, j->root, o, stream);
+    case SYMWIN_SCATTER:
+        return symwin_scatter_with(c, in, out, j->count, j->type, j->root, o, stream);
+    case SYMWIN_REDUCE_SCATTER:
+        return symwin_reduce_scatter_with(c, in, out, j->count, j->type, j->op, o, stream);
+    case SYMWIN_REDUCE:
+        return symwin_reduce_with(c, in, out, j->count, j->type, j->op, j->root, o, stream);
+    case SYMWIN_BARRIER:
+        return symwin_barrier_with(c, o, stream);
+    }
+    return SYMWIN_INVALID;
+}
+
+/* A buffer that is not this rank's is NULL, or an address where there is nothing. */
+HARNESS_UNUSED symwin_status job_call(const struct rank *r, const struct job *j, int stream)
+{
+    void *const nothing = j->seed % 2 == 0 ? NULL : (void *)(uintptr_t)0x11;
+
+    return job_call_on(r, j, job_sends(j, r->rank) ? job_in(r, j) : nothing,
+                       job_receives(j, r->rank) ? job_out(r, j) : nothing, r->streams[stream]);
+}
+
+HARNESS_UNUSED symwin_status job_query(const struct rank *r, const struct job *j,
+                                       symwin_collective_info *info)
+{
+    const symwin_collective_options *o = &j->options;
+    const void *const in = job_in(r, j), *const out = job_out(r, j);
+    symwin_comm *const c = r->comm;
+
+    switch (j->is->collective) {
+    case SYMWIN_ALLREDUCE:
+        return symwin_allreduce_query(c, in, out, j->count, j->type, j->op, o, info);
+    case SYMWIN_ALLGATHER:
+        return symwin_allgather_query(c, in, out, j->count, j->type, o, info);
+    case SYMWIN_ALLTOALL:
+        return symwin_alltoall_query(c, in, out, j->count, j->type, o, info);
+    case SYMWIN_BROADCAST:
+        return symwin_broadcast_query(c, in, out, j->count, j->type, j->root, o, info);
+    case SYMWIN_GATHER:
+        return symwin_gather_query(c, in, out, j->count, j->type, j->root, o, info);
+    case SYMWIN_SCATTER:
+        return symwin_scatter_query(c, in, out, j->count, j->type, j->root, o, info);
+    case SYMWIN_REDUCE_SCATTER:
+        return symwin_reduce_scatter_query(c, in, out, j->count, j->type, j->op, o, info);
+    case SYMWIN_REDUCE:
+        return symwin_reduce_query(c, in, out, j->count, j->type, j->op, j->root, o, info);
+    case SYMWIN_BARRIER:
+        return symwin_barrier_query(c, o, info);
+    }
+    return SYMWIN_INVALID;
+}
+
+HARNESS_UNUSED void job_wait(const struct rank *r, int stream)
+{
+    host_must(symwin_stream_synchronize(r->device, r->streams[stream]), "synchronize");
+}
+
+HARNESS_UNUSED void job_run(const struct rank *r, const struct job *j)
+{
+    job_prepare(r, j);
+    host_must(job_call(r, j, 0), j->is->name);
+    job_wait(r, 0);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    must_be(job_is_right(r, j), j->is->name, r->rank);
+}
+
+/* ---- ranks ---- */
+
+HARNESS_UNUSED void open_rank(struct processes *p, struct rank *r, int kernel_timeout_ms)
+{
+    const symwin_comm_options options = {.size = sizeof options,
+                                         .flags = r->nranks == 5 ? SYMWIN_COMM_GRAPH_LAUNCH : 0,
+                                         .timeout_ms = WAIT_MS,
+                                         .kernel_timeout_ms = kernel_timeout_ms,
+                                         .slot_bytes = SLOT};
+
+    host_must(symwin_comm_create(processes_id(p, r->rank), r->nranks, r->rank, r->device, &options,
+                                 &r->comm),
+              "symwin_comm_create");
+    host_must(symwin_stream_create(r->device, &r->streams[0]), "symwin_stream_create");
+    host_must(symwin_stream_create(r->device, &r->streams[1]), "symwin_stream_create");
+    r->in = host_alloc(r->device, ROOM);
+    r->out = host_alloc(r->device, ROOM);
+    r->host = malloc(ROOM);
+    r->want = malloc(ROOM);
+    if (r->host == NULL || r->want == NULL)
+        abort();
+}
+
+HARNESS_UNUSED void close_rank(struct processes *p, struct rank *r)
+{
+    processes_barrier(p);
+    symwin_comm_destroy(r->comm);
+    processes_barrier(p);
+    host_must(symwin_stream_destroy(r->device, r->streams[0]), "symwin_stream_destroy");
+    host_must(symwin_stream_destroy(r->device, r->streams[1]), "symwin_stream_destroy");
+    host_must(symwin_mem_free(r->in), "symwin_mem_free");
+    host_must(symwin_mem_free(r->out), "symwin_mem_free");
+    free(r->host);
+    free(r->want);
+}
+
+#endif
