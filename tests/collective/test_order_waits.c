@@ -122,6 +122,73 @@ static void check_cost(struct cost_case *cost)
            cost->c.name, atomic_load(&early), RANKS * cost->early);
 }
 
+/* A call that is refused before it is ordered is not the last one of the communicator: the next one
+ * on its stream still waits for the one before, on another stream. */
+static void run_refused(struct harness_team *team, int rank, void *arg)
+{
+    static const struct order_case plain = {.name = "plain", .comms = 2, .blocks = 1};
+    const symwin_allreduce_options many = {
+        .size = sizeof many, .algo = SYMWIN_ALGO_TWOSHOT, .blocks = 1 << 20};
+    struct member m;
+
+    (void)arg;
+    open_member(&m, team, rank, &plain);
+    host_must(call(&m, 0, m.streams[0]), "a call");
+    host_expect("more blocks than fit",
+                symwin_allreduce_with(m.comms[0], m.data[0], m.data[0], COUNT, SYMWIN_F32,
+                                      SYMWIN_SUM, &many, m.streams[1]),
+                SYMWIN_UNSUPPORTED, "blocks");
+    host_must(call(&m, 0, m.streams[1]), "a call on the stream of the refused one");
+    tap_ok(finish(&m) == SYMWIN_OK, "calls around a refused one, rank %d", rank);
+    close_member(&m);
+}
+
+static _Atomic unsigned widest;
+
+static CUresult see_grid(const CUlaunchConfig *config, CUfunction function, void **params,
+                         void **extra)
+{
+    unsigned seen = atomic_load(&widest);
+
+    while (seen < config->gridDimX &&
+           !atomic_compare_exchange_weak(&widest, &seen, config->gridDimX))
+        ;
+    return plain_launch(config, function, params, extra);
+}
+
+/* A captured call gets its share of the device, though it asks for more. */
+static void run_share(struct harness_team *team, int rank, void *arg)
+{
+    static const struct order_case large = {.name = "large", .comms = 2, .blocks = MORE_THAN_HALF};
+    struct member m;
+    int i;
+
+    (void)arg;
+    open_member(&m, team, rank, &large);
+    for (i = 0; i < 2; i++)
+        make_call(&m, i);
+    tap_ok(finish(&m) == SYMWIN_OK, "calls of two, rank %d", rank);
+    harness_barrier(team);
+    if (rank == 0)
+        sw_drv.cuLaunchKernelEx = see_grid;
+    harness_barrier(team);
+    host_must_cuda(sw_drv.cuGraphExecDestroy(capture(&m, 0, 0)), "cuGraphExecDestroy");
+    harness_barrier(team);
+    if (rank == 0)
+        sw_drv.cuLaunchKernelEx = count_launch;
+    close_member(&m);
+}
+
+static void refused(void)
+{
+    plain_wait = sw_drv.cuStreamWaitValue32;
+    sw_drv.cuStreamWaitValue32 = count_wait;
+    atomic_store(&waits, 0);
+    harness_run(RANKS, run_refused, NULL);
+    sw_drv.cuStreamWaitValue32 = plain_wait;
+    TAP_EQ("waits for the call before a refused one", atomic_load(&waits), RANKS);
+}
+
 /* ---- counts ---- */
 
 static const struct order_case three = {.name = "three", .comms = 3, .blocks = MORE_THAN_HALF};
@@ -276,6 +343,10 @@ int main(int argc, char **argv)
     for (i = 0; i < sizeof blocks / sizeof blocks[0] && multiprocessors >= 32; i++)
         harness_run(RANKS, run_around, &blocks[i]);
     destroyed();
+    refused();
+    harness_run(RANKS, run_share, NULL);
+    tap_ok(widest > 0 && widest <= (unsigned)multiprocessors / 2,
+           "a captured grid: %u blocks of %d", widest, multiprocessors);
     check_costs(only, 1); /* from here on, the library takes each thread for a rank */
     harness_no_leaks("communicators beside each other", &before);
     return tap_done();

@@ -151,9 +151,9 @@ static void test_claim(const struct claim *c)
     pair_close(&p);
 }
 
-/* A rank posts for a round only when the one before is complete. Two posts count as those of two
- * ranks. */
-static void test_ahead(int host, int rank)
+/* A rank posts once for a round, and for the next one only when this one is complete. Two posts
+ * count as those of two ranks. */
+static void test_second_post(int host, int rank, uint64_t round)
 {
     symwin_status status = SYMWIN_OK;
     int turns = 0, culprit = -1;
@@ -161,13 +161,37 @@ static void test_ahead(int host, int rank)
 
     pair_open(&p, host);
     say(&p, SW_FRAME_POST, rank, 0);
-    say(&p, SW_FRAME_POST, rank, 1);
+    say(&p, SW_FRAME_POST, rank, round);
     while (!sw_exchange_outcome(p.group.exchange, &status, &culprit) &&
            sw_exchange_rounds(p.group.exchange, rank) < 2 && turns++ < SOON_MS)
         host_pause_ms(1);
     tap_ok(status == SYMWIN_PEER_LOST && culprit == 2 - 2 * host &&
                sw_exchange_rounds(p.group.exchange, rank) == 1,
-           "host %d: a post of the next round: %s, rank %d", host, symwin_status_name(status),
+           "host %d: a second post, of round %d: %s, rank %d", host, (int)round,
+           symwin_status_name(status), culprit);
+    pair_close(&p);
+}
+
+/* Ranks that have left close their connection in order. */
+static void test_left_and_closed(int host)
+{
+    const int first = host == 0 ? 2 : 0; /* of the other host */
+    symwin_status status = SYMWIN_OK;
+    int turns = 0, culprit = -1, watched = 1;
+    struct pair p;
+
+    pair_open(&p, host);
+    say(&p, SW_FRAME_LEAVE, first, 0);
+    say(&p, SW_FRAME_LEAVE, first + 1, 0);
+    shutdown(p.other.fd, SHUT_WR);
+    while (watched && turns++ < SOON_MS) {
+        host_pause_ms(1);
+        sw_poll_lock();
+        watched = p.group.links[1 - host].watch.id != 0;
+        sw_poll_unlock();
+    }
+    tap_ok(!watched && !sw_exchange_outcome(p.group.exchange, &status, &culprit),
+           "host %d: the other one has left: %s, rank %d", host, symwin_status_name(status),
            culprit);
     pair_close(&p);
 }
@@ -203,6 +227,20 @@ static void test_end_in_order(void)
         posts++;
     TAP_EQ("the posts of host 0's ranks", posts, 2);
     TAP_EQ("and then the end", type, SW_FRAME_END);
+    pair_close(&p);
+}
+
+/* A rank that leaves is told to the other host, unless it has said so itself. */
+static void test_leave_is_told(int host)
+{
+    const int rank = 2 * host;
+    struct pair p;
+
+    pair_open(&p, host);
+    sw_host_link_leave(&p.group, rank, 1 - host);
+    TAP_EQ("a leave is not sent back", next_type(&p, QUIET_MS), 0);
+    sw_host_link_leave(&p.group, rank, host);
+    TAP_EQ("a leave is told to the other host", next_type(&p, SOON_MS), SW_FRAME_LEAVE);
     pair_close(&p);
 }
 
@@ -376,8 +414,12 @@ int main(void)
     before = harness_leaks_now();
     for (i = 0; i < sizeof claims / sizeof claims[0]; i++)
         test_claim(&claims[i]);
-    test_ahead(0, 2);
-    test_ahead(1, 1);
+    for (i = 0; i < 2; i++) {
+        test_second_post(0, 2, i);
+        test_second_post(1, 1, i);
+        test_left_and_closed((int)i);
+        test_leave_is_told((int)i);
+    }
     test_end_in_order();
     test_keepalive();
     test_letters();
