@@ -56,21 +56,24 @@ static int first_folder(int which, int make, char *name, size_t room)
     return is_private(name);
 }
 
-/* The next folder with a random name, among the entries of the folder around it. 0: none; -1: the
- * time is over. Another user can add any number of entries with such names. */
+/* The next folder with a random name, among the entries of the folder around it. 0: none was found;
+ * -1: the time is over among entries with such names, of which another user can add any number. */
 static int next_folder(DIR *entries, int which, char *name, size_t room, int64_t deadline)
 {
     struct dirent *entry;
     char first[64];
     size_t length;
+    int seen = 0;
 
     snprintf(first, sizeof first, "symwin-%lu-", (unsigned long)geteuid());
     length = strlen(first);
     while ((entry = readdir(entries)) != NULL) {
+        const int named = strncmp(entry->d_name, first, length) == 0;
+
+        seen |= named;
         if (sw_now_ms() >= deadline)
-            return -1;
-        if ((entry->d_type == DT_DIR || entry->d_type == DT_UNKNOWN) &&
-            strncmp(entry->d_name, first, length) == 0 &&
+            return -seen;
+        if (named && (entry->d_type == DT_DIR || entry->d_type == DT_UNKNOWN) &&
             strlen(entry->d_name) == length + sizeof OTHER_NAME - 2 &&
             sw_temp_path(which, "/", name, room) && strlen(name) + strlen(entry->d_name) < room &&
             is_private(strcat(name, entry->d_name)))
