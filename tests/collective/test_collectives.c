@@ -175,6 +175,127 @@ static void in_windows(struct processes *p, struct rank *r)
     processes_barrier(p);
 }
 
+/* ---- where the buffers lie ------------------------------------------------------------------- */
+
+static struct job small_job(int shape, symwin_algo algo, unsigned seed)
+{
+    return (struct job){.is = &shapes[shape],
+                        .options = {.size = sizeof(symwin_collective_options), .algo = algo},
+                        .type = SYMWIN_I32,
+                        .count = 77,
+                        .in = GUARD,
+                        .out = GUARD,
+                        .in_place = (int)seed % 2,
+                        .seed = seed};
+}
+
+/* A push needs no window: those that some ranks' buffers lie in change nothing. */
+static void in_some_windows(struct processes *p, struct rank *r)
+{
+    unsigned char *const plain[] = {r->in, r->out};
+    symwin_window *windows[2];
+    unsigned i;
+
+    r->in = host_alloc(r->device, ROOM);
+    r->out = host_alloc(r->device, ROOM);
+    host_must(symwin_window_register(r->comm, r->in, ROOM, 0, &windows[0]), "register");
+    host_must(symwin_window_register(r->comm, r->out, ROOM, 0, &windows[1]), "register");
+    for (i = 0; i < 2 * SHAPES; i++) {
+        const struct job j = small_job((int)i / 2, SYMWIN_ALGO_ONESHOT, i);
+        const struct rank mixed = {r->nranks,
+                                   r->rank,
+                                   r->device,
+                                   r->comm,
+                                   {r->streams[0]},
+                                   r->rank % 2 == 0 ? r->in : plain[0],
+                                   r->rank % 3 == 0 ? r->out : plain[1],
+                                   r->host,
+                                   r->want};
+
+        job_run(&mixed, &j);
+    }
+    processes_barrier(p);
+    for (i = 0; i < 2; i++)
+        host_must(symwin_window_deregister(r->comm, windows[i]), "deregister");
+    processes_barrier(p);
+    host_must(symwin_mem_free(r->in), "symwin_mem_free");
+    host_must(symwin_mem_free(r->out), "symwin_mem_free");
+    r->in = plain[0];
+    r->out = plain[1];
+}
+
+/* A rank's part of the output may have its own window too, which an all-gather in place does not
+ * use. */
+static void part_in_its_own_window(struct processes *p, struct rank *r)
+{
+    const size_t part = 2 << 20;
+    unsigned char *const out = host_alloc(r->device, part * (size_t)r->nranks);
+    unsigned char *const in = out + (size_t)r->rank * part;
+    const unsigned char mine = (unsigned char)(0x50 + r->rank);
+    symwin_window *whole = NULL, *own = NULL;
+    unsigned char last = 0;
+    int peer;
+
+    host_must(symwin_window_register(r->comm, out, part * (size_t)r->nranks, 0, &whole), "whole");
+    host_must(symwin_window_register(r->comm, in, part, 0, &own), "own");
+    host_must(host_copy(r->device, in + part - 1, &mine, 1), "copy");
+    processes_barrier(p);
+    host_must(symwin_allgather(r->comm, in, out, part, SYMWIN_U8, r->streams[0]), "in place");
+    job_wait(r, 0);
+    for (peer = 0; peer < r->nranks; peer++) {
+        host_must(host_copy(r->device, &last, out + (size_t)(peer + 1) * part - 1, 1), "copy");
+        must_be(last == 0x50 + peer, "each part has arrived", r->rank);
+    }
+    host_must(symwin_window_deregister(r->comm, own), "deregister");
+    host_must(symwin_window_deregister(r->comm, whole), "deregister");
+    processes_barrier(p);
+    host_must(symwin_mem_free(out), "symwin_mem_free");
+}
+
+/* Captured on this rank alone, and never launched. */
+static void captured(const struct rank *r, const struct job *j)
+{
+    CUgraph graph = NULL;
+    struct sw_scope scope;
+
+    host_must(sw_scope_enter(r->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuStreamBeginCapture(r->streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                   "cuStreamBeginCapture");
+    host_must(job_call(r, j, 0), "a captured call");
+    host_must_cuda(sw_drv.cuStreamEndCapture(r->streams[0], &graph), "cuStreamEndCapture");
+    host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    sw_scope_leave(&scope);
+}
+
+/* Buffers are registered on one rank, which waits for nobody because of that, in a capture or not:
+ * the others' buffers are not. */
+static void registered(const struct rank *r)
+{
+    symwin_registration *in = NULL, *out = NULL;
+    symwin_comm_info before, after;
+    unsigned i;
+
+    host_must(symwin_comm_query(r->comm, &before), "symwin_comm_query");
+    if (r->rank == 0) {
+        host_must(symwin_register(r->comm, r->in, ROOM, &in), "symwin_register");
+        host_must(symwin_register(r->comm, r->out, ROOM, &out), "symwin_register");
+    }
+    for (i = 0; i < 2 * SHAPES; i++) {
+        const struct job j = small_job((int)i / 2, SYMWIN_ALGO_AUTO, i);
+
+        job_run(r, &j);
+        if (r->rank == 0)
+            captured(r, &j);
+    }
+    host_must(symwin_comm_query(r->comm, &after), "symwin_comm_query");
+    must_be(after.windows == before.windows && after.allocations == before.allocations,
+            "no window is made", r->rank);
+    if (r->rank == 0) {
+        host_must(symwin_deregister(r->comm, in), "symwin_deregister");
+        host_must(symwin_deregister(r->comm, out), "symwin_deregister");
+    }
+}
+
 /* ---- the barrier ----------------------------------------------------------------------------- */
 
 /* What ranks have written to the next rank's memory before a barrier is there after it, whichever
@@ -287,6 +408,11 @@ static void body(struct processes *p, int rank)
     in_flight(&r, 0);
     graphs(&r, 0);
     in_windows(p, &r);
+    if (r.nranks == 3) {
+        in_some_windows(p, &r);
+        part_in_its_own_window(p, &r);
+        registered(&r);
+    }
     close_rank(p, &r);
 }
 

@@ -23,6 +23,7 @@ static const struct wrong {
     int root_from_end; /* of a collective that has one: 1: the first number that is no rank */
     int root;
     int no_in, no_out, in_off, out_off, in_on_out; /* of a buffer that this rank has */
+    int in_host;
     symwin_algo algo;
     size_t less; /* options->size: less than the right one */
 } wrongs[] = {
@@ -30,6 +31,9 @@ static const struct wrong {
     {.words = "out is NULL", .status = SYMWIN_INVALID, .no_out = 1},
     {.words = "in is 0x|not aligned to f32's 4 bytes", .status = SYMWIN_INVALID, .in_off = 2},
     {.words = "out is 0x|not aligned to f32's 4 bytes", .status = SYMWIN_INVALID, .out_off = 1},
+    {.words = "in (0x|is not device memory; allocate it on the device",
+     .status = SYMWIN_INVALID,
+     .in_host = 1},
     {.words = "overlap in part", .status = SYMWIN_INVALID, .in_on_out = 1},
     {.words = "root is -1 and must be a rank, 0 to ", .status = SYMWIN_INVALID, .root = -1},
     {.words = "and must be a rank, 0 to ", .status = SYMWIN_INVALID, .root_from_end = 1},
@@ -54,6 +58,7 @@ static int has_root(const struct shape *is)
 /* Nothing is launched, so no other rank has to call. */
 static void refuse(const struct rank *r, const struct shape *is, const struct wrong *w)
 {
+    static unsigned char here[256];
     struct job j = {.is = is,
                     .options = {.size = sizeof j.options - w->less, .algo = w->algo},
                     .type = w->type != 0 ? w->type : SYMWIN_F32,
@@ -67,6 +72,8 @@ static void refuse(const struct rank *r, const struct shape *is, const struct wr
         return;
     if (w->root != 0 || w->root_from_end != 0)
         j.root = w->root_from_end != 0 ? r->nranks : w->root;
+    if (w->in_host)
+        in = here;
     if (w->in_on_out)
         in = out + (is->out_each && !is->in_each ? (size_t)r->rank * 64 : 0) + 4;
     refused(r, is->name,
