@@ -157,7 +157,8 @@ static symwin_status place_buffers(struct call *c)
                              : is_in_place(c, in->address, out->address) ||
                                    (in->memory != 0 && in->memory == out->memory &&
                                     is_in_place(c, in->within, out->within));
-    q->aligned = (in->address | out->address | in->offset | out->offset) % 16 == 0;
+    q->windows_aligned = (in->offset | out->offset) % 16 == 0;
+    q->aligned = q->windows_aligned && (in->address | out->address) % 16 == 0;
     /* find_buffers() has compared the addresses only. Offsets that kernels use, and so this result,
      * are equal on all ranks. */
     if (by_offsets && overlap_in_part(c, in->offset, out->offset))

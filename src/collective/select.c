@@ -127,11 +127,15 @@ double sw_select_model_us(symwin_algo algo, int nranks, size_t bytes, int is_flo
     return sw_algorithm(SYMWIN_ALLREDUCE, algo)->model_us(&m);
 }
 
-/* Whether there is a kernel for this number of ranks and for such a message. */
+/* Whether there is a kernel for this number of ranks and for such a message. A buffer in no window
+ * may be aligned otherwise on each rank: the answer, which decides, does not depend on it. */
 static int has_own(const struct sw_query *q, symwin_algo algo)
 {
-    const struct sw_kernel *kernel = find(q, algo, shape_of(q, algo));
+    struct sw_query alike = *q;
+    const struct sw_kernel *kernel;
 
+    alike.aligned = q->windows_aligned;
+    kernel = find(q, algo, shape_of(&alike, algo));
     return kernel != NULL && kernel->shape != SW_SHAPE_any;
 }
 

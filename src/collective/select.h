@@ -49,6 +49,7 @@ struct sw_query {
     size_t bytes; /* of the message that one rank passes; > 0 */
     int in_place;
     int aligned;         /* both buffers are aligned to 16 bytes */
+    int windows_aligned; /* so is what is used of windows: equal on all ranks */
     int windows;         /* both buffers are in windows */
     unsigned transports; /* of both windows */
 

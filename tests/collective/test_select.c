@@ -523,6 +523,30 @@ static void fits(const struct place *p)
                 SYMWIN_UNSUPPORTED, "fit on device 0 beside the other ranks'");
 }
 
+/* A reduce-scatter uses the window of `in` only. Where this rank's `out` lies does not decide how,
+ * since it may lie otherwise on another rank. */
+static void decides_alike(const struct place *p)
+{
+    symwin_collective_info even = {.blocks = -1}, odd = {.blocks = -1};
+    int differ = 0, windows = 0;
+    uint64_t count;
+
+    for (count = 256; count * RANKS * 4 <= p->bytes; count += count / 4) {
+        const uint64_t whole = count / 4 * 4;
+
+        host_must(symwin_reduce_scatter_query(p->comm, p->window, p->plain, whole, SYMWIN_F32,
+                                              SYMWIN_SUM, NULL, &even),
+                  "symwin_reduce_scatter_query");
+        host_must(symwin_reduce_scatter_query(p->comm, p->window, p->plain + 4, whole, SYMWIN_F32,
+                                              SYMWIN_SUM, NULL, &odd),
+                  "symwin_reduce_scatter_query");
+        differ += even.algo != odd.algo;
+        windows += even.algo == SYMWIN_ALGO_TWOSHOT;
+    }
+    tap_ok(differ == 0 && windows > 0, "rank %d: the output's address decides nothing: %d differ",
+           p->rank, differ);
+}
+
 /* Queries on a communicator with these flags and this limit. */
 struct questions {
     unsigned flags;
@@ -542,6 +566,8 @@ static void answers(struct harness_team *team, int rank, void *arg)
     open_place(&p, team, rank, q->flags, q->one_device ? 0 : rank, q->max_blocks, q->bytes);
     for (i = 0; i < q->count; i++)
         asked(&p, &q->asks[i]);
+    if (q->max_blocks > 0)
+        decides_alike(&p);
     if (q->one_device)
         fits(&p);
     close_place(&p);
