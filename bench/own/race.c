@@ -186,10 +186,17 @@ static void report(struct hunt *h)
     stage_line(h->found, h->count, h->text);
 }
 
+/* Whether the options select an all-reduce's algorithm. Multicast is never raced. */
+static int is_raced(const struct rank *r, symwin_algo algo)
+{
+    return (r->job->options.algos & r->comm->algos & 1u << algo) != 0 &&
+           sw_algo_is_there(SYMWIN_ALLREDUCE, algo) &&
+           !sw_algo_needs(SYMWIN_ALLREDUCE, algo, SW_NEEDS_MULTICAST);
+}
+
 int race_all(struct rank *r)
 {
     struct stage_page *page = r->job->page;
-    const struct perf_options *o = &r->job->options;
     const int64_t begun = sw_now_ms(), all = (int64_t)page->seconds * 1000;
     struct hunt h = {.r = r, .seed = page->seed};
     int good = 1;
@@ -210,11 +217,9 @@ int race_all(struct rank *r)
         return good;
     }
     for (int i = 0; i < SW_ALGOS; i++)
-        count += (o->algos & r->comm->algos & 1u << i) != 0 && i != SYMWIN_ALGO_ONESHOT_MC &&
-                 i != SYMWIN_ALGO_TWOSHOT_MC;
+        count += is_raced(r, (symwin_algo)i);
     for (int i = page->from; i < SW_ALGOS && good; i++) {
-        if ((o->algos & r->comm->algos & 1u << i) == 0 || i == SYMWIN_ALGO_ONESHOT_MC ||
-            i == SYMWIN_ALGO_TWOSHOT_MC)
+        if (!is_raced(r, (symwin_algo)i))
             continue;
         if (r->rank == 0)
             page->line = i;
