@@ -17,8 +17,9 @@ CXX := g++
 endif
 OBJCOPY  ?= objcopy
 # Sanitizer builds take longer to compile than to run, so they are barely optimised.
-CFLAGS   ?= $(if $(SANITIZE),-Og -g1,-O2 -g)
-CXXFLAGS ?= $(if $(SANITIZE),-Og -g1,-O2 -g)
+DEBUG    := -g
+CFLAGS   ?= $(if $(SANITIZE),-Og -g1,-O2 $(DEBUG))
+CXXFLAGS ?= $(if $(SANITIZE),-Og -g1,-O2 $(DEBUG))
 
 # Parallel by default; -j on the command line overrides it.
 ifeq ($(filter -j%,$(MAKEFLAGS)),)
@@ -251,6 +252,7 @@ help:
 # | make clean
 # |
 # | CC CXX CFLAGS CXXFLAGS CPPFLAGS LDFLAGS   as usual
+# | DEBUG=-g1      less debug information, builds faster; default -g
 # | WERROR=1       warnings are errors
 # | NVCC=          no GPU code, even if nvcc is installed
 # | ARCH=90        GPU code for this architecture only; GENCODE= for anything else
