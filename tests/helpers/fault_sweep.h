@@ -17,7 +17,7 @@
 #include "harness.h"
 
 #if defined(__SANITIZE_THREAD__)
-enum { STEP = 1201, ALL_UP_TO = 2 }; /* steps of N: a run takes more than ten times as long */
+enum { STEP = 2503, ALL_UP_TO = 2 }; /* steps of N: a run takes more than ten times as long */
 #elif defined(__SANITIZE_ADDRESS__)
 enum { STEP = 13, ALL_UP_TO = 20 };
 #else

@@ -18,7 +18,7 @@
 #include "fault_life.h"
 
 #if defined(__SANITIZE_THREAD__)
-enum { DEFAULT_STRIDE = 1511, EACH = 5 };
+enum { DEFAULT_STRIDE = 2503, EACH = 5 };
 #elif defined(__SANITIZE_ADDRESS__)
 enum { DEFAULT_STRIDE = 997, EACH = 3 };
 #else
