@@ -154,7 +154,8 @@ SONAME := libsymwin.so.$(MAJOR)
 # NCCL's allocator on symwin's memory: nccl/README.md.
 NCCL   := $(BUILD)/libsymwin-nccl.so
 NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alone window faults \
-    faults-both libtool.so cuda/libcuda.so.1 emulated/$(SONAME) collectives/libnccl.so.2)
+    faults-both libtool.so cuda/libcuda.so.1 emulated/$(SONAME) collectives/libnccl.so.2 \
+    older/libnccl.so.2)
 
 # ---- targets ----------------------------------------------------------------------------------
 
@@ -477,6 +478,12 @@ $(NCCL_FAKE): $(BUILD)/obj/tests/nccl/fake_nccl.c.o
 $(BUILD)/tests/nccl/collectives/libnccl.so.2: $(BUILD)/obj/tests/nccl/fake_collectives.c.o
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) -o $@ $<
+
+$(BUILD)/tests/nccl/older/libnccl.so.2: $(BUILD)/obj/tests/nccl/fake_collectives.c.o \
+    tests/nccl/older.map
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) -Wl,--version-script=tests/nccl/older.map \
+	    -o $@ $<
 
 $(BUILD)/tests/nccl/libtool.so: $(BUILD)/obj/tests/nccl/fake_tool.c.o
 	@mkdir -p $(@D)

@@ -120,9 +120,14 @@ static int check_ranks(const struct job *job)
 {
     if (job->nranks > PERF_MOST_RANKS)
         return fail(SYMWIN_INVALID, "%d ranks: at most %d", job->nranks, PERF_MOST_RANKS);
+    if (job->options.root >= job->nranks)
+        return fail(SYMWIN_INVALID, "-r is %d, and there are %d ranks", job->options.root,
+                    job->nranks);
+    if ((job->options.rivals & PERF_ANY_NCCL) != 0 && job->emulated && !rivals_stand_in())
+        return fail(SYMWIN_INVALID, "--against: NCCL needs GPUs, but this is the emulated driver");
     if (job->options.link && job->nranks < 2)
         return fail(SYMWIN_INVALID, "--link needs at least two ranks: give -t or --nproc");
-    return 1;
+    return ways_check(&job->options, &job->ways);
 }
 
 static int check_place(const struct job *job)
@@ -267,7 +272,6 @@ static int run_all(struct job *job)
     pthread_t *threads;
     int good;
 
-    ways_list(&job->options, job->page, &job->ways);
     if ((job->options.rivals & PERF_ANY_NCCL) != 0 && !rivals_load())
         return 0;
     if (!ok(job->processes > 1 ? symwin_unique_id_from_env(&job->id)
@@ -366,6 +370,7 @@ static int perf_main(int argc, char **argv)
         good = find_largest(&job);
     if (good) {
         wrong = options_complete(&job.options, job.emulated);
+        ways_list(&job.options, job.page, &job.ways);
         if (wrong == NULL && !check_ranks(&job))
             wrong = symwin_last_error();
         if (wrong != NULL) {

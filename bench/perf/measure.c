@@ -10,6 +10,9 @@
 
 enum { HOST_CALLS = 20 };
 
+/* A barrier's check: elements, and how late one rank comes: longer than filling them takes. */
+enum { BARRIER_COUNT = 16, BARRIER_LATE_NS = 1000000, BARRIER_LATE_EMULATED_NS = 100000000 };
+
 /* A rank's state of a measurement. */
 struct plan {
     struct result *result;
@@ -106,7 +109,7 @@ static int expected(const struct rank *r, const struct plan *plan, int part)
         return (r->rank + n - 1) % n;
     if (sw_collectives[result->collective].reduces)
         return PERF_RESULT;
-    return sw_collectives[result->collective].out_each ? part : PERF_ROOT;
+    return sw_collectives[result->collective].out_each ? part : r->job->options.root;
 }
 
 /* The data of a part of the output: what is for this rank begins at its part of the inputs. */
@@ -123,13 +126,13 @@ static struct perf_data data_of(const struct rank *r, const struct plan *plan)
 /* Whether this rank has an output, or an input. */
 static int receives(const struct rank *r, const struct plan *plan)
 {
-    return way_is_limit(plan->result->way) || r->rank == PERF_ROOT ||
+    return way_is_limit(plan->result->way) || r->rank == r->job->options.root ||
            !sw_collectives[plan->result->collective].root_receives;
 }
 
 static int sends(const struct rank *r, const struct plan *plan)
 {
-    return way_is_limit(plan->result->way) || r->rank == PERF_ROOT ||
+    return way_is_limit(plan->result->way) || r->rank == r->job->options.root ||
            !sw_collectives[plan->result->collective].root_sends;
 }
 
@@ -152,7 +155,7 @@ static int prepare(struct rank *r, const struct plan *plan)
     const struct perf_data data = data_of(r, plan);
     int good = 1;
 
-    for (int i = 0; i < plan->rotate && good; i++) {
+    for (int i = 0; i < plan->rotate && !is->no_data && good; i++) {
         for (int k = 0; k < parts && spoils && receives(r, plan) && good; k++)
             good = fill(r, &data, expected(r, plan, k), 1, part_count(r, plan),
                         part_at(r, plan, i, k));
@@ -181,17 +184,59 @@ static void complain(const struct rank *r, const struct result *result, uint64_t
                      const char *text)
 {
     fprintf(stderr, "symwin-perf: rank %d: %s, %s %s, %zu bytes %s place: %llu wrong; %s\n",
-            r->rank, result->way->name, symwin_type_name(result->type), result_op(result),
-            result->bytes, result->in_place ? "in" : "out of", (unsigned long long)wrong, text);
+            r->rank, result->way->name, result_type(result), result_op(result), result->bytes,
+            result->in_place ? "in" : "out of", (unsigned long long)wrong, text);
 }
 
-/* NCCL multiplies by 1 / ranks before it adds, which is exact for powers of two only. */
+/* NCCL multiplies by 1 / ranks before it adds, which is exact for powers of two only. A barrier's
+ * check needs windows. */
 static int checkable(const struct rank *r, const struct result *result)
 {
     const int n = r->job->nranks;
 
+    if (sw_collectives[result->collective].no_data)
+        return r->job->options.check && result->way->memory == MEMORY_WINDOW;
     return r->job->options.check &&
            (result->way->kind != WAY_NCCL || result->op != SYMWIN_AVG || (n & (n - 1)) == 0);
+}
+
+/* Queues filling the output, late on one rank; the barrier; and reading the next rank's output. */
+static int queue_barrier(struct rank *r, void *context)
+{
+    const struct plan *plan = context;
+    const struct pair *pair = &plan->pairs[0];
+    const int next = (r->rank + 1) % r->job->nranks;
+    const int late = r->job->emulated ? BARRIER_LATE_EMULATED_NS : BARRIER_LATE_NS;
+    void *from = NULL;
+
+    if (r->rank == r->job->nranks - 1 && r->delay != NULL && !launch_delay(r, (uint64_t)late))
+        return 0;
+    return ok(symwin_window_peer_pointer(r->comm, pair->out_window, next, 0, &from)) &&
+           fill(r, &plan->data, r->rank, 0, BARRIER_COUNT, pair->out) &&
+           (r->job->idle || way_call(r, plan->result, pair)) &&
+           ok(symwin_memcpy(r->device, pair->in, from,
+                            BARRIER_COUNT * symwin_type_bytes((symwin_type)plan->data.type),
+                            r->stream));
+}
+
+/* What the next rank wrote before the barrier must be there after it. */
+static int check_barrier(struct rank *r, const struct plan *plan, uint64_t *wrong)
+{
+    const struct pair *pair = &plan->pairs[0];
+    const int next = (r->rank + 1) % r->job->nranks;
+    struct plan again = *plan;
+    char text[128] = "";
+    uint64_t found = 0;
+    int good = fill(r, &plan->data, r->rank, 1, BARRIER_COUNT, pair->out) &&
+               rank_synchronize(r, "filling buffers");
+
+    good = meet(r, good, NULL, 0) && ungated(r, queue_barrier, &again);
+    good = good &&
+           compare(r, &plan->data, next, BARRIER_COUNT, pair->in, &found, text, sizeof text);
+    if (found > 0 && *wrong == 0)
+        complain(r, plan->result, found, text);
+    *wrong += found;
+    return meet(r, good, NULL, 0);
 }
 
 /* Adds the number of this rank's wrong elements to *wrong. For links, other ranks store to this
@@ -204,6 +249,8 @@ static int check(struct rank *r, const struct plan *plan, uint64_t *wrong)
 
     if (!checkable(r, plan->result))
         return good;
+    if (good && sw_collectives[plan->result->collective].no_data)
+        return check_barrier(r, plan, wrong);
     if (good && r->job->broken && r->rank == 0)
         good = spoil(r, plan);
     for (int i = 0; i < plan->rotate * parts && good; i++) {

@@ -10,11 +10,14 @@
 static const struct {
     const char *letter, *word, *own;
 } same[] = {
-    {NULL, "--nthreads", "-t"}, {NULL, "--ngpus", "-g"},        {NULL, "--minbytes", "-b"},
-    {NULL, "--maxbytes", "-e"}, {NULL, "--stepbytes", "-i"},    {NULL, "--stepfactor", "-f"},
-    {NULL, "--iters", "-n"},    {NULL, "--warmup_iters", "-w"}, {NULL, "--op", "-o"},
-    {NULL, "--datatype", "-d"}, {NULL, "--check", "-c"},        {NULL, "--cudagraph", "-G"},
-    {"-T", NULL, "--timeout"},  {"-F", NULL, "--csv"},          {"-J", "--output_file", "--json"},
+    {NULL, "--nthreads", "-t"},  {NULL, "--ngpus", "-g"},
+    {NULL, "--minbytes", "-b"},  {NULL, "--maxbytes", "-e"},
+    {NULL, "--stepbytes", "-i"}, {NULL, "--stepfactor", "-f"},
+    {NULL, "--iters", "-n"},     {NULL, "--warmup_iters", "-w"},
+    {NULL, "--op", "-o"},        {NULL, "--datatype", "-d"},
+    {NULL, "--check", "-c"},     {NULL, "--cudagraph", "-G"},
+    {NULL, "--root", "-r"},      {"-T", NULL, "--timeout"},
+    {"-F", NULL, "--csv"},       {"-J", "--output_file", "--json"},
 };
 
 static const struct {
@@ -25,7 +28,6 @@ static const struct {
     {"-p", "--parallel_init", "ranks always start side by side: leave it out"},
     {"-z", "--blocking", "--percentiles N times calls that are each waited for"},
     {"-y", "--stream_null", "each rank has a stream of its own: leave it out"},
-    {"-r", "--root", "an all-reduce has no root: leave it out"},
     {"-C", "--report_cputime", "the column \"launch\" always has the host's time: leave it out"},
     {"-a", "--average", "times are those of the slowest rank, as with -a 3: leave it out"},
     {"-R", "--local_register",

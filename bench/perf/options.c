@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/collective/table.h"
 #include "symwin.h"
 
 static const char usage[] =
@@ -36,8 +37,10 @@ static const char usage[] =
     "  --percentiles N\n"
     "                 take p50, p99 and max from N calls, each alone between two events; 0: from\n"
     "                 the repetitions, each the mean of its calls                     0\n"
-    "  --collective NAME\n"
-    "                 the collective to call; sizes are those of its larger buffer    allreduce\n"
+    "  --collective LIST\n"
+    "                 collectives, or all: each has its own table; sizes are those of its larger\n"
+    "                 buffer                                                  allreduce\n"
+    "  -r N           root of broadcast, gather, scatter and reduce                  0\n"
     "  -d LIST        types, or all                                                 f32\n"
     "  -o LIST        operations, or all                                            sum\n"
     "  --algo LIST    algorithms; all: every one that supports the call; none        auto\n"
@@ -212,7 +215,7 @@ static unsigned list(const char *option, const char *const *names, const char *t
 
 /* ---- the table of options ---- */
 
-enum kind { SIZE, COUNT, TYPES, OPS, ALGOS, COLLECTIVE, RIVALS, PLACE, KERNEL, TEXT, NAMED, FLAG };
+enum kind { SIZE, COUNT, TYPES, OPS, ALGOS, COLLECTIVES, RIVALS, PLACE, KERNEL, TEXT, NAMED, FLAG };
 
 static const struct {
     const char *name;
@@ -234,7 +237,8 @@ static const struct {
     {"--rounds", COUNT, MEMBER(rounds), 1, PERF_MOST_REPETITIONS},
     {"--percentiles", COUNT, MEMBER(percentiles), 0, PERF_MOST_REPETITIONS},
     {"-c", COUNT, MEMBER(check), 0, 1},
-    {"--collective", COLLECTIVE, MEMBER(collective), 0, 0},
+    {"--collective", COLLECTIVES, MEMBER(collectives), 0, 0},
+    {"-r", COUNT, MEMBER(root), 0, PERF_MOST_RANKS - 1},
     {"-d", TYPES, MEMBER(types), 0, 0},
     {"-o", OPS, MEMBER(ops), 0, 0},
     {"--algo", ALGOS, MEMBER(algos), 0, 0},
@@ -336,9 +340,9 @@ static int set(struct perf_options *options, int i, const char *value)
         return (*(unsigned *)member = list("--against", rivals, value, NULL)) != 0;
     case ALGOS:
         return set_algos(options, value);
-    case COLLECTIVE:
-        options->collective = one_of(table[i].name, collectives, value);
-        return options->collective >= 0;
+    case COLLECTIVES:
+        return (*(unsigned *)member = list(table[i].name, collectives, value,
+                                           options->collective_order)) != 0;
     case PLACE: /* the words are in the order of the bits */
         options->placements = (unsigned)one_of(table[i].name, places, value) + 1;
         return options->placements > 0;
@@ -382,6 +386,7 @@ int options_parse(int argc, char **argv, struct perf_options *options)
         .check = 1,
         .ops = 1u << SYMWIN_SUM,
         .algos = 1u << SYMWIN_ALGO_AUTO,
+        .collectives = 1u << SYMWIN_ALLREDUCE,
         .window = 1,
         .placements = PERF_OUT_OF_PLACE,
         .rotate = 1,
@@ -486,20 +491,28 @@ static int is_one_file(const char *a, const char *b)
            folders[0].st_ino == folders[1].st_ino;
 }
 
-/* Refuses what works for all-reduces only. */
-static const char *check_collective(const struct perf_options *o)
+/* Refuses what none of the collectives can do. */
+static const char *check_collectives(const struct perf_options *o)
 {
-    if (o->collective != SYMWIN_ALLREDUCE &&
-        (o->kernel_count > 0 || o->race || (o->rivals & PERF_TORCH) != 0))
-        return "--kernel, --race and --against torch support all-reduces only: leave out "
-               "--collective";
-    if (o->collective == SYMWIN_BARRIER)
-        return "--collective barrier has no size to sweep";
-    if (o->collective > SYMWIN_ALLGATHER && o->rivals != 0)
-        return "--against supports all-reduces and all-gathers only: leave out --collective";
-    if (o->collective >= SYMWIN_ALLGATHER && o->collective <= SYMWIN_SCATTER &&
-        o->ops != 1u << SYMWIN_SUM)
+    int reduce = 0, have_root = 0, have_data = 0;
+
+    for (int i = 0; i < SW_COLLECTIVES; i++) {
+        if ((o->collectives & 1u << i) == 0)
+            continue;
+        reduce |= sw_collectives[i].reduces;
+        have_root |= sw_has_root((symwin_collective)i);
+        have_data |= !sw_collectives[i].no_data;
+    }
+    if (o->collectives != 1u << SYMWIN_ALLREDUCE && (o->kernel_count > 0 || o->race))
+        return "--kernel and --race support all-reduces only: leave out --collective";
+    if ((o->collectives & 1u << SYMWIN_ALLREDUCE) == 0 && (o->rivals & PERF_TORCH) != 0)
+        return "--against torch supports all-reduces only: leave out --collective";
+    if (!reduce && o->ops != 1u << SYMWIN_SUM)
         return "a --collective that moves data reduces nothing: leave out -o";
+    if (!have_root && o->root != 0)
+        return "-r is about collectives with a root: name one by --collective";
+    if (!have_data && o->tune != NULL)
+        return "--tune: a barrier has no choice to measure: leave out --collective barrier";
     return NULL;
 }
 
@@ -519,8 +532,8 @@ static const char *check_unused(const struct perf_options *o)
 
 const char *options_complete(struct perf_options *options, int emulated)
 {
-    if (check_collective(options) != NULL)
-        return check_collective(options);
+    if (check_collectives(options) != NULL)
+        return check_collectives(options);
     if (check_own(options) != NULL)
         return check_own(options);
     if (options->tune != NULL && check_tune(options) != NULL) /* before defaults are filled in */
@@ -556,8 +569,6 @@ const char *options_complete(struct perf_options *options, int emulated)
         return "--algo none needs --against, --link, --launch or --kernel";
     if (options->link && options->end < 16)
         return "--link needs -e of at least 16 bytes: its kernel copies 16 bytes at a time";
-    if ((options->rivals & PERF_ANY_NCCL) != 0 && emulated)
-        return "--against: NCCL needs GPUs, but this is the emulated driver";
     if ((options->rivals & PERF_TORCH) != 0 &&
         ((options->types & PERF_TORCH_TYPES) == 0 || (options->ops & 1u << SYMWIN_SUM) == 0))
         return "--against: torch sums f32 and bf16 only";
@@ -566,27 +577,6 @@ const char *options_complete(struct perf_options *options, int emulated)
         return "--against: torch cannot be combined with --percentiles --rotate --sm-limit, which "
                "do not apply to it";
     return NULL;
-}
-
-int options_nth(const unsigned char order[PERF_MOST_NAMES], unsigned bits, int i)
-{
-    if (order[0] != 0)
-        return (int)order[i] - 1; /* 0 ends it */
-    for (int value = 0; value < 32; value++)
-        if ((bits & 1u << value) != 0 && i-- == 0)
-            return value;
-    return -1;
-}
-
-size_t options_next_size(const struct perf_options *options, size_t bytes)
-{
-    size_t next;
-
-    if (options->step > 0)
-        next = bytes + options->step;
-    else
-        next = bytes * (size_t)options->factor;
-    return next <= options->end ? next : 0;
 }
 
 int options_calls(const struct perf_options *options, size_t bytes, int emulated)

@@ -48,9 +48,11 @@ struct perf_options {
     unsigned types, ops, algos;                /* bit i: value i of symwin.h's list */
     unsigned char type_order[PERF_MOST_NAMES]; /* each value + 1, in the order given; 0 ends */
     unsigned char op_order[PERF_MOST_NAMES];
+    unsigned collectives; /* bit i: value i of symwin.h's list */
+    unsigned char collective_order[PERF_MOST_NAMES];
+    int root;      /* of the collectives that have one */
     int all_algos; /* skip algorithms that do not support a call */
     int blocks, block_threads, sm_limit;
-    int collective; /* symwin_collective */
     int window;
     unsigned placements; /* PERF_OUT_OF_PLACE, PERF_IN_PLACE */
     int rotate;
@@ -77,9 +79,6 @@ int options_parse(int argc, char **argv, struct perf_options *options);
  * wrong, as a sentence. */
 const char *options_complete(struct perf_options *options, int emulated);
 
-/* The i-th type or operation in the order given; -1: there are no more. */
-int options_nth(const unsigned char order[PERF_MOST_NAMES], unsigned bits, int i);
-
 /* The names of types and operations, by value; NULL ends. */
 extern const char *const options_types[], *const options_ops[];
 
@@ -94,10 +93,15 @@ const char *options_own_name(const char *given);
 /* Whether the option is refused; if so, prints what to use instead. */
 int options_foreign(const char *given);
 
-/* ---- options.c ---- */
+/* ---- sweep.c ---- */
+
+/* The i-th type, operation or collective in the order given; -1: there are no more. */
+int options_nth(const unsigned char order[PERF_MOST_NAMES], unsigned bits, int i);
 
 /* The next size after `bytes`; 0: that was the last. */
 size_t options_next_size(const struct perf_options *options, size_t bytes);
+
+/* ---- options.c ---- */
 
 /* The number of calls in a repetition at a size. */
 int options_calls(const struct perf_options *options, size_t bytes, int emulated);

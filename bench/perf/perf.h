@@ -92,6 +92,12 @@ static inline int way_is_limit(const struct way *way)
 void ways_list(const struct perf_options *options, const struct stage_page *page,
                struct ways *ways);
 
+/* Whether a way, which is no limit, is one of the collective. */
+int way_serves(const struct way *way, symwin_collective collective);
+
+/* Fails if a way that was asked for serves none of the collectives. */
+int ways_check(const struct perf_options *options, const struct ways *ways);
+
 /* ---- results --------------------------------------------------------------------------------- */
 
 struct result {
@@ -99,7 +105,7 @@ struct result {
     symwin_collective collective;
     symwin_type type;
     symwin_op op;
-    size_t bytes;   /* of the larger buffer */
+    size_t bytes;   /* of the larger buffer; 0: no data */
     uint64_t count; /* the call's element count */
     int in_place;
     int supported; /* 0: the way does not support the call; the rest is empty */
@@ -119,10 +125,12 @@ struct job;
 double result_algbw(const struct result *result); /* 10^9 bytes per second */
 double result_busbw(const struct result *result, int nranks);
 const char *result_launched(const struct result *result); /* name of the algorithm or kernel */
-const char *result_op(const struct result *result); /* "none" if the collective does not reduce */
+const char *result_type(const struct result *result);     /* "none" if the collective has no data */
+const char *result_op(const struct result *result);       /* "none" if it does not reduce */
 
 /* A call of this size, rounded down to whole elements. */
-struct result result_of_size(const struct job *job, symwin_type type, size_t bytes);
+struct result result_of_size(const struct job *job, symwin_collective collective, symwin_type type,
+                             size_t bytes);
 
 /* ---- draft.c --------------------------------------------------------------------------------- */
 
@@ -291,7 +299,8 @@ int rivals_found(void);
 
 /* Loads NCCL, once a process, after the two functions above. */
 int rivals_load(void);
-int rivals_version(void); /* the number of ncclGetVersion(): 22809 is 2.28.9; 0: not loaded */
+int rivals_stand_in(void); /* whether it would be tests' one for the emulated driver */
+int rivals_version(void);  /* the number of ncclGetVersion(): 22809 is 2.28.9; 0: not loaded */
 
 int rival_open(struct rank *r);
 void rival_close(struct rank *r);
@@ -299,8 +308,12 @@ int rival_alloc(struct rank *r, size_t bytes, void **out);
 int rival_register(struct rank *r, void *memory, size_t bytes, int as_window, void **handle);
 void rival_deregister(struct rank *r, int as_window, void *handle);
 void rival_free(void *memory);
-int rival_call(struct rank *r, const void *in, void *out, uint64_t count, symwin_type type,
-               symwin_op op);
+
+/* Whether NCCL has the collective, and as_window: serves symmetric windows by code of their own. */
+int rival_serves(symwin_collective collective, int as_window);
+
+/* Queues a call. SYMWIN_UNSUPPORTED: NCCL does not have it in place. */
+int rival_call(struct rank *r, const struct result *result, const void *in, void *out);
 
 /* ---- torch.c --------------------------------------------------------------------------------- */
 
@@ -315,9 +328,6 @@ int torch_find(const struct job *job);
 int torch_run(struct job *job);
 
 /* ---- ways.c ---------------------------------------------------------------------------------- */
-
-/* The root of collectives that have one. */
-enum { PERF_ROOT = 0 };
 
 /* The input and output of a call. In place, both are in the pair's output. */
 unsigned char *result_in(const struct result *result, const struct pair *pair, int rank);
@@ -396,7 +406,8 @@ int machine_meet(struct rank *r);
 void machine_print(const struct job *job, FILE *to, const char *before_each);
 void machine_json(const struct job *job, FILE *to);
 
-void table_head(const struct job *job);
+void table_begin(const struct job *job);
+void table_head(const struct job *job, symwin_collective collective);
 void table_row(const struct job *job, const struct result *out, const struct result *in);
 void table_end(const struct job *job, int complete); /* 0: the run failed after these rows */
 

@@ -65,7 +65,7 @@ static void print_row(const struct job *job, const struct result *r, char *row, 
                  r->launched.threads, r->launched.measured);
     snprintf(row, bytes,
              "%s,%s,%s,%s,%zu,%llu,%s,%s,%s,%d,%d,%d,%.3f,%.6g,%.6g,%s,%.3f,%.3f,%.3f,%s,%s,%s,%s",
-             r->way->library, r->way->name, symwin_type_name(r->type), result_op(r), r->bytes,
+             r->way->library, r->way->name, result_type(r), result_op(r), r->bytes,
              (unsigned long long)r->count, r->in_place ? "in" : "out", memory_name(r),
              job->options.replays > 0 ? "graph" : "stream", job->nranks, r->calls, r->repetitions,
              r->us, result_algbw(r), result_busbw(r, job->nranks), wrong, r->p50_us, r->p99_us,

@@ -9,6 +9,9 @@
 
 enum { NCCL_MOST_CTAS = 64 };
 
+/* A function of the tests' stand-in for NCCL on the emulated driver. It takes what that needs. */
+#define STAND_IN "fake_nccl_on"
+
 static int version;
 
 /* NCCL's values, by symwin_type and symwin_op. */
@@ -50,8 +53,10 @@ int rivals_found(void)
 
 int rivals_load(void)
 {
+    void (*begin)(CUresult(*)(CUstream, CUhostFn, void *), CUresult(*)(CUdeviceptr *, size_t),
+                  CUresult(*)(CUdeviceptr)) = NULL;
     const char *missing;
-    void *library;
+    void *library, *stand_in;
 
     if (getenv("NCCL_NVLS_ENABLE") == NULL || strcmp(getenv("NCCL_NVLS_ENABLE"), "0") != 0)
         return fail(SYMWIN_DENIED, "NCCL is loaded only while NVLS is off");
@@ -62,7 +67,18 @@ int rivals_load(void)
     missing = nccl_find(library);
     if (missing != NULL)
         return fail(SYMWIN_UNSUPPORTED, "this NCCL has no %s: 2.27 or later is needed", missing);
+    stand_in = dlsym(library, STAND_IN);
+    memcpy(&begin, &stand_in, sizeof begin);
+    if (begin != NULL)
+        begin(sw_drv.cuLaunchHostFunc, sw_drv.cuMemAlloc, sw_drv.cuMemFree);
     return nccl.ncclGetVersion(&version) == 0 || fail(SYMWIN_UNSUPPORTED, "ncclGetVersion failed");
+}
+
+int rivals_stand_in(void)
+{
+    void *library = nccl_open();
+
+    return library != NULL && dlsym(library, STAND_IN) != NULL;
 }
 
 int rivals_version(void)
@@ -160,17 +176,96 @@ void rival_deregister(struct rank *r, int as_window, void *handle)
         nccl.ncclCommDeregister(r->nccl, handle);
 }
 
-int rival_call(struct rank *r, const void *in, void *out, uint64_t count, symwin_type type,
-               symwin_op op)
+/* ---- the collectives ---- */
+
+/* A rank's part of a call. */
+struct call {
+    const struct sw_collective *is;
+    const void *in;
+    void *out;
+    size_t count, part; /* part: bytes of `count` elements */
+    int type, op, root; /* NCCL's values */
+    int rank, nranks;
+    void *comm;
+    CUstream stream;
+};
+
+/* Before 2.28: what each rank has for each other one, as sends and receives of one group. */
+static int exchange(const struct call *c)
 {
-    switch ((symwin_collective)r->job->options.collective) {
-    case SYMWIN_ALLGATHER:
-        return check(r, nccl.ncclAllGather(in, out, (size_t)count, types[type], r->nccl, r->stream),
-                     "ncclAllGather");
-    default:
-        break;
+    int result = nccl.ncclGroupStart();
+
+    for (int peer = 0; peer < c->nranks && result == 0; peer++) {
+        const size_t at = (size_t)peer * c->part;
+
+        if ((!c->is->root_sends || c->rank == c->root) &&
+            (!c->is->root_receives || peer == c->root))
+            result = nccl.ncclSend((const char *)c->in + (c->is->in_each ? at : 0), c->count,
+                                   c->type, peer, c->comm, c->stream);
+        if (result == 0 && (!c->is->root_sends || peer == c->root) &&
+            (!c->is->root_receives || c->rank == c->root))
+            result = nccl.ncclRecv((char *)c->out + (c->is->out_each ? at : 0), c->count, c->type,
+                                   peer, c->comm, c->stream);
     }
-    return check(
-        r, nccl.ncclAllReduce(in, out, (size_t)count, types[type], ops[op], r->nccl, r->stream),
-        "ncclAllReduce");
+    return result == 0 ? nccl.ncclGroupEnd() : result;
+}
+
+/* NCCL's function, or what replaces it where NCCL lacks it. */
+#define CALL(name, ...)                                                                            \
+    static int name##_call(const struct call *c)                                                   \
+    {                                                                                              \
+        return nccl.name != NULL ? nccl.name(__VA_ARGS__, c->comm, c->stream) : exchange(c);       \
+    }
+#define DATA c->in, c->out, c->count, c->type
+
+CALL(ncclAllReduce, DATA, c->op)
+CALL(ncclAllGather, DATA)
+CALL(ncclAlltoAll, DATA)
+CALL(ncclBroadcast, DATA, c->root)
+CALL(ncclGather, DATA, c->root)
+CALL(ncclScatter, DATA, c->root)
+CALL(ncclReduceScatter, DATA, c->op)
+CALL(ncclReduce, DATA, c->op, c->root)
+
+static const struct {
+    const char *name; /* NULL: NCCL has none */
+    int (*call)(const struct call *c);
+    int windows;     /* symmetric kernels, or copy engines with NCCL_CTA_POLICY=ZERO */
+    int two_buffers; /* does not work in place */
+} calls[SW_COLLECTIVES] = {
+#define NAMED(function) #function, function##_call
+    [SYMWIN_ALLREDUCE] = {NAMED(ncclAllReduce), .windows = 1},
+    [SYMWIN_ALLGATHER] = {NAMED(ncclAllGather), .windows = 1},
+    [SYMWIN_ALLTOALL] = {NAMED(ncclAlltoAll), .windows = 1, .two_buffers = 1},
+    [SYMWIN_BROADCAST] = {NAMED(ncclBroadcast)},
+    [SYMWIN_GATHER] = {NAMED(ncclGather), .windows = 1},
+    [SYMWIN_SCATTER] = {NAMED(ncclScatter), .windows = 1},
+    [SYMWIN_REDUCE_SCATTER] = {NAMED(ncclReduceScatter), .windows = 1},
+    [SYMWIN_REDUCE] = {NAMED(ncclReduce)},
+};
+
+int rival_serves(symwin_collective collective, int as_window)
+{
+    return calls[collective].name != NULL && (!as_window || calls[collective].windows);
+}
+
+int rival_call(struct rank *r, const struct result *result, const void *in, void *out)
+{
+    const struct call call = {.is = &sw_collectives[result->collective],
+                              .in = in,
+                              .out = out,
+                              .count = (size_t)result->count,
+                              .part = (size_t)result->count * symwin_type_bytes(result->type),
+                              .type = types[result->type],
+                              .op = ops[result->op],
+                              .root = r->job->options.root,
+                              .rank = r->rank,
+                              .nranks = r->job->nranks,
+                              .comm = r->nccl,
+                              .stream = r->stream};
+    const char *name = calls[result->collective].name;
+
+    if (result->in_place && calls[result->collective].two_buffers)
+        return fail(SYMWIN_UNSUPPORTED, "%s does not work in place", name);
+    return check(r, calls[result->collective].call(&call), name);
 }

@@ -8,15 +8,38 @@
 /* Index 0: out of place; 1: in place. */
 enum { PLACEMENTS = 2 };
 
+int options_nth(const unsigned char order[PERF_MOST_NAMES], unsigned bits, int i)
+{
+    if (order[0] != 0)
+        return (int)order[i] - 1; /* 0 ends it */
+    for (int value = 0; value < 32; value++)
+        if ((bits & 1u << value) != 0 && i-- == 0)
+            return value;
+    return -1;
+}
+
+size_t options_next_size(const struct perf_options *options, size_t bytes)
+{
+    size_t next;
+
+    if (options->step > 0)
+        next = bytes + options->step;
+    else
+        next = bytes * (size_t)options->factor;
+    return next <= options->end ? next : 0;
+}
+
 static void show_progress(struct rank *r, const struct result *result, int64_t begun)
 {
     const struct job *job = r->job;
 
     if (r->rank != 0 || !job->options.progress || sw_now_ms() - begun < 2000)
         return;
-    fprintf(stderr, "symwin-perf: %lld s: %zu bytes %s %s, %s%s\n",
-            (long long)(sw_now_ms() - begun) / 1000, result->bytes, symwin_type_name(result->type),
-            result_op(result), result->way->name, result->in_place ? ", in place" : "");
+    fprintf(stderr, "symwin-perf: %lld s: %s, %zu bytes %s %s, %s%s\n",
+            (long long)(sw_now_ms() - begun) / 1000,
+            way_is_limit(result->way) ? "limits" : symwin_collective_name(result->collective),
+            result->bytes, result_type(result), result_op(result), result->way->name,
+            result->in_place ? ", in place" : "");
 }
 
 void reference_take(struct reference *reference, const struct result *ours)
@@ -41,12 +64,14 @@ static int measure_way(struct rank *r, struct result model, struct reference ref
                        int64_t begun)
 {
     struct job *job = r->job;
+    const unsigned placements = sw_collectives[model.collective].no_data ? PERF_OUT_OF_PLACE
+                                                                         : job->options.placements;
     struct result results[PLACEMENTS];
     int have[PLACEMENTS] = {0};
     int good = 1;
 
     for (int place = 0; place < PLACEMENTS && good; place++) {
-        if ((job->options.placements & 1u << place) == 0)
+        if ((placements & 1u << place) == 0)
             continue;
         results[place] = model;
         results[place].in_place = place;
@@ -64,23 +89,57 @@ static int measure_way(struct rank *r, struct result model, struct reference ref
     return good;
 }
 
-static int sweep_sizes(struct rank *r, symwin_type type, symwin_op op, int64_t begun)
+/* Measures one call by all ways that serve it. */
+static int sweep_ways(struct rank *r, struct result model, int64_t begun)
 {
     const struct job *job = r->job;
+    struct reference references[PLACEMENTS] = {{0}};
     int good = 1;
 
-    for (size_t bytes = job->options.begin; bytes > 0 && good;
-         bytes = options_next_size(&job->options, bytes)) {
-        struct reference references[PLACEMENTS] = {{0}};
-
-        struct result model = result_of_size(job, type, bytes);
-
-        model.op = op;
-        for (int i = 0; i < job->ways.count && model.count > 0 && good; i++) {
-            model.way = &job->ways.list[i];
+    for (int i = 0; i < job->ways.count && good; i++) {
+        model.way = &job->ways.list[i];
+        if (way_serves(model.way, model.collective))
             good = measure_way(r, model, references, begun);
-        }
     }
+    return good;
+}
+
+static int sweep_sizes(struct rank *r, struct result model, int64_t begun)
+{
+    const struct perf_options *o = &r->job->options;
+    int good = 1;
+
+    for (size_t bytes = o->begin; bytes > 0 && good; bytes = options_next_size(o, bytes)) {
+        struct result sized = result_of_size(r->job, model.collective, model.type, bytes);
+
+        sized.op = model.op;
+        if (sized.count > 0)
+            good = sweep_ways(r, sized, begun);
+    }
+    return good;
+}
+
+/* Runs through types and operations, or makes the one call of a collective without data. */
+static int sweep_collective(struct rank *r, symwin_collective collective, int64_t begun)
+{
+    const struct perf_options *o = &r->job->options;
+    const struct sw_collective *is = &sw_collectives[collective];
+    struct result model = {.collective = collective, .type = SYMWIN_U32, .op = SYMWIN_MAX};
+    int good = 1, type, op;
+
+    if (r->rank == 0)
+        table_head(r->job, collective);
+    if (is->no_data)
+        return sweep_ways(r, model, begun);
+    for (int t = 0; (type = options_nth(o->type_order, o->types, t)) >= 0; t++)
+        for (int p = 0; p < (is->reduces ? SW_OPS : 1) && good; p++) {
+            op = options_nth(o->op_order, o->ops, p);
+            if (op < 0)
+                break;
+            model.type = (symwin_type)type;
+            model.op = (symwin_op)op;
+            good = sweep_sizes(r, model, begun);
+        }
     return good;
 }
 
@@ -125,17 +184,12 @@ static int sweep_limits(struct rank *r, int64_t begun)
 int sweep(struct rank *r)
 {
     const struct perf_options *o = &r->job->options;
-    const int reduces = sw_collectives[o->collective].reduces;
     const int64_t begun = sw_now_ms();
-    int good = 1;
+    int good = 1, c;
 
     if (r->rank == 0)
-        table_head(r->job);
-    for (int t = 0; options_nth(o->type_order, o->types, t) >= 0; t++)
-        for (int p = 0;
-             p < (reduces ? SW_OPS : 1) && options_nth(o->op_order, o->ops, p) >= 0 && good; p++)
-            if (r->job->ways.count > 0)
-                good = sweep_sizes(r, (symwin_type)options_nth(o->type_order, o->types, t),
-                                   (symwin_op)options_nth(o->op_order, o->ops, p), begun);
+        table_begin(r->job);
+    for (int i = 0; (c = options_nth(o->collective_order, o->collectives, i)) >= 0 && good; i++)
+        good = sweep_collective(r, (symwin_collective)c, begun);
     return good && sweep_limits(r, begun);
 }

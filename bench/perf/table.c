@@ -22,9 +22,14 @@ const char *result_op(const struct result *result)
     return sw_collectives[result->collective].reduces ? symwin_op_name(result->op) : "none";
 }
 
-struct result result_of_size(const struct job *job, symwin_type type, size_t bytes)
+const char *result_type(const struct result *result)
 {
-    const symwin_collective collective = (symwin_collective)job->options.collective;
+    return sw_collectives[result->collective].no_data ? "none" : symwin_type_name(result->type);
+}
+
+struct result result_of_size(const struct job *job, symwin_collective collective, symwin_type type,
+                             size_t bytes)
+{
     const size_t step = sw_collective_size(collective, job->nranks, symwin_type_bytes(type));
 
     return (struct result){.collective = collective,
@@ -57,27 +62,37 @@ const char *result_launched(const struct result *result)
                                         : symwin_algo_name(result->launched.algo);
 }
 
-void table_head(const struct job *job)
+static int has_rivals(const struct job *job)
 {
-    const struct perf_options *o = &job->options;
-    const int rivals = o->rivals != 0 || o->kernel_count > 0;
+    return job->options.rivals != 0 || job->options.kernel_count > 0;
+}
 
+void table_begin(const struct job *job)
+{
     machine_print(job, stdout, "# ");
-    printf("# collective: %s\n#\n", symwin_collective_name((symwin_collective)o->collective));
-    if (rivals)
+    if (has_rivals(job))
         printf("# ratio: a rival's time divided by that of symwin's %s at the same size; above 1: "
                "symwin is faster\n#\n",
-               (o->algos & 1u << SYMWIN_ALGO_AUTO) != 0 ? "own choice (auto)" : "fastest row");
-    printf("#%11s %11s %6s %5s %-16s %34s  %34s  %8s %8s %8s %7s %-24s %s\n", "", "", "", "", "",
-           "out of place              ", "in place                ", "p50", "p99", "max", "host",
-           "launched:", rivals ? "ratio" : "");
-    printf("#%11s %11s %6s %5s %-16s %9s %8s %8s %6s  %9s %8s %8s %6s  %8s %8s %8s %7s %-24s %s\n",
-           "size", "count", "type", "op", "algo", "time", "algbw", "busbw", "#wrong", "time",
-           "algbw", "busbw", "#wrong", "", "", "", "launch", "algorithm:blocksxthreads",
+               (job->options.algos & 1u << SYMWIN_ALGO_AUTO) != 0 ? "own choice (auto)"
+                                                                  : "fastest row");
+}
+
+void table_head(const struct job *job, symwin_collective collective)
+{
+    const int rivals = has_rivals(job);
+
+    printf("#\n# collective: %s\n#\n", symwin_collective_name(collective));
+    printf("#%11s %11s %6s %5s %4s %-16s %34s  %34s  %8s %8s %8s %7s %-24s %s\n", "", "", "", "",
+           "", "", "out of place              ", "in place                ", "p50", "p99", "max",
+           "host", "launched:", rivals ? "ratio" : "");
+    printf("#%11s %11s %6s %5s %4s %-16s %9s %8s %8s %6s  %9s %8s %8s %6s  %8s %8s %8s %7s %-24s "
+           "%s\n",
+           "size", "count", "type", "op", "root", "algo", "time", "algbw", "busbw", "#wrong",
+           "time", "algbw", "busbw", "#wrong", "", "", "", "launch", "algorithm:blocksxthreads",
            rivals ? "out/in" : "");
-    printf("#%11s %11s %6s %5s %-16s %9s %8s %8s %6s  %9s %8s %8s %6s  %8s %8s %8s %7s\n", "(B)",
-           "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "",
-           "(us)", "(us)", "(us)", "(us)");
+    printf("#%11s %11s %6s %5s %4s %-16s %9s %8s %8s %6s  %9s %8s %8s %6s  %8s %8s %8s %7s\n",
+           "(B)", "(elements)", "", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)",
+           "(GB/s)", "", "(us)", "(us)", "(us)", "(us)");
     fflush(stdout);
 }
 
@@ -111,8 +126,9 @@ void table_row(const struct job *job, const struct result *out, const struct res
     const int limit = way_is_limit(any->way);
     char host[24] = "-";
 
-    printf(" %11zu %11llu %6s %5s %-16s", any->bytes, (unsigned long long)any->count,
-           limit ? "-" : symwin_type_name(any->type), limit ? "-" : result_op(any), any->way->name);
+    printf(" %11zu %11llu %6s %5s %4d %-16s", any->bytes, (unsigned long long)any->count,
+           limit ? "-" : result_type(any), limit ? "-" : result_op(any),
+           !limit && sw_has_root(any->collective) ? job->options.root : -1, any->way->name);
     print_figures(job, out);
     print_figures(job, in);
     if (any->host_us > 0)
@@ -127,49 +143,78 @@ void table_row(const struct job *job, const struct result *out, const struct res
     fflush(stdout);
 }
 
-/* Summarises a rival over all its rows, of which `first` is the first. */
-static void print_rival(const struct job *job, size_t first)
+/* Summarises a rival over its rows of a collective, of which `first` is the first. `of`: ends the
+ * line's subject. */
+static void print_rival(const struct job *job, size_t first, const char *of)
 {
-    const struct way *way = job->results[first].way;
+    const struct result *model = &job->results[first];
     int rows = 0, ahead = 0;
     double least = 0;
 
     for (size_t i = 0; i < first; i++)
-        if (job->results[i].way == way)
+        if (job->results[i].way == model->way && job->results[i].collective == model->collective)
             return; /* already printed */
     for (size_t i = first; i < job->result_count; i++) {
         const struct result *result = &job->results[i];
 
-        if (result->way != way || result->ratio == 0)
+        if (result->way != model->way || result->collective != model->collective ||
+            result->ratio == 0)
             continue;
         ahead += result->ratio >= 1;
         least = rows == 0 || result->ratio < least ? result->ratio : least;
         rows++;
     }
     if (rows > 0)
-        printf("# against %s: at least as fast in %d of %d rows; least ratio %.2f\n", way->name,
-               ahead, rows, least);
+        printf("# against %s%s: at least as fast in %d of %d rows; least ratio %.2f\n",
+               model->way->name, of, ahead, rows, least);
+}
+
+/* The mean over the library's rows of a collective. */
+static void print_average(const struct job *job, symwin_collective collective, const char *of)
+{
+    double sum = 0;
+    int rows = 0;
+
+    for (size_t i = 0; i < job->result_count; i++) {
+        const struct result *result = &job->results[i];
+
+        if (result->way->kind != WAY_SYMWIN || result->collective != collective)
+            continue;
+        sum += result_busbw(result, job->nranks);
+        rows++;
+    }
+    if (rows > 0 && !sw_collectives[collective].no_data)
+        printf("# Avg bus bandwidth%s: %.4g\n", of, sum / rows);
+}
+
+/* " of NAME" if there are several collectives. */
+static const char *of_which(const struct job *job, symwin_collective collective, char *text,
+                            size_t bytes)
+{
+    const unsigned all = job->options.collectives;
+
+    text[0] = '\0';
+    if ((all & (all - 1)) != 0)
+        snprintf(text, bytes, " of %s", symwin_collective_name(collective));
+    return text;
 }
 
 void table_end(const struct job *job, int complete)
 {
+    const struct perf_options *o = &job->options;
     const char *verdict = job->wrong > 0 ? "FAILED" : complete ? "OK" : "so far";
-    double sum = 0;
-    int rows = 0, unchecked = 0;
+    char text[64];
+    int unchecked = 0, c;
 
-    for (size_t i = 0; i < job->result_count; i++) {
-        unchecked += !job->results[i].checked;
-        if (job->results[i].way->kind == WAY_SYMWIN) {
-            sum += result_busbw(&job->results[i], job->nranks);
-            rows++;
-        }
-    }
     for (size_t i = 0; i < job->result_count; i++)
-        print_rival(job, i);
+        unchecked += !job->results[i].checked;
+    for (size_t i = 0; i < job->result_count; i++)
+        print_rival(job, i, of_which(job, job->results[i].collective, text, sizeof text));
     if (unchecked > 0)
         printf("# Not checked: %d of %zu results\n", unchecked, (size_t)job->result_count);
     printf("# Wrong elements: %llu %s\n", (unsigned long long)job->wrong, verdict);
-    if (rows > 0)
-        printf("# Avg bus bandwidth: %.4g\n", sum / rows);
+    for (int i = 0; (c = options_nth(o->collective_order, o->collectives, i)) >= 0; i++)
+        print_average(job, (symwin_collective)c,
+                      of_which(job, (symwin_collective)c, text, sizeof text));
     fflush(stdout);
 }

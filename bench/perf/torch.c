@@ -247,8 +247,9 @@ static double ratio(const struct job *job, const struct result *rival)
     for (size_t i = 0; i < job->result_count; i++) {
         const struct result *r = &job->results[i];
 
-        if (r->way->kind == WAY_SYMWIN && r->type == rival->type && r->op == rival->op &&
-            r->bytes == rival->bytes && r->in_place == rival->in_place)
+        if (r->way->kind == WAY_SYMWIN && r->collective == rival->collective &&
+            r->type == rival->type && r->op == rival->op && r->bytes == rival->bytes &&
+            r->in_place == rival->in_place)
             reference_take(&reference, r);
     }
     return reference.us > 0 ? rival->us / reference.us : 0;

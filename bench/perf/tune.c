@@ -40,6 +40,7 @@ struct tried {
 
 /* The best choice for a size. */
 struct row {
+    symwin_collective collective;
     symwin_type type;
     int registered;
     size_t bytes;
@@ -53,6 +54,7 @@ struct tuning {
     struct row *rows;   /* owned */
     int row_count, row_room;
     struct tried tried[2]; /* 0: plain memory, 1: windows */
+    symwin_collective collective;
     symwin_type type;
     size_t bytes;
     double expected_us;    /* of the best choice for the previous size */
@@ -63,11 +65,6 @@ struct tuning {
 
 /* ---- one choice ---- */
 
-static symwin_collective collective_of(const struct tuning *t)
-{
-    return (symwin_collective)t->r->job->options.collective;
-}
-
 static struct way way_of(const struct tuning *t, const struct choice *choice)
 {
     return (struct way){
@@ -75,8 +72,8 @@ static struct way way_of(const struct tuning *t, const struct choice *choice)
         .name = symwin_algo_name(choice->algo),
         .kind = WAY_SYMWIN,
         .algo = choice->algo,
-        .memory = sw_algo_needs(collective_of(t), choice->algo, SW_NEEDS_WINDOWS) ? MEMORY_WINDOW
-                                                                                  : MEMORY_PLAIN,
+        .memory = sw_algo_needs(t->collective, choice->algo, SW_NEEDS_WINDOWS) ? MEMORY_WINDOW
+                                                                               : MEMORY_PLAIN,
         .optional = 1, /* a call that is not supported is not an error */
         .blocks = choice->blocks,
         .threads = choice->threads,
@@ -85,7 +82,7 @@ static struct way way_of(const struct tuning *t, const struct choice *choice)
 
 static struct result result_of(const struct tuning *t, const struct way *way)
 {
-    struct result result = result_of_size(t->r->job, t->type, t->bytes);
+    struct result result = result_of_size(t->r->job, t->collective, t->type, t->bytes);
 
     result.way = way;
     result.op = SYMWIN_SUM;
@@ -215,7 +212,7 @@ static int is_candidate(symwin_collective collective, symwin_algo algo, symwin_t
 static int try_algo(struct tuning *t, symwin_algo algo)
 {
     static const int workers[THREADS] = {992, 736, 608, 512, 256, 128, 64};
-    struct tried *tried = &t->tried[sw_algo_needs(collective_of(t), algo, SW_NEEDS_WINDOWS)];
+    struct tried *tried = &t->tried[sw_algo_needs(t->collective, algo, SW_NEEDS_WINDOWS)];
     const int first = tried->count;
     const struct choice own = {.algo = algo};
     symwin_collective_info info;
@@ -320,6 +317,8 @@ static int by_key(const void *a, const void *b)
 {
     const struct row *x = a, *y = b;
 
+    if (x->collective != y->collective)
+        return (int)x->collective - (int)y->collective;
     if (x->type != y->type)
         return (int)x->type - (int)y->type;
     if (x->registered != y->registered)
@@ -338,7 +337,7 @@ static int table_add(struct tuning *t, int registered, const struct choice *best
         t->rows = more;
         t->row_room = room;
     }
-    t->rows[t->row_count++] = (struct row){t->type, registered, t->bytes, *best};
+    t->rows[t->row_count++] = (struct row){t->collective, t->type, registered, t->bytes, *best};
     return 1;
 }
 
@@ -352,11 +351,12 @@ static int table_write(struct tuning *t)
     for (int i = 0; i < t->row_count; i++) {
         const struct row *row = &t->rows[i];
 
-        if (i + 1 < t->row_count && row[1].type == row->type &&
-            row[1].registered == row->registered && is_same(&row[1].choice, &row->choice))
+        if (i + 1 < t->row_count && row[1].collective == row->collective &&
+            row[1].type == row->type && row[1].registered == row->registered &&
+            is_same(&row[1].choice, &row->choice))
             continue;
         fprintf(t->draft.to, "%s,%s,%d,%zu,%s,%d,%zu,%s,%d,%d\n",
-                symwin_collective_name(collective_of(t)), t->gpu, t->r->job->nranks,
+                symwin_collective_name(row->collective), t->gpu, t->r->job->nranks,
                 symwin_type_bytes(row->type), sw_type_is_float(row->type) ? "float" : "integer",
                 row->registered, row->bytes, symwin_algo_name(row->choice.algo), row->choice.blocks,
                 row->choice.threads);
@@ -384,7 +384,7 @@ static int tune_size(struct tuning *t)
     t->measured_before = t->measured;
     t->tried[0].count = t->tried[1].count = 0;
     for (int i = 0; symwin_algo_name((symwin_algo)i) != NULL && good; i++)
-        if (is_candidate(collective_of(t), (symwin_algo)i, t->type))
+        if (is_candidate(t->collective, (symwin_algo)i, t->type))
             good = try_algo(t, (symwin_algo)i);
     for (int kind = 0; kind < 2 && good; kind++)
         good = play_final(t, &t->tried[kind]);
@@ -410,7 +410,7 @@ static int tune_type(struct tuning *t)
     memset(t->last, 0, sizeof t->last);
     t->expected_us = 0;
     for (t->bytes = o->begin; t->bytes > 0 && good; t->bytes = options_next_size(o, t->bytes))
-        if (result_of_size(t->r->job, t->type, t->bytes).count > 0)
+        if (result_of_size(t->r->job, t->collective, t->type, t->bytes).count > 0)
             good = tune_size(t);
     return good;
 }
@@ -426,18 +426,31 @@ static int is_another_key(const struct perf_options *o, int type)
     return (o->types & 1u << type) != 0;
 }
 
-static int tune_all(struct tuning *t)
+static int tune_collective(struct tuning *t)
 {
     int good = 1;
 
     if (t->r->rank == 0)
-        printf("#%11s %6s %-10s %-17s %6s %7s %9s %7s\n", "size (B)", "type", "memory", "algorithm",
+        printf("# collective: %s\n#%11s %6s %-10s %-17s %6s %7s %9s %7s\n",
+               symwin_collective_name(t->collective), "size (B)", "type", "memory", "algorithm",
                "blocks", "threads", "time (us)", "timed");
     for (int type = 0; symwin_type_name((symwin_type)type) != NULL && good; type++)
         if (is_another_key(&t->r->job->options, type)) {
             t->type = (symwin_type)type;
             good = tune_type(t);
         }
+    return good;
+}
+
+static int tune_all(struct tuning *t)
+{
+    const struct perf_options *o = &t->r->job->options;
+    int good = 1, c;
+
+    for (int i = 0; (c = options_nth(o->collective_order, o->collectives, i)) >= 0 && good; i++) {
+        t->collective = (symwin_collective)c;
+        good = sw_collectives[c].no_data || tune_collective(t);
+    }
     if (good && t->measured == 0)
         return fail(SYMWIN_INVALID, "--tune: every size is smaller than an element");
     return good;

@@ -3,6 +3,26 @@
 
 #include "perf.h"
 
+/* ---- kinds of memory ---- */
+
+enum memory_source { FROM_SYMWIN, FROM_POOL, FROM_DRIVER, FROM_NCCL };
+
+/* How memory is registered. */
+enum purpose { AS_IT_IS, SYMWIN_WINDOW, NCCL_WINDOW, NCCL_REG };
+
+static const struct {
+    enum memory_source source;
+    enum purpose purpose;
+} kinds[MEMORY_KINDS] = {
+    [MEMORY_WINDOW] = {FROM_SYMWIN, SYMWIN_WINDOW},
+    [MEMORY_PLAIN] = {FROM_DRIVER, AS_IT_IS},
+    [MEMORY_NCCL] = {FROM_NCCL, AS_IT_IS},
+    [MEMORY_NCCL_WINDOW] = {FROM_NCCL, NCCL_WINDOW},
+    [MEMORY_NCCL_REG] = {FROM_NCCL, NCCL_REG},
+    [MEMORY_POOL_REG] = {FROM_POOL, NCCL_REG},
+    [MEMORY_POOL_WINDOW] = {FROM_POOL, NCCL_WINDOW},
+};
+
 /* ---- the list ---- */
 
 static void add(struct ways *ways, const struct way *way)
@@ -38,15 +58,17 @@ void ways_list(const struct perf_options *options, const struct stage_page *page
         unsigned wanted;
         struct way way;
     } others[] = {
-        {rivals & PERF_NCCL, {"nccl", "nccl", WAY_NCCL, .memory = MEMORY_NCCL}},
+        {rivals & PERF_NCCL, {"nccl", "nccl", WAY_NCCL, .memory = MEMORY_NCCL, .optional = 1}},
         {rivals & PERF_NCCL_WINDOW,
-         {"nccl", "nccl-window", WAY_NCCL, .memory = MEMORY_NCCL_WINDOW}},
-        {rivals & PERF_NCCL_PLAIN, {"nccl", "nccl-plain", WAY_NCCL, .memory = MEMORY_PLAIN}},
-        {rivals & PERF_NCCL_REG, {"nccl", "nccl-reg", WAY_NCCL, .memory = MEMORY_NCCL_REG}},
+         {"nccl", "nccl-window", WAY_NCCL, .memory = MEMORY_NCCL_WINDOW, .optional = 1}},
+        {rivals & PERF_NCCL_PLAIN,
+         {"nccl", "nccl-plain", WAY_NCCL, .memory = MEMORY_PLAIN, .optional = 1}},
+        {rivals & PERF_NCCL_REG,
+         {"nccl", "nccl-reg", WAY_NCCL, .memory = MEMORY_NCCL_REG, .optional = 1}},
         {rivals & PERF_NCCL_REG_OURS,
-         {"nccl", "nccl-reg-symwin", WAY_NCCL, .memory = MEMORY_POOL_REG}},
+         {"nccl", "nccl-reg-symwin", WAY_NCCL, .memory = MEMORY_POOL_REG, .optional = 1}},
         {rivals & PERF_NCCL_WINDOW_OURS,
-         {"nccl", "nccl-window-symwin", WAY_NCCL, .memory = MEMORY_POOL_WINDOW}},
+         {"nccl", "nccl-window-symwin", WAY_NCCL, .memory = MEMORY_POOL_WINDOW, .optional = 1}},
         {link, {"link", "link-engine", WAY_LINK_ENGINE, .memory = MEMORY_WINDOW}},
         {link, {"link", "link-stores", WAY_LINK_STORES, .memory = MEMORY_WINDOW, .optional = 1}},
         {link, {"link", "link-spread", WAY_LINK_SPREAD, .memory = MEMORY_WINDOW, .optional = 1}},
@@ -84,25 +106,37 @@ void ways_list(const struct perf_options *options, const struct stage_page *page
             add(ways, &others[i].way);
 }
 
+int way_serves(const struct way *way, symwin_collective collective)
+{
+    switch (way->kind) {
+    case WAY_SYMWIN:
+        return way->algo == SYMWIN_ALGO_AUTO || sw_algo_is_there(collective, way->algo);
+    case WAY_NCCL:
+        return rival_serves(collective, kinds[way->memory].purpose == NCCL_WINDOW);
+    default:
+        return collective == SYMWIN_ALLREDUCE;
+    }
+}
+
+int ways_check(const struct perf_options *options, const struct ways *ways)
+{
+    for (int i = 0; i < ways->count && options->tune == NULL; i++) {
+        const struct way *way = &ways->list[i];
+        int serves = way->kind != WAY_NCCL && way->optional;
+
+        for (int c = 0; c < SW_COLLECTIVES; c++)
+            serves |= (options->collectives & 1u << c) != 0 &&
+                      way_serves(way, (symwin_collective)c);
+        if (!serves)
+            return fail(SYMWIN_INVALID,
+                        "%s does not have any of the collectives: leave it out, or name others by "
+                        "--collective",
+                        way->name);
+    }
+    return 1;
+}
+
 /* ---- buffers ---- */
-
-enum memory_source { FROM_SYMWIN, FROM_POOL, FROM_DRIVER, FROM_NCCL };
-
-/* How memory is registered. */
-enum purpose { AS_IT_IS, SYMWIN_WINDOW, NCCL_WINDOW, NCCL_REG };
-
-static const struct {
-    enum memory_source source;
-    enum purpose purpose;
-} kinds[MEMORY_KINDS] = {
-    [MEMORY_WINDOW] = {FROM_SYMWIN, SYMWIN_WINDOW},
-    [MEMORY_PLAIN] = {FROM_DRIVER, AS_IT_IS},
-    [MEMORY_NCCL] = {FROM_NCCL, AS_IT_IS},
-    [MEMORY_NCCL_WINDOW] = {FROM_NCCL, NCCL_WINDOW},
-    [MEMORY_NCCL_REG] = {FROM_NCCL, NCCL_REG},
-    [MEMORY_POOL_REG] = {FROM_POOL, NCCL_REG},
-    [MEMORY_POOL_WINDOW] = {FROM_POOL, NCCL_WINDOW},
-};
 
 static int memory_alloc(struct rank *r, enum memory_source source, size_t bytes, void **out)
 {
@@ -270,14 +304,6 @@ static int link_call(struct rank *r, const struct way *way, const struct pair *p
                        "cuMemcpyAsync to rank %d", next));
 }
 
-static symwin_collective_options call_options(const struct way *way)
-{
-    return (symwin_collective_options){.size = sizeof(symwin_collective_options),
-                                       .algo = way->algo,
-                                       .blocks = way->blocks,
-                                       .threads = way->threads};
-}
-
 static int own_way_call(struct rank *r, const struct result *result, const struct pair *pair,
                         const void *in)
 {
@@ -299,88 +325,90 @@ static int own_way_call(struct rank *r, const struct result *result, const struc
     return own_launch(r, k, &call);
 }
 
-int way_query(struct rank *r, const struct result *result, symwin_collective_info *info)
-{
-    const struct pair *pair = &r->memory[result->way->memory][0];
-    const void *in = result_in(result, pair, r->rank), *out = result_out(result, pair, r->rank);
-    const symwin_collective_options options = call_options(result->way);
-    const uint64_t count = result->count;
-    const symwin_type type = result->type;
-    const symwin_op op = result->op;
-    const int root = PERF_ROOT;
+/* ---- the collectives ---- */
 
-    if (result->way->kind == WAY_OWN) {
-        *info = (symwin_collective_info){0};
-        own_grid(r, &r->own[result->way->own], result->bytes, &info->blocks, &info->threads);
-        return 1;
+/* A rank's part of a call. */
+struct call {
+    symwin_comm *comm;
+    const void *in;
+    void *out;
+    uint64_t count;
+    symwin_type type;
+    symwin_op op;
+    int root;
+    symwin_collective_options options;
+};
+
+/* The two functions of a collective; the arguments are those before the options. */
+#define COLLECTIVE(name, ...)                                                                      \
+    static symwin_status name##_call(const struct call *c, CUstream stream)                        \
+    {                                                                                              \
+        return symwin_##name##_with(__VA_ARGS__, &c->options, stream);                             \
+    }                                                                                              \
+    static symwin_status name##_query(const struct call *c, symwin_collective_info *info)          \
+    {                                                                                              \
+        return symwin_##name##_query(__VA_ARGS__, &c->options, info);                              \
     }
-    switch (result->collective) {
-    case SYMWIN_ALLGATHER:
-        return ok(symwin_allgather_query(r->comm, in, out, count, type, &options, info));
-    case SYMWIN_ALLTOALL:
-        return ok(symwin_alltoall_query(r->comm, in, out, count, type, &options, info));
-    case SYMWIN_BROADCAST:
-        return ok(symwin_broadcast_query(r->comm, in, out, count, type, root, &options, info));
-    case SYMWIN_GATHER:
-        return ok(symwin_gather_query(r->comm, in, out, count, type, root, &options, info));
-    case SYMWIN_SCATTER:
-        return ok(symwin_scatter_query(r->comm, in, out, count, type, root, &options, info));
-    case SYMWIN_REDUCE_SCATTER:
-        return ok(symwin_reduce_scatter_query(r->comm, in, out, count, type, op, &options, info));
-    case SYMWIN_REDUCE:
-        return ok(symwin_reduce_query(r->comm, in, out, count, type, op, root, &options, info));
-    case SYMWIN_BARRIER:
-        return ok(symwin_barrier_query(r->comm, &options, info));
-    case SYMWIN_ALLREDUCE:
-        break;
-    }
-    return ok(symwin_allreduce_query(r->comm, in, out, count, type, op, &options, info));
+#define DATA c->comm, c->in, c->out, c->count, c->type
+
+COLLECTIVE(allreduce, DATA, c->op)
+COLLECTIVE(allgather, DATA)
+COLLECTIVE(alltoall, DATA)
+COLLECTIVE(broadcast, DATA, c->root)
+COLLECTIVE(gather, DATA, c->root)
+COLLECTIVE(scatter, DATA, c->root)
+COLLECTIVE(reduce_scatter, DATA, c->op)
+COLLECTIVE(reduce, DATA, c->op, c->root)
+COLLECTIVE(barrier, c->comm)
+
+static const struct {
+    symwin_status (*call)(const struct call *c, CUstream stream);
+    symwin_status (*query)(const struct call *c, symwin_collective_info *info);
+} collectives[] = {
+#define FUNCTIONS(value, number, name) [value] = {name##_call, name##_query},
+    SYMWIN_COLLECTIVE_LIST(FUNCTIONS)
+#undef FUNCTIONS
+};
+
+static struct call call_of(const struct rank *r, const struct result *result,
+                           const struct pair *pair)
+{
+    return (struct call){.comm = r->comm,
+                         .in = result_in(result, pair, r->rank),
+                         .out = result_out(result, pair, r->rank),
+                         .count = result->count,
+                         .type = result->type,
+                         .op = result->op,
+                         .root = r->job->options.root,
+                         .options = {.size = sizeof(symwin_collective_options),
+                                     .algo = result->way->algo,
+                                     .blocks = result->way->blocks,
+                                     .threads = result->way->threads}};
 }
 
-static int symwin_call(struct rank *r, const struct result *result, const void *in, void *out)
+int way_query(struct rank *r, const struct result *result, symwin_collective_info *info)
 {
-    const symwin_collective_options options = call_options(result->way);
-    const uint64_t count = result->count;
-    const symwin_type type = result->type;
-    const symwin_op op = result->op;
-    const int root = PERF_ROOT;
+    const struct call call = call_of(r, result, &r->memory[result->way->memory][0]);
 
-    switch (result->collective) {
-    case SYMWIN_ALLGATHER:
-        return ok(symwin_allgather_with(r->comm, in, out, count, type, &options, r->stream));
-    case SYMWIN_ALLTOALL:
-        return ok(symwin_alltoall_with(r->comm, in, out, count, type, &options, r->stream));
-    case SYMWIN_BROADCAST:
-        return ok(symwin_broadcast_with(r->comm, in, out, count, type, root, &options, r->stream));
-    case SYMWIN_GATHER:
-        return ok(symwin_gather_with(r->comm, in, out, count, type, root, &options, r->stream));
-    case SYMWIN_SCATTER:
-        return ok(symwin_scatter_with(r->comm, in, out, count, type, root, &options, r->stream));
-    case SYMWIN_REDUCE_SCATTER:
-        return ok(
-            symwin_reduce_scatter_with(r->comm, in, out, count, type, op, &options, r->stream));
-    case SYMWIN_REDUCE:
-        return ok(symwin_reduce_with(r->comm, in, out, count, type, op, root, &options, r->stream));
-    case SYMWIN_BARRIER:
-        return ok(symwin_barrier_with(r->comm, &options, r->stream));
-    case SYMWIN_ALLREDUCE:
-        break;
-    }
-    return ok(symwin_allreduce_with(r->comm, in, out, count, type, op, &options, r->stream));
+    if (result->way->kind != WAY_OWN)
+        return ok(collectives[result->collective].query(&call, info));
+    *info = (symwin_collective_info){0};
+    own_grid(r, &r->own[result->way->own], result->bytes, &info->blocks, &info->threads);
+    return 1;
 }
 
 int way_call(struct rank *r, const struct result *result, const struct pair *pair)
 {
     const struct way *way = result->way;
-    const void *in = result_in(result, pair, r->rank);
+    const struct call call = call_of(r, result, pair);
 
     switch (way->kind) {
     case WAY_SYMWIN:
-        return symwin_call(r, result, in, result_out(result, pair, r->rank));
+        return ok(collectives[result->collective].call(&call, r->stream));
     case WAY_OWN:
-        return own_way_call(r, result, pair, in);
+        return own_way_call(r, result, pair, call.in);
     case WAY_NCCL:
-        return rival_call(r, in, pair->out, result->count, result->type, result->op);
+        return rival_call(r, result, call.in, call.out);
     case WAY_LAUNCH:
     case WAY_LAUNCH_EARLY:
         return launch_nothing(r, way->kind == WAY_LAUNCH_EARLY);

@@ -34,11 +34,38 @@ struct CUstream_st;
       (const void *in, void *out, size_t count, int type, int op, void *comm,                      \
        struct CUstream_st *stream))                                                                \
     X(int, ncclAllGather,                                                                          \
-      (const void *in, void *out, size_t count, int type, void *comm, struct CUstream_st *stream))
+      (const void *in, void *out, size_t count, int type, void *comm, struct CUstream_st *stream)) \
+    X(int, ncclReduceScatter,                                                                      \
+      (const void *in, void *out, size_t count, int type, int op, void *comm,                      \
+       struct CUstream_st *stream))                                                                \
+    X(int, ncclBroadcast,                                                                          \
+      (const void *in, void *out, size_t count, int type, int root, void *comm,                    \
+       struct CUstream_st *stream))                                                                \
+    X(int, ncclReduce,                                                                             \
+      (const void *in, void *out, size_t count, int type, int op, int root, void *comm,            \
+       struct CUstream_st *stream))                                                                \
+    X(int, ncclGroupStart, (void))                                                                 \
+    X(int, ncclGroupEnd, (void))                                                                   \
+    X(int, ncclSend,                                                                               \
+      (const void *in, size_t count, int type, int peer, void *comm, struct CUstream_st *stream))  \
+    X(int, ncclRecv,                                                                               \
+      (void *out, size_t count, int type, int peer, void *comm, struct CUstream_st *stream))
+
+/* NULL before 2.28. */
+#define NCCL_NEWER_LIST(X)                                                                         \
+    X(int, ncclAlltoAll,                                                                           \
+      (const void *in, void *out, size_t count, int type, void *comm, struct CUstream_st *stream)) \
+    X(int, ncclGather,                                                                             \
+      (const void *in, void *out, size_t count, int type, int root, void *comm,                    \
+       struct CUstream_st *stream))                                                                \
+    X(int, ncclScatter,                                                                            \
+      (const void *in, void *out, size_t count, int type, int root, void *comm,                    \
+       struct CUstream_st *stream))
 
 #define NCCL_MEMBER(result, name, params) result(*name) params;
 static struct {
     NCCL_LIST(NCCL_MEMBER)
+    NCCL_NEWER_LIST(NCCL_MEMBER)
 } nccl;
 
 /* NULL: there is none; dlerror() says why. */
@@ -49,17 +76,19 @@ static inline void *nccl_open(void)
     return dlopen(path != NULL && path[0] != '\0' ? path : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
 }
 
-/* Fills in `nccl`. Returns the first function that the library lacks; NULL: it has all. */
+/* Fills in `nccl`. Returns the first function of NCCL_LIST that the library lacks; NULL: none. */
 static inline const char *nccl_find(void *library)
 {
 #define NCCL_NAME(result, name, params) #name,
-    static const char *const names[] = {NCCL_LIST(NCCL_NAME)};
+#define NCCL_ONE(result, name, params) +1
+    static const char *const names[] = {NCCL_LIST(NCCL_NAME) NCCL_NEWER_LIST(NCCL_NAME)};
+    const size_t needed = 0 NCCL_LIST(NCCL_ONE);
     const char *missing = NULL;
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         void *symbol = dlsym(library, names[i]);
 
-        if (symbol == NULL && missing == NULL)
+        if (symbol == NULL && missing == NULL && i < needed)
             missing = names[i];
         memcpy((unsigned char *)&nccl + i * sizeof symbol, &symbol, sizeof symbol);
     }

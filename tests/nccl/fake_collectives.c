@@ -1,10 +1,12 @@
-/* A fake libnccl.so.2 for examples/03_with_nccl. The ranks are threads of this process, and the
- * host computes the sums: it can access memory of malloc and of the emulated driver. It is strict:
- * collectives take registered buffers only, windows begin at multiples of 4 KiB, and every object
- * must be gone before its communicator.
+/* A fake libnccl.so.2 for examples/03_with_nccl and symwin-perf. The ranks are threads of this
+ * process, and the host moves and adds: it can access memory of malloc and of the emulated driver.
+ * It is strict: windows begin at multiples of 4 KiB, every object must be gone before its
+ * communicator, and an all-to-all takes two buffers.
  *
- * FAKE_NCCL=wrong adds wrongly, =null registers nothing, =refuse refuses to register 16 KiB or
- * more, =stuck deregisters but reports a failure, =old has no version. */
+ * Calls run at once, and take registered buffers only; or, after fake_nccl_on(), in their stream.
+ *
+ * FAKE_NCCL=wrong gives wrong results, =null registers nothing, =refuse refuses to register 16 KiB
+ * or more, =stuck deregisters but reports a failure, =old has no version. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -23,15 +25,55 @@ struct range {
     struct range *next;
 };
 
+/* What a call is made of: its kind of collective, or the transfers of a group. */
+enum kind {
+    ALLREDUCE,
+    ALLGATHER,
+    ALLTOALL,
+    BROADCAST,
+    GATHER,
+    SCATTER,
+    REDUCE_SCATTER,
+    REDUCE,
+    GROUP
+};
+
+struct transfer {
+    const char *in; /* NULL: it receives */
+    char *out;
+    size_t bytes;
+    int peer;
+};
+
+struct call {
+    struct ncclComm *comm;
+    enum kind kind;
+    const char *in;
+    char *out;
+    size_t count, bytes; /* bytes: of `count` elements */
+    int type, op, root;
+    struct transfer transfers[2 * MOST_RANKS]; /* of a group */
+    int transfer_count;
+    struct call *next;
+};
+
 struct ncclComm {
     int rank;
     struct range *ranges;
+    struct call *calls; /* in a stream or a graph, as long as the communicator */
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_barrier_t barrier;
 static int ranks; /* of the only communicator */
-static const float *inputs[MOST_RANKS];
+static struct call *current[MOST_RANKS];
+static struct {
+    int (*cuLaunchHostFunc)(void *stream, void (*fn)(void *), void *data);
+    int (*cuMemAlloc)(unsigned long long *ptr, size_t size);
+    int (*cuMemFree)(unsigned long long ptr);
+} driver; /* NULL without fake_nccl_on() */
+static _Thread_local struct call *group;
+static _Thread_local void *group_stream;
 
 static int is(const char *what)
 {
@@ -53,12 +95,22 @@ FAKE_API ncclResult_t ncclGetVersion(int *version)
 
 FAKE_API ncclResult_t ncclMemAlloc(void **ptr, size_t size)
 {
+    unsigned long long address = 0;
+
+    if (driver.cuMemAlloc != NULL) {
+        if (driver.cuMemAlloc(&address, size) != 0)
+            return ncclUnhandledCudaError;
+        *ptr = (void *)(uintptr_t)address;
+        return ncclSuccess;
+    }
     *ptr = aligned_alloc(2 << 20, (size + (2 << 20) - 1) / (2 << 20) * (2 << 20));
     return *ptr != NULL ? ncclSuccess : ncclUnhandledCudaError;
 }
 
 FAKE_API ncclResult_t ncclMemFree(void *ptr)
 {
+    if (driver.cuMemFree != NULL)
+        return driver.cuMemFree((uintptr_t)ptr) == 0 ? ncclSuccess : ncclUnhandledCudaError;
     free(ptr);
     return ncclSuccess;
 }
@@ -92,6 +144,12 @@ FAKE_API ncclResult_t ncclCommDestroy(struct ncclComm *comm)
     const ncclResult_t result = comm->ranges == NULL ? ncclSuccess : ncclInvalidUsage;
 
     pthread_barrier_wait(&barrier);
+    while (comm->calls != NULL) {
+        struct call *next = comm->calls->next;
+
+        free(comm->calls);
+        comm->calls = next;
+    }
     free(comm);
     return result;
 }
@@ -140,7 +198,83 @@ FAKE_API ncclResult_t ncclCommWindowDeregister(struct ncclComm *comm, void *wind
     return ncclCommDeregister(comm, window);
 }
 
-/* ---- the all-reduce ---- */
+/* ---- the collectives ---- */
+
+static const size_t widths[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1}; /* by ncclDataType_t */
+
+/* Adds up f32 or i32, from element `first` of the inputs. */
+static void add_up(const struct call *c, size_t first, char *to)
+{
+    for (int r = 0; r < ranks; r++)
+        for (size_t i = 0; i < c->count; i++)
+            if (c->type == 7)
+                ((float *)(void *)to)[i] +=
+                    ((const float *)(const void *)current[r]->in)[first + i];
+            else
+                ((int *)(void *)to)[i] += ((const int *)(const void *)current[r]->in)[first + i];
+}
+
+/* What a peer sends to this rank. */
+static const char *sent(const struct call *c, int peer)
+{
+    const struct call *from = current[peer];
+
+    for (int i = 0; i < from->transfer_count; i++)
+        if (from->transfers[i].in != NULL && from->transfers[i].peer == c->comm->rank)
+            return from->transfers[i].in;
+    abort(); /* nobody sends what this rank receives */
+}
+
+/* Writes this rank's output to `to`, and returns its bytes. */
+static size_t compute(const struct call *c, char *to)
+{
+    const size_t me = (size_t)c->comm->rank;
+    size_t got = 0;
+
+    if ((c->kind == GATHER || c->kind == REDUCE) && c->comm->rank != c->root)
+        return 0;
+    if (c->kind == ALLREDUCE || c->kind == REDUCE || c->kind == REDUCE_SCATTER) {
+        add_up(c, c->kind == REDUCE_SCATTER ? me * c->count : 0, to);
+        got = c->bytes;
+    } else if (c->kind == BROADCAST || c->kind == SCATTER) {
+        memcpy(to, current[c->root]->in + (c->kind == SCATTER ? me * c->bytes : 0), c->bytes);
+        got = c->bytes;
+    } else if (c->kind != GROUP) {
+        for (int r = 0; r < ranks; r++, got += c->bytes)
+            memcpy(to + got, current[r]->in + (c->kind == ALLTOALL ? me * c->bytes : 0), c->bytes);
+    }
+    for (int i = 0; i < c->transfer_count; i++)
+        if (c->transfers[i].in == NULL) {
+            memcpy(to + got, sent(c, c->transfers[i].peer), c->transfers[i].bytes);
+            got += c->transfers[i].bytes;
+        }
+    return got;
+}
+
+/* A rank's part of a call. Inputs and outputs may be the same memory. */
+static void run(void *data)
+{
+    struct call *c = data;
+    const size_t most = c->bytes * (size_t)ranks;
+    char *result = calloc(1, most > 0 ? most : 1);
+    size_t got;
+
+    current[c->comm->rank] = c;
+    pthread_barrier_wait(&barrier);
+    got = compute(c, result);
+    if (got > 0 && is("wrong"))
+        result[got - 1] ^= 1;
+    pthread_barrier_wait(&barrier);
+    if (c->kind != GROUP && got > 0)
+        memcpy(c->out, result, got);
+    for (int i = 0, at = 0; i < c->transfer_count; i++)
+        if (c->transfers[i].in == NULL) {
+            memcpy(c->transfers[i].out, result + at, c->transfers[i].bytes);
+            at += (int)c->transfers[i].bytes;
+        }
+    free(result);
+    pthread_barrier_wait(&barrier);
+}
 
 static int is_registered(const struct ncclComm *comm, const void *ptr, size_t size)
 {
@@ -152,28 +286,119 @@ static int is_registered(const struct ncclComm *comm, const void *ptr, size_t si
     return range != NULL;
 }
 
-FAKE_API ncclResult_t ncclAllReduce(const void *in, void *out, size_t count, int type, int op,
-                                    struct ncclComm *comm, void *stream)
+static ncclResult_t queue(struct call model, void *stream)
 {
-    const size_t size = count * sizeof(float);
-    float *sums;
-    size_t i;
-    int r;
+    struct call *c;
 
-    (void)stream; /* the program waits for the stream before and after */
-    if (!is_registered(comm, in, size) || !is_registered(comm, out, size) || type != 7 || op != 0)
+    if (driver.cuLaunchHostFunc == NULL) { /* the program waits for the stream before and after */
+        if (model.kind != ALLREDUCE || !is_registered(model.comm, model.in, model.bytes) ||
+            !is_registered(model.comm, model.out, model.bytes))
+            return ncclInvalidUsage;
+        run(&model);
+        return ncclSuccess;
+    }
+    c = malloc(sizeof *c);
+    *c = model;
+    c->next = c->comm->calls;
+    c->comm->calls = c;
+    return driver.cuLaunchHostFunc(stream, run, c) == 0 ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+static ncclResult_t collective(enum kind kind, const void *in, void *out, size_t count, int type,
+                               int op, int root, struct ncclComm *comm, void *stream)
+{
+    const int adds = kind == ALLREDUCE || kind == REDUCE || kind == REDUCE_SCATTER;
+    const struct call model = {.comm = comm,
+                               .kind = kind,
+                               .in = in,
+                               .out = out,
+                               .count = count,
+                               .bytes = count * widths[type],
+                               .type = type,
+                               .op = op,
+                               .root = root};
+
+    if (root >= ranks || (adds && (op != 0 || (type != 7 && type != 2))))
+        return ncclInvalidArgument;
+    if (kind == ALLTOALL && in == out)
         return ncclInvalidUsage;
-    sums = calloc(count, sizeof *sums);
-    inputs[comm->rank] = in;
-    pthread_barrier_wait(&barrier);
-    for (r = 0; r < ranks; r++)
-        for (i = 0; i < count; i++)
-            sums[i] += inputs[r][i];
-    if (is("wrong"))
-        sums[count - 1] += 1;
-    pthread_barrier_wait(&barrier);
-    memcpy(out, sums, size);
-    free(sums);
-    pthread_barrier_wait(&barrier);
+    return queue(model, stream);
+}
+
+#define COLLECTIVE(name, kind, op, root, ...)                                                      \
+    FAKE_API ncclResult_t name(const void *in, void *out, size_t count, int type, __VA_ARGS__)     \
+    {                                                                                              \
+        return collective(kind, in, out, count, type, op, root, comm, stream);                     \
+    }
+
+COLLECTIVE(ncclAllReduce, ALLREDUCE, op, 0, int op, struct ncclComm *comm, void *stream)
+COLLECTIVE(ncclAllGather, ALLGATHER, 0, 0, struct ncclComm *comm, void *stream)
+COLLECTIVE(ncclReduceScatter, REDUCE_SCATTER, op, 0, int op, struct ncclComm *comm, void *stream)
+COLLECTIVE(ncclBroadcast, BROADCAST, 0, root, int root, struct ncclComm *comm, void *stream)
+COLLECTIVE(ncclReduce, REDUCE, op, root, int op, int root, struct ncclComm *comm, void *stream)
+COLLECTIVE(ncclAlltoAll, ALLTOALL, 0, 0, struct ncclComm *comm, void *stream)
+COLLECTIVE(ncclGather, GATHER, 0, root, int root, struct ncclComm *comm, void *stream)
+COLLECTIVE(ncclScatter, SCATTER, 0, root, int root, struct ncclComm *comm, void *stream)
+
+/* ---- groups ---- */
+
+FAKE_API ncclResult_t ncclGroupStart(void)
+{
+    if (group != NULL)
+        return ncclInvalidUsage;
+    group = calloc(1, sizeof *group);
+    group->kind = GROUP;
     return ncclSuccess;
+}
+
+FAKE_API ncclResult_t ncclGroupEnd(void)
+{
+    ncclResult_t result = ncclInvalidUsage;
+
+    if (group != NULL)
+        result = group->comm != NULL ? queue(*group, group_stream) : ncclSuccess;
+    free(group);
+    group = NULL;
+    return result;
+}
+
+static ncclResult_t transfer(struct transfer t, struct ncclComm *comm, void *stream)
+{
+    if (group == NULL || t.peer >= ranks || group->transfer_count == 2 * MOST_RANKS)
+        return ncclInvalidUsage;
+    group->comm = comm;
+    group->bytes = t.bytes;
+    group_stream = stream;
+    group->transfers[group->transfer_count++] = t;
+    return ncclSuccess;
+}
+
+FAKE_API ncclResult_t ncclSend(const void *in, size_t count, int type, int peer,
+                               struct ncclComm *comm, void *stream)
+{
+    return transfer((struct transfer){in, NULL, count * widths[type], peer}, comm, stream);
+}
+
+FAKE_API ncclResult_t ncclRecv(void *out, size_t count, int type, int peer, struct ncclComm *comm,
+                               void *stream)
+{
+    return transfer((struct transfer){NULL, out, count * widths[type], peer}, comm, stream);
+}
+
+/* ---- on the emulated driver ---- */
+
+/* symwin-perf takes an NCCL with this function on the emulated driver. */
+FAKE_API void fake_nccl_on(int (*launch)(void *stream, void (*fn)(void *), void *data),
+                           int (*alloc)(unsigned long long *ptr, size_t size),
+                           int (*release)(unsigned long long ptr))
+{
+    driver.cuLaunchHostFunc = launch;
+    driver.cuMemAlloc = alloc;
+    driver.cuMemFree = release;
+}
+
+FAKE_API const char *ncclGetLastError(struct ncclComm *comm)
+{
+    (void)comm;
+    return "of the fake";
 }

@@ -57,12 +57,12 @@ is(scalar(() = $output =~ /^ok      emulated driver, [23] ranks: .* \(\d+ calls?
     'each line is right');
 unlike($output, qr/^FAILED/m, 'and none wrong');
 like($output, qr/^# all checks passed$/m, 'which is said');
-my @own = grep { $_->[4] =~ /^pu(ll|sh)$/ } map { [split] } grep { /^ +\d/ } split /\n/, $output;
-is(join(' ', map { "$_->[0] $_->[4] $_->[8]" } @own),
+my @own = grep { $_->[5] =~ /^pu(ll|sh)$/ } map { [split] } grep { /^ +\d/ } split /\n/, $output;
+is(join(' ', map { "$_->[0] $_->[5] $_->[9]" } @own),
     '1024 pull 0 1024 push 0 4096 pull 0 4096 push 0',
     'they are timed, and checked');
-like($own[0][17], qr/^pull:\d+x\d+$/, 'with the grid');
-cmp_ok($own[0][18], '>', 0, 'and the ratio to the library');
+like($own[0][18], qr/^pull:\d+x\d+$/, 'with the grid');
+cmp_ok($own[0][19], '>', 0, 'and the ratio to the library');
 like($output, qr/^ +1024 .* twoshot_push /m, 'beside all algorithms');
 is(scalar(() = slurp("$folder/a.csv") =~ /^own,pu(?:ll|sh),f32,sum,/mg), 4,
     'the CSV file has them');

@@ -28,9 +28,12 @@ sub perf {
     return emulated($environment, "$perf $arguments", 60);
 }
 
-# The rows of the table, as lists of columns. Links have no type and no operation.
+# The rows of the table, as lists of columns, less that of the root. Links have no type and no
+# operation.
 sub rows {
-    return map { [split] } grep { /^ +\d/ } split /\n/, $_[0];
+    my @rows = map { [split] } grep { /^ +\d/ } split /\n/, $_[0];
+    splice @$_, 4, 1 for @rows;
+    return @rows;
 }
 
 # Expects `rows` rows, or at least that many with "+", since the number of algorithms may change.
@@ -149,54 +152,6 @@ for my $i (0 .. $#lines) {
 }
 is_deeply([map { (split /,/)[1] } @lines[4 .. 6]], [qw(link-engine link-stores link-spread)],
     'links come last');
-
-# ---- other collectives -------------------------------------------------------------------------
-
-($status, $output, $error) =
-  perf('',
-      '-t 3 -b 96 -e 192 -f 2 -n 2 -d bf16 --collective allgather --in-place both '
-        . "--csv $folder/gather.csv");
-is($status, 0, '--collective allgather: exit status') or diag($error);
-like($output, qr/^# collective: allgather$/m, 'the head says what was called');
-like($output, qr/^ +192 +32 +bf16 +none +auto .* oneshot:/m,
-    'sizes are those of the larger buffer');
-like($output, qr/^# Wrong elements: 0 OK$/m, 'results are right');
-my @gathered = map { [split /,/, $_, -1] } slurp("$folder/gather.csv") =~ /^(symwin,.*)$/mg;
-is(scalar @gathered, 4, 'and in the CSV file');
-for (@gathered) {
-    is("$$_[3] $$_[-1]", 'none allgather', 'nothing is reduced');
-    cmp_ok(abs($$_[14] / $$_[13] - 2 / 3), '<', 1e-4,
-        'bus bandwidth: each part crosses the links once');
-}
-($status, $output, $error) =
-    perf('SYMWIN_PERF_BREAK=idle', '-t 2 -b 64 -e 64 -n 1 --collective allgather');
-is($status, 1, 'what the last repetition did not gather: exit status');
-like($error, qr/^symwin-perf: rank \d: auto, f32 none, 64 bytes out of place: 8 wrong;/m,
-    'is wrong');
-for my $name (qw(alltoall broadcast gather scatter reduce_scatter reduce)) {
-    my $factor = $name eq 'broadcast' || $name eq 'reduce' ? 1 : 2 / 3;
-
-    for my $how ('-d bf16', '-d i32 --window 0') {
-        ($status, $output, $error) = perf('',
-            "-t 3 -b 96 -e 3072 -f 4 -n 2 $how --collective $name --in-place both "
-              . "--csv $folder/$name.csv");
-        is($status, 0, "--collective $name $how: exit status") or diag($error);
-        like($output, qr/^# Wrong elements: 0 OK$/m, 'results are right');
-        unlike($output, qr/^# Not checked/m, 'all of them are checked');
-    }
-    my @row = split /,/, (slurp("$folder/$name.csv") =~ /^(symwin,.*)$/m)[0], -1;
-    cmp_ok(abs($row[14] / $row[13] - $factor), '<', 1e-4, "the bus bandwidth of nccl-tests");
-    ($status, $output, $error) =
-        perf('SYMWIN_PERF_BREAK=idle', "-t 2 -b 64 -e 64 -n 1 --collective $name");
-    is($status, 1, "what the last repetition did not do in $name: exit status");
-}
-for (['prefix', qr/--collective is "prefix": give one of allreduce allgather alltoall/],
-    ['barrier', qr/has no size to sweep/], ['reduce --against nccl', qr/all-gathers only/],
-    ['allgather --race', qr/support all-reduces only/]) {
-    ($status, $output, $error) = perf('', "-t 2 --collective $$_[0]");
-    is($status, 2, "--collective $$_[0]: exit status");
-    like($error, $$_[1], 'says why');
-}
 
 # A file has a temporary name until the run is complete, so a run that fails keeps the old file.
 is_deeply([sort glob "$folder/a.*"], ["$folder/a.csv", "$folder/a.json"], 'no draft is left');
@@ -483,7 +438,7 @@ refused('', '-t 2 -e 1T --tune /nowhere/a', 1, qr/no room for 4 buffers of 10995
     'and for --tune');
 for (['-m 2', 'give -n'], ['--agg_iters=2', 'give -n'], ['-N 3', '--rounds'],
     ['-p 1', 'side by side'], ['-z 1', '--percentiles'], ['-y 1', 'a stream of its own'],
-    ['-r 0', 'no root'], ['-C 1', 'column "launch"'], ['-a 1', 'slowest rank'],
+    ['-C 1', 'column "launch"'], ['-a 1', 'slowest rank'],
     ['-R 2', '--window'], ['-S 1', 'the time'], ['-u 1', '--kernel'], ['-M 1', 'symwin-info'],
     ['-A 1', '--percentiles'], ['-x 1', '--sm-limit'], ['-V 4', '--blocks'], ['-D 1', '--algo'])
 {

@@ -138,6 +138,30 @@ is($calls->{64}{measured}, 0, 'as for ranks that the table does not have');
 $calls = launched("SYMWIN_TUNING=$folder/own.csv", '--nproc 2 -b 64 -e 64 -n 1 -G 1');
 is("@{$calls->{64}}{qw(launched measured)}", 'twoshot 1', 'processes go by it too');
 
+# Each collective's rows are read back by its calls.
+my @collectives = qw(allreduce allgather alltoall broadcast gather scatter reduce_scatter reduce);
+my $all = "$folder/all.table.csv";
+($status, $output, $error) = perf('', "-t 2 $sizes -f 4 -d f32 --collective all --tune $all");
+is($status, 0, '--tune of all collectives: exit status') or diag($error);
+is(join(' ', $output =~ /^# collective: (\w+)$/mg), "@collectives",
+    'all have choices but the barrier');
+$table = read_table($all);
+is_deeply([sort keys %$table],
+    [sort map { ("$_,$gpu,2,4,float,0", "$_,$gpu,2,4,float,1") } @collectives], 'and rows');
+for my $name (@collectives) {
+    for my $window (0, 1) {
+        $calls = launched("SYMWIN_TUNING=$all",
+            "-t 2 $sizes -f 4 -d f32 -n 1 -G 1 --window $window --collective $name");
+        is(join(' ', map { "$_ $calls->{$_}{launched} $calls->{$_}{measured}" } sort keys %$calls),
+            join(' ', map { "$_ " . row_for($table, "$name,$gpu,2,4,float,$window", $_)->{algo}
+                  . ' 1' } sort keys %$calls),
+            "$name, window $window: the table's algorithms");
+    }
+}
+($status) = perf('', "-t 2 -b 64 -e 64 -d f32 --collective reduce --tune $folder/b.csv");
+is_deeply([sort keys %{read_table("$folder/b.csv")}],
+    ["reduce,$gpu,2,4,float,0", "reduce,$gpu,2,4,float,1"], 'one alone');
+
 # ---- what does not end well --------------------------------------------------------------------
 
 sub refused {

@@ -1,0 +1,166 @@
+#!/usr/bin/env perl
+# symwin-perf --collective on the emulated driver: what each collective's table has, that wrong
+# elements are found in each, and NCCL beside them, by a stand-in (tests/nccl/fake_collectives.c).
+use strict;
+use warnings;
+use Cwd qw(abs_path);
+use File::Temp qw(tempdir);
+use Test::More;
+
+require './tests/helpers/files.pl';
+
+my $build  = $ENV{SYMWIN_BUILD} || 'build';
+my $perf   = "$build/bench/symwin-perf";
+my $folder = tempdir(CLEANUP => 1);
+my $threads = slurp("$build/flags") =~ /-fsanitize=thread/; # a run takes many times as long
+my @reducing = qw(allreduce reduce_scatter reduce);
+my @all = qw(allreduce allgather alltoall broadcast gather scatter reduce_scatter reduce barrier);
+
+sub perf {
+    my ($environment, $arguments) = @_;
+    return emulated($environment, "$perf $arguments", 60);
+}
+
+# Expects a run without wrong elements, all of it checked. Returns the rows of its CSV file.
+sub good {
+    my ($environment, $arguments) = @_;
+    my ($status, $output, $error) = perf($environment, "$arguments --csv $folder/rows.csv");
+    ok($status == 0 && $output =~ /^# Wrong elements: 0 OK$/m && $output !~ /^# Not checked/m,
+        "$arguments: is right")
+      or diag("exit status $status\n$output$error");
+    my @lines = grep { !/^#/ } split /\n/, slurp("$folder/rows.csv");
+    my @names = split /,/, shift @lines // '';
+    return map { my %row; @row{@names} = split /,/, $_, -1; \%row } @lines;
+}
+
+sub refused {
+    my ($environment, $arguments, $want) = @_;
+    my ($status, $output, $error) = perf($environment, $arguments);
+    is($status, 2, "$arguments: exit status") or diag("$output$error");
+    like($error, qr/\Asymwin-perf: [^\n]*$want[^\n]*\n\z/, 'says why');
+}
+
+# The factor of nccl-tests from the algorithm's to the bus bandwidth, for three ranks.
+sub factor {
+    my ($name) = @_;
+    return 4 / 3 if $name eq 'allreduce';
+    return $name =~ /^(broadcast|reduce|barrier)$/ ? 1 : 2 / 3;
+}
+
+# ---- one ---------------------------------------------------------------------------------------
+
+for my $name (@all) {
+    for my $how ('-d bf16', $threads ? () : '-d i32 --window 0') {
+        next if $name eq 'barrier' && $how =~ /window 0/;
+        my @rows = good('', "-t 3 -b 96 -e 3072 -f 4 -n 2 $how --collective $name --in-place both");
+        my ($type) = $how =~ /-d (\w+)/;
+        my $want = join ' ', map { ("$_ $type out", "$_ $type in") } 96, 384, 1536;
+        $want = '0 none out' if $name eq 'barrier';
+        is(join(' ', map { "$_->{bytes} $_->{type} $_->{placement}" } @rows), $want,
+            'sizes are those of the larger buffer');
+        for (@rows) {
+            is("$_->{collective} $_->{op}",
+                "$name " . ((grep { $name eq $_ } @reducing) ? 'sum' : 'none'),
+                'what was called');
+            next if $_->{bytes} == 0;
+            cmp_ok(abs($_->{busbw_gbs} / $_->{algbw_gbs} - factor($name)), '<', 1e-4,
+                'the bus bandwidth of nccl-tests');
+            my $parts = $_->{bytes} / $_->{count} / ($type eq 'bf16' ? 2 : 4);
+            is($parts, $name =~ /^(allreduce|broadcast|reduce)$/ ? 1 : 3, 'and its count');
+        }
+    }
+    my ($status, undef, $error) =
+      perf('SYMWIN_PERF_BREAK=idle', "-t 2 -b 64 -e 64 -n 1 --collective $name");
+    is($status, 1, "what the last repetition did not do in $name: exit status");
+    like($error, qr/^symwin-perf: rank \d: auto, \w+ \w+, \d+ bytes out of place: \d+ wrong;/m,
+        'is found');
+}
+my ($status, $output) = perf('', '-t 2 --collective barrier --window 0');
+like($output, qr/^# Not checked: 1 of 1 results$/m, "without windows, a barrier's row says N/A");
+
+# ---- several -----------------------------------------------------------------------------------
+
+my @rows = good('', '-t 3 -b 96 -e 96 -n 1 -G 1 --collective all');
+is(join(' ', map { $_->{collective} } @rows), "@all", 'all, each in turn');
+($status, $output) =
+  perf('', '-t 3 -b 96 -e 96 -n 1 -G 1 -r 2 --collective reduce,barrier,scatter');
+is(join(' ', $output =~ /^# collective: (\w+)$/mg), 'reduce barrier scatter',
+    'tables are in the order that was asked for');
+is(join(' ', $output =~ /^ +\d+ +\d+ +\w+ +\w+ +(-?\d+) auto/mg), '2 -1 2', 'with the root');
+is(join(' ', $output =~ /^# Avg bus bandwidth of (\w+): [\d.e-]+$/mg), 'reduce scatter',
+    'and a mean of each that has one');
+good('', '-t 3 -b 96 -e 384 -n 2 -d f16 -o sum,max --collective gather,scatter,broadcast,reduce '
+      . '--in-place both -r 1');
+for my $name ($threads ? () : qw(gather broadcast scatter reduce)) {
+    ($status) = perf('SYMWIN_PERF_BREAK=idle', "-t 3 -b 96 -e 96 -n 1 -r 2 --collective $name");
+    is($status, 1, "another root, no call of $name: is found");
+}
+
+# Only algorithms that the collective has.
+for (['reduce_scatter', 'auto oneshot twoshot'], ['allgather', 'auto oneshot put'],
+    ['barrier', 'auto oneshot'])
+{
+    my ($name, $want) = @$_;
+    @rows = good('', "-t 2 -b 1K -e 1K -n 1 -G 1 --algo all --collective $name");
+    is(join(' ', map { $_->{algo} } @rows), $want, 'all of its algorithms');
+}
+@rows = good('', '-t 2 -b 1K -e 1K -n 1 -G 1 --algo put --collective all');
+is(join(' ', map { $_->{collective} } @rows), 'allgather alltoall broadcast',
+    'and those collectives that have the algorithm');
+
+refused('', '-t 2 --algo put', 'put does not have any of the collectives');
+refused('', '-t 2 --collective prefix',
+    '--collective: unknown name "prefix"; names are allreduce allgather alltoall');
+refused('', '-t 2 --collective allgather --race', 'support all-reduces only');
+refused('', '-t 2 --collective allgather --against torch', 'torch supports all-reduces only');
+refused('', '-t 2 --collective all --kernel a.cu', 'support all-reduces only');
+refused('', '-t 2 --collective gather -r 2', '-r is 2, and there are 2 ranks');
+refused('', '-t 2 --collective allgather,barrier -r 1', '-r is about collectives with a root');
+refused('', '-t 2 --collective gather,barrier -o max', 'reduces nothing: leave out -o');
+refused('', '-t 2 --collective barrier --tune a', 'a barrier has no choice to measure');
+
+# ---- NCCL --------------------------------------------------------------------------------------
+
+SKIP: {
+    skip 'no stand-in for NCCL: make tests has not run here', 1
+      unless -e "$build/tests/nccl/older/libnccl.so.2";
+    my ($nccl, $older) =
+      map { 'SYMWIN_NCCL=' . abs_path("$build/tests/nccl/$_/libnccl.so.2") } qw(collectives older);
+    my $against = '--against nccl,nccl-reg,nccl-window,nccl-plain --in-place both';
+
+    # Before 2.28, sends and receives.
+    for (['of today', $nccl, '-G 2'],
+        $threads ? () : (['of today, streams', $nccl, '-G 0'], ['older', $older, '-G 1']))
+    {
+        my ($which, $environment, $how) = @$_;
+        @rows = good($environment, "-t 3 -b 96 -e 96 -n 2 -r 1 $how --collective all $against");
+        my %ways;
+        for (@rows) {
+            $ways{$_->{collective}}{$_->{algo}} .= $_->{placement};
+            next if $_->{library} eq 'symwin';
+            cmp_ok($_->{ratio}, '>', 0, "$which: $_->{collective}, $_->{algo}: a ratio");
+        }
+        for my $name (@all) {
+            my $places = $name eq 'barrier' ? 'out' : 'outin';
+            my $theirs = $name eq 'alltoall' ? 'out' : 'outin';
+            my %want = (auto => $places);
+            if ($name ne 'barrier') {
+                $want{$_} = $theirs for qw(nccl nccl-reg nccl-plain);
+                $want{'nccl-window'} = $theirs unless $name =~ /^(broadcast|reduce)$/;
+            }
+            is_deeply($ways{$name}, \%want, "$which: $name: what NCCL has of it");
+        }
+    }
+    for my $name ($threads ? 'gather' : grep { $_ ne 'barrier' } @all) {
+        my ($status, $output, $error) = perf("FAKE_NCCL=wrong $nccl",
+            "-t 2 -b 64 -e 64 -n 1 --collective $name --algo none --against nccl");
+        is($status, 1, "wrong results of NCCL's $name: exit status");
+        like($error, qr/rank \d: nccl, .* wrong; element \d+ is/, 'are found');
+    }
+    refused($nccl, '-t 2 --collective barrier --against nccl',
+        'nccl does not have any of the collectives');
+    refused($nccl, '-t 2 --collective broadcast,reduce --against nccl-window',
+        'nccl-window does not have any of the collectives');
+}
+
+done_testing();
