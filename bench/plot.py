@@ -25,7 +25,7 @@ from xml.sax.saxutils import escape
 COLOURS = ["#0b6e4f", "#c1272d", "#3b5bdb", "#e67700", "#862e9c", "#087f5b", "#495057", "#a61e4d"]
 DASHES = {"symwin": "", "nccl": "6 3", "torch": "2 3"}
 WIDTH, HEIGHT, LEFT, TOP, GAP = 560, 420, 70, 70, 90
-CHOICES = ("type", "op", "ranks", "mode", "placement")
+CHOICES = ("collective", "type", "op", "ranks", "mode", "placement")
 
 
 class Bad(Exception):
@@ -75,7 +75,9 @@ def convert(row, where, whole, figures, words):
             row[name]  # pylint: disable=pointless-statement
     except (KeyError, ValueError) as error:
         raise Bad(f"{where}: not a row of symwin-perf's table ({error!r})") from error
-    if row["time_us"] <= 0 or (row["bytes"] <= 0 and row["library"] != "launch"):
+    row.setdefault("collective", "allreduce")  # older files do not have the column
+    if row["time_us"] <= 0 or (row["bytes"] <= 0 and row["library"] != "launch"
+                               and row["collective"] != "barrier"):
         raise Bad(f"{where}: a time and a size are above zero")
     if row.get("wrong", "") not in ("", "0"):
         raise Bad(f"{where}: {row['wrong']} elements are wrong, so its time counts for nothing")
@@ -98,16 +100,16 @@ def read(paths):
 
 
 def choose(rows, options):
-    """Keeps the all-reduces of one type, operation and so on; by default those of the first row."""
+    """Keeps the rows of one collective, type and so on; by default those of the first row."""
     links = [row for row in rows if row["library"] == "link"]
-    kept = [row for row in rows if row["library"] not in ("link", "launch")]
+    kept = [row for row in rows if row["library"] not in ("link", "launch") and row["bytes"] > 0]
     said = []
     for name in CHOICES:
         want = getattr(options, name)
         if want is None and kept:
             want = kept[0].get(name, "")
         kept = [row for row in kept if row.get(name, "") == want]
-        links = [row for row in links if name in ("type", "op", "placement", "mode")
+        links = [row for row in links if name in ("type", "op", "placement", "mode", "collective")
                  or row.get(name, "") == want]
         said.append(want)
     if not kept:
@@ -262,8 +264,11 @@ def picture(paths, options):
     rows, comments = read(paths)
     kept, links, said = choose(rows, options)
     lines = lines_of(kept, options.all)
-    title = (f"all-reduce, {said[2]} rank{'s' if said[2] != '1' else ''}, {said[0]} {said[1]}, "
-             f"{said[3]}, {said[4]} of place")
+    words = {"allreduce": "all-reduce", "allgather": "all-gather", "alltoall": "all-to-all"}
+    name, kind, op, ranks, mode, place = said
+    name = words.get(name, name.replace("_", "-"))
+    title = (f"{name}, {ranks} rank{'s' if ranks != '1' else ''}, "
+             f"{kind} {op}, {mode}, {place} of place").replace(" none,", ",")
     return draw(lines, links, title.replace("in of place", "in place"), note_of(comments))
 
 

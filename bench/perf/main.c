@@ -130,7 +130,7 @@ static int check_ranks(const struct job *job)
     return ways_check(&job->options, &job->ways);
 }
 
-static int check_place(const struct job *job)
+static int check_place(struct job *job)
 {
     const struct perf_options *o = &job->options;
 

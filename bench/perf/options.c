@@ -505,8 +505,8 @@ static const char *check_collectives(const struct perf_options *o)
     }
     if (o->collectives != 1u << SYMWIN_ALLREDUCE && (o->kernel_count > 0 || o->race))
         return "--kernel and --race support all-reduces only: leave out --collective";
-    if ((o->collectives & 1u << SYMWIN_ALLREDUCE) == 0 && (o->rivals & PERF_TORCH) != 0)
-        return "--against torch supports all-reduces only: leave out --collective";
+    if ((o->collectives & PERF_TORCH_COLLECTIVES) == 0 && (o->rivals & PERF_TORCH) != 0)
+        return "--against torch has allreduce, allgather and reduce_scatter only";
     if (!reduce && o->ops != 1u << SYMWIN_SUM)
         return "a --collective that moves data reduces nothing: leave out -o";
     if (!have_root && o->root != 0)

@@ -34,6 +34,8 @@ enum {
 
 /* The types of PyTorch's kernels, which only sum. */
 #define PERF_TORCH_TYPES (1u << SYMWIN_F32 | 1u << SYMWIN_BF16)
+#define PERF_TORCH_COLLECTIVES                                                                     \
+    (1u << SYMWIN_ALLREDUCE | 1u << SYMWIN_ALLGATHER | 1u << SYMWIN_REDUCE_SCATTER)
 
 struct perf_options {
     size_t begin, end, step; /* step 0: use factor */

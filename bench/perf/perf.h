@@ -321,7 +321,7 @@ int rival_call(struct rank *r, const struct result *result, const void *in, void
 int program_exists(const char *name);
 
 /* Checks early whether PyTorch can be run later. */
-int torch_find(const struct job *job);
+int torch_find(struct job *job);
 
 /* Times PyTorch at all sizes and types that it supports, records and prints. Called by rank 0's
  * process after all ranks have ended. */

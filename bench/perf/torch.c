@@ -22,9 +22,20 @@ enum {
     GRACE_MS = 5000         /* between SIGTERM and SIGKILL */
 };
 
-static const struct way ways[] = {
-    {.library = "torch", .name = "torch-one-shot", .kind = WAY_TORCH, .memory = MEMORY_TORCH},
-    {.library = "torch", .name = "torch-two-shot", .kind = WAY_TORCH, .memory = MEMORY_TORCH},
+#define WAY(text)                                                                                  \
+    {                                                                                              \
+        .library = "torch", .name = text, .kind = WAY_TORCH, .memory = MEMORY_TORCH                \
+    }
+
+/* The script's ways, and the collective of each. */
+static const struct {
+    symwin_collective collective;
+    struct way way;
+} ways[] = {
+    {SYMWIN_ALLREDUCE, WAY("torch-one-shot")},
+    {SYMWIN_ALLREDUCE, WAY("torch-two-shot")},
+    {SYMWIN_ALLGATHER, WAY("torch-low-contention")},
+    {SYMWIN_REDUCE_SCATTER, WAY("torch-reduce-scatter")},
 };
 
 /* ---- before the run ---- */
@@ -52,16 +63,18 @@ int program_exists(const char *name)
 }
 
 /* Lists our sizes that PyTorch's kernels support, separated by commas; "": none. */
-static int list_sizes(const struct perf_options *o, symwin_type type, char *text, size_t room)
+static int list_sizes(const struct job *job, symwin_collective collective, symwin_type type,
+                      char *text, size_t room)
 {
-    const size_t element = symwin_type_bytes(type);
+    const struct perf_options *o = &job->options;
+    const size_t step = sw_collective_size(collective, job->nranks, ALIGNMENT);
     size_t used = 0;
 
     text[0] = '\0';
     for (size_t bytes = o->begin; bytes > 0; bytes = options_next_size(o, bytes)) {
-        const size_t whole = bytes / element * element;
+        const size_t whole = result_of_size(job, collective, type, bytes).bytes;
 
-        if (whole == 0 || whole % ALIGNMENT != 0)
+        if (whole == 0 || whole % step != 0)
             continue;
         if (used + 24 > room)
             return fail(SYMWIN_INVALID,
@@ -72,16 +85,42 @@ static int list_sizes(const struct perf_options *o, symwin_type type, char *text
     return 1;
 }
 
-static int is_wanted(const struct job *job, symwin_type type)
+/* All ways but the all-reduce's are out of place. */
+static int is_wanted(const struct job *job, int collective, int type)
 {
-    return (job->options.types & PERF_TORCH_TYPES & 1u << type) != 0;
+    const struct perf_options *o = &job->options;
+
+    return (o->types & PERF_TORCH_TYPES & 1u << type) != 0 &&
+           (o->collectives & PERF_TORCH_COLLECTIVES & 1u << collective) != 0 &&
+           (collective == SYMWIN_ALLREDUCE || (o->placements & PERF_OUT_OF_PLACE) != 0);
 }
 
-int torch_find(const struct job *job)
+/* Calls `each` for every collective and type that is wanted and has sizes, until one fails. */
+static int for_each(struct job *job, int (*each)(struct job *job, symwin_collective collective,
+                                                 symwin_type type, const char *sizes))
 {
     static char sizes[SIZES_BYTES];
     int good = 1;
 
+    for (int c = 0; c < SW_COLLECTIVES; c++)
+        for (int type = 0; type < SW_TYPES && good; type++) {
+            if (!is_wanted(job, c, type))
+                continue;
+            good = list_sizes(job, (symwin_collective)c, (symwin_type)type, sizes, sizeof sizes) &&
+                   (sizes[0] == '\0' || each(job, (symwin_collective)c, (symwin_type)type, sizes));
+        }
+    return good;
+}
+
+static int nothing(struct job *job, symwin_collective collective, symwin_type type,
+                   const char *sizes)
+{
+    (void)job, (void)collective, (void)type, (void)sizes;
+    return 1;
+}
+
+int torch_find(struct job *job)
+{
     if (job->nranks > job->driver.device_count)
         return fail(
             SYMWIN_INVALID,
@@ -96,10 +135,7 @@ int torch_find(const struct job *job)
         return fail(SYMWIN_INVALID,
                     "--against torch: %s cannot be run: set SYMWIN_TORCHRUN to its path",
                     program());
-    for (int type = 0; symwin_type_name((symwin_type)type) != NULL && good; type++)
-        if (is_wanted(job, (symwin_type)type))
-            good = list_sizes(&job->options, (symwin_type)type, sizes, sizeof sizes);
-    return good;
+    return for_each(job, nothing); /* the sizes fit on its command line */
 }
 
 /* ---- the process ---- */
@@ -116,7 +152,8 @@ static const char *place_word(unsigned placements)
     return placements == PERF_OUT_OF_PLACE ? "out" : placements == PERF_IN_PLACE ? "in" : "both";
 }
 
-static int start(const struct job *job, symwin_type type, const char *sizes, struct child *child)
+static int start(const struct job *job, symwin_collective collective, symwin_type type,
+                 const char *sizes, struct child *child)
 {
     const struct perf_options *o = &job->options;
     static char line[SIZES_BYTES + 512];
@@ -126,9 +163,9 @@ static int start(const struct job *job, symwin_type type, const char *sizes, str
 
     snprintf(line, sizeof line,
              "--standalone --nproc-per-node=%d " SCRIPT " --sizes %s -d %s -n %d -w %d -G %d "
-             "--rounds %d --placement %s",
+             "--rounds %d --placement %s --collective %s",
              job->nranks, sizes, symwin_type_name(type), o->calls, o->warmup, o->replays, o->rounds,
-             place_word(o->placements));
+             place_word(o->placements), symwin_collective_name(collective));
     while ((words[count] = strtok_r(rest, " ", &rest)) != NULL)
         count++;
     if (pipe(ends) != 0)
@@ -211,29 +248,34 @@ static const char *next_line(struct child *child, int64_t deadline, int *late)
 /* ---- rows ---- */
 
 /* Parses a row of torch_symm.py; returns whether it is one. */
-static int parse(const struct job *job, const char *line, symwin_type type, struct result *out)
+static int parse(const struct job *job, const char *line, symwin_collective collective,
+                 symwin_type type, struct result *out)
 {
-    char name[32], type_name[16], place[8];
+    char name[32], type_name[16], op[8], place[8];
     unsigned long long bytes, count, wrong;
-    struct result r = {.type = type, .op = SYMWIN_SUM, .supported = 1, .checked = 1};
+    struct result r = {
+        .collective = collective, .type = type, .op = SYMWIN_SUM, .supported = 1, .checked = 1};
     int ranks = 0;
 
-    if (sscanf(line,
-               "torch,%31[^,],%15[^,],sum,%llu,%llu,%7[^,],symmetric,%*[a-z],%d,%d,%d,%lf,%*f,%*f,"
-               "%llu,%lf,%lf,%lf,%lf",
-               name, type_name, &bytes, &count, place, &ranks, &r.calls, &r.repetitions, &r.us,
-               &wrong, &r.p50_us, &r.p99_us, &r.max_us,
-               &r.host_us) < 13) /* graphs have no host time */
+    if (sscanf(
+            line,
+            "torch,%31[^,],%15[^,],%7[^,],%llu,%llu,%7[^,],symmetric,%*[a-z],%d,%d,%d,%lf,%*f,%*f,"
+            "%llu,%lf,%lf,%lf,%lf",
+            name, type_name, op, &bytes, &count, place, &ranks, &r.calls, &r.repetitions, &r.us,
+            &wrong, &r.p50_us, &r.p99_us, &r.max_us,
+            &r.host_us) < 14) /* graphs have no host time */
         return 0;
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
-        if (strcmp(ways[i].name, name) == 0)
-            r.way = &ways[i];
+        if (ways[i].collective == collective && strcmp(ways[i].way.name, name) == 0)
+            r.way = &ways[i].way;
     r.bytes = (size_t)bytes;
     r.count = count;
     r.wrong = wrong;
     r.in_place = strcmp(place, "in") == 0;
     if (r.way == NULL || ranks != job->nranks || strcmp(type_name, symwin_type_name(type)) != 0 ||
-        bytes != count * symwin_type_bytes(type) || !(r.us > 0))
+        strcmp(op, result_op(&r)) != 0 ||
+        bytes != sw_collective_size(collective, ranks, count * symwin_type_bytes(type)) ||
+        !(r.us > 0))
         return 0;
     *out = r;
     return 1;
@@ -257,7 +299,8 @@ static double ratio(const struct job *job, const struct result *rival)
 
 /* Takes a line: rows are recorded, the line with its version goes to our table and CSV file, other
  * comments are dropped, and anything else goes to stderr. */
-static int take(struct job *job, const char *line, symwin_type type, int *rows)
+static int take(struct job *job, const char *line, symwin_collective collective, symwin_type type,
+                int *rows)
 {
     struct result result;
 
@@ -265,7 +308,7 @@ static int take(struct job *job, const char *line, symwin_type type, int *rows)
         printf("%s\n", line);
         if (job->csv.to != NULL)
             fprintf(job->csv.to, "%s\n", line);
-    } else if (parse(job, line, type, &result)) {
+    } else if (parse(job, line, collective, type, &result)) {
         result.ratio = ratio(job, &result);
         (*rows)++;
         if (!record(job, &result))
@@ -277,7 +320,8 @@ static int take(struct job *job, const char *line, symwin_type type, int *rows)
     return 1;
 }
 
-static int run_type(struct job *job, symwin_type type, const char *sizes)
+static int run_one(struct job *job, symwin_collective collective, symwin_type type,
+                   const char *sizes)
 {
     const int64_t step = (int64_t)job->options.timeout_s * 1000;
     int64_t deadline = sw_now_ms() + 2 * step; /* for torchrun, imports and NCCL */
@@ -286,10 +330,12 @@ static int run_type(struct job *job, symwin_type type, const char *sizes)
     const char *line;
     int late = 0, rows = 0, code;
 
-    if (!start(job, type, sizes, &child))
+    if (!start(job, collective, type, sizes, &child))
         return 0;
+    if (job->options.collectives != 1u << collective)
+        table_head(job, collective);
     while (good && (line = next_line(&child, deadline, &late)) != NULL) {
-        good = take(job, line, type, &rows);
+        good = take(job, line, collective, type, &rows);
         deadline = sw_now_ms() + step;
     }
     code = stop(&child, sw_now_ms() + (late || !good ? 0 : GRACE_MS));
@@ -309,14 +355,5 @@ static int run_type(struct job *job, symwin_type type, const char *sizes)
 
 int torch_run(struct job *job)
 {
-    static char sizes[SIZES_BYTES];
-    int good = 1;
-
-    for (int type = 0; symwin_type_name((symwin_type)type) != NULL && good; type++) {
-        if (!is_wanted(job, (symwin_type)type))
-            continue;
-        good = list_sizes(&job->options, (symwin_type)type, sizes, sizeof sizes) &&
-               (sizes[0] == '\0' || run_type(job, (symwin_type)type, sizes));
-    }
-    return good;
+    return for_each(job, run_one);
 }

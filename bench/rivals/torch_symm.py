@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch's symmetric-memory all-reduces, timed as in symwin-perf, in the columns of its CSV.
+"""PyTorch's symmetric-memory collectives, timed as in symwin-perf, in the columns of its CSV.
 
     TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NCCL_NVLS_ENABLE=0 \\
         torchrun --nproc-per-node 4 bench/rivals/torch_symm.py -b 1K -e 512M -d bf16 >torch.csv
@@ -7,11 +7,13 @@
 
 symwin-perf --against torch runs this and adds the rows to its own table.
 
-Algorithms: torch-one-shot (torch.ops.symm_mem.one_shot_all_reduce_out, out of place) and
+Of the all-reduce: torch-one-shot (torch.ops.symm_mem.one_shot_all_reduce_out, out of place) and
 torch-two-shot (torch.ops.symm_mem.two_shot_all_reduce_, which works in place only; out of place it
 is timed with a copy of the input to symmetric memory before it, as a program with its input
-elsewhere needs). The multimem operations are left out, and the script refuses to run unless
-multicast is switched off: a faulty multicast program can put a host's GPUs out of service.
+elsewhere needs). Of the reduce-scatter: torch-reduce-scatter (reduce_scatter_out), which changes
+its input. Of the all-gather: torch-low-contention (_low_contention_all_gather), which allocates its
+output. The multimem operations are left out, and the script refuses to run unless multicast is
+switched off: a faulty multicast program can put a host's GPUs out of service.
 
 A repetition is: a kernel that sleeps while the hosts queue the rest, a barrier of all GPUs through
 symmetric memory, an event, a CUDA graph of the calls (with -G 0 the calls themselves), an event. As
@@ -29,7 +31,9 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from plot import version  # pylint: disable=wrong-import-position
 
 COLUMNS = ("library,algo,type,op,bytes,count,placement,memory,mode,ranks,calls,repetitions,time_us,"
-           "algbw_gbs,busbw_gbs,wrong,p50_us,p99_us,max_us,host_us,ratio")
+           "algbw_gbs,busbw_gbs,wrong,p50_us,p99_us,max_us,host_us,ratio,collective")
+# How often a byte crosses a link, times (n - 1) / n.
+CROSSINGS = {"allreduce": 2, "allgather": 1, "reduce_scatter": 1}
 SLEEP_CYCLES = 4_000_000  # about 2 ms, longer than a graph launch
 SLEEP_CYCLES_A_CALL = 200_000  # about 0.1 ms, longer than a launch of a call
 
@@ -59,6 +63,7 @@ def arguments():
     parser.add_argument("--sizes", type=lambda text: [size(word) for word in text.split(",")],
                         default=[], metavar="LIST", help="these, with commas, instead of -b -e -f")
     parser.add_argument("-d", choices=("f32", "bf16"), default="bf16", help="type")
+    parser.add_argument("--collective", choices=sorted(CROSSINGS), default="allreduce")
     parser.add_argument("-n", type=int, default=0, help="calls; 50 up to 16 MiB, 20 above")
     parser.add_argument("-w", type=int, default=5, help="warm-up calls")
     parser.add_argument("-G", type=int, default=9, help="graph replays; 0: stream launches")
@@ -110,10 +115,17 @@ class Bench:
         if getattr(self.handle, "multicast_ptr", 0):
             sys.exit("torch_symm.py: this memory has a multicast address; it must not")
         self.plain = torch.empty(most, dtype=self.type, device=self.device)
+        self.gathered = None  # the output of the last all-gather
+        self.parts = 1 if options.collective == "allreduce" else self.ranks
 
     def ways(self, count):
-        """(name, placement, call, input, result) of each algorithm for the size."""
+        """(name, placement, call, input, result) of each algorithm for the size; the result is None
+        if the call allocates it."""
         ops = self.torch.ops.symm_mem
+        if self.o.collective != "allreduce":
+            if self.o.placement != "in":
+                yield self.way_of_parts(ops, count)
+            return
         symmetric, plain = self.symmetric[:count], self.plain[:count]
 
         def copied_two_shot():
@@ -131,6 +143,21 @@ class Bench:
                    lambda: ops.two_shot_all_reduce_(symmetric, "sum", self.group),
                    symmetric, symmetric)
 
+    def way_of_parts(self, ops, count):
+        part = count // self.ranks
+        if self.o.collective == "reduce_scatter":
+            source, result = self.symmetric[:count], self.plain[:part]
+            return ("torch-reduce-scatter", "out",
+                    lambda: ops.reduce_scatter_out(source, self.group, False, result),
+                    source, result)
+        source = self.symmetric[:part]
+
+        def gather():
+            # pylint: disable-next=protected-access
+            self.gathered = ops._low_contention_all_gather(source, self.group)
+
+        return "torch-low-contention", "out", gather, source, None
+
     def data(self, rank, count):
         """Small integers of both signs: every partial sum is exact in bf16, in any order."""
         most = 256 // self.ranks
@@ -141,7 +168,8 @@ class Bench:
 
     def fill(self, source, result):
         """Fills the input; for a call out of place, also fills the output with wrong values."""
-        if result is not source:
+        result = self.gathered if result is None else result
+        if result is not None and result is not source:
             result.fill_(-4096.0)
         source.copy_(self.data(self.rank, len(source)).to(self.type))
         self.settle()
@@ -151,10 +179,16 @@ class Bench:
         self.dist.barrier()
         self.torch.cuda.synchronize()
 
-    def wrong(self, result, count):
+    def wrong(self, source, result):
         """The number of wrong elements on all ranks."""
-        want = sum(self.data(rank, count) for rank in range(self.ranks)).to(self.type)
-        found = (result != want).sum().to(self.torch.int64)
+        inputs = [self.data(rank, len(source)) for rank in range(self.ranks)]
+        if result is None:
+            result, want = self.gathered, self.torch.cat(inputs)
+        else:
+            want = sum(inputs)
+        if self.o.collective == "reduce_scatter":
+            want = want[self.rank * len(result):(self.rank + 1) * len(result)]
+        found = (result != want.to(self.type)).sum().to(self.torch.int64)
         self.dist.all_reduce(found)
         return int(found.item())
 
@@ -186,12 +220,13 @@ class Bench:
     def measure(self, call, source, result):
         """The number of wrong elements, the sorted times per call in microseconds, the calls per
         repetition, and the host time of a launch on the slowest rank, or None."""
-        torch, o, count = self.torch, self.o, len(source)
-        calls = o.n or (50 if count * self.element <= 16 << 20 else 20)
+        torch, o = self.torch, self.o
+        larger = max(len(source), self.parts * len(source) if result is None else len(result))
+        calls = o.n or (50 if larger * self.element <= 16 << 20 else 20)
         self.fill(source, result)
         call()
         self.settle()
-        wrong = self.wrong(result, count)
+        wrong = self.wrong(source, result)
 
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -217,16 +252,16 @@ class Bench:
             torch.cuda.synchronize()
             times.append(begin.elapsed_time(end) * 1e3 / calls)
         self.settle()
-        if result is not source:
-            wrong += self.wrong(result, count)
+        if result is not source and o.collective != "reduce_scatter":
+            wrong += self.wrong(source, result)
         else:
-            # In place the timed calls leave sums of sums: checks one more call on the input,
-            # launched in the same way.
+            # The timed calls leave sums of sums, or have changed their input: checks one more call
+            # on the input, launched in the same way.
             again = self.captured(call, 1) if o.G else call
             self.fill(source, result)
             again()
             self.settle()
-            wrong += self.wrong(result, count)
+            wrong += self.wrong(source, result)
         host = self.slowest([sorted(host)[len(host) // 2]])[0] if host else None
         return wrong, self.slowest(times), calls, host
 
@@ -245,20 +280,24 @@ class Bench:
         total, n = count * self.element, len(times)
         median = (times[n // 2] + times[(n - 1) // 2]) / 2
         width = total / median / 1e3
+        op = "none" if self.o.collective == "allgather" else "sum"
+        factor = CROSSINGS[self.o.collective] * (self.ranks - 1) / self.ranks
         mode, host = "graph" if self.o.G else "stream", "" if host is None else f"{host:.3f}"
-        print(f"torch,{name},{self.o.d},sum,{total},{count},{placement},symmetric,{mode},"
+        print(f"torch,{name},{self.o.d},{op},{total},{count // self.parts},{placement},"
+              f"symmetric,{mode},"
               f"{self.ranks},{calls},{n},{median:.3f},{width:.3f},"
-              f"{width * 2 * (self.ranks - 1) / self.ranks:.3f},"
+              f"{width * factor:.3f},"
               f"{wrong},{times[(n * 50 + 99) // 100 - 1]:.3f},"
               f"{times[(n * 99 + 99) // 100 - 1]:.3f},"
-              f"{times[-1]:.3f},{host},", flush=True)
+              f"{times[-1]:.3f},{host},,{self.o.collective}", flush=True)
 
     def run(self):
         wrong = 0
         if self.rank == 0:
             self.head()
         for total in self.o.sizes:
-            count = total // 16 * 16 // self.element  # the kernels take multiples of 16 bytes
+            step = 16 * self.parts  # the kernels take parts of multiples of 16 bytes
+            count = total // step * step // self.element
             for name, placement, call, source, result in self.ways(count) if count > 0 else ():
                 figures = self.measure(call, source, result)
                 wrong += figures[0]

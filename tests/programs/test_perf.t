@@ -202,7 +202,8 @@ SKIP: {
     is(scalar(() = $picture =~ /<polyline /g), 4, 'two lines a panel');
     is(scalar(() = $picture =~ /<circle /g), 8, 'with a dot a size');
     $said = `python3 bench/plot.py --type f64 --output $folder/b.svg $folder/a.csv 2>&1`;
-    like($said, qr/^plot.py: no row has type f64/, 'what is not there is said');
+    like($said, qr/^plot.py: no row has collective allreduce, type f64/,
+        'what is not there is said');
     $said = `python3 bench/plot.py --output $folder/b.svg $0 2>&1`;
     like($said, qr/^plot.py: .*not a row of symwin-perf/, 'and what is no table');
     $said = `env -u TORCH_SYMM_MEM_DISABLE_MULTICAST python3 bench/rivals/torch_symm.py 2>&1`;
@@ -334,7 +335,8 @@ my $torch = '-t 2 -b 8 -e 1K -f 128 -d bf16 -n 1 --against torch --in-place both
 }
 like(do { local (@ARGV, $/) = "$folder/words"; <> },
     qr/\A1\ --standalone\ --nproc-per-node=2\ \S*torch_symm\.py\ --sizes\ 1024\ -d\ bf16\ -n\ 1
-        \ -w\ 1\ -G\ 2\ --rounds\ 2\ --placement\ both\n/x,
+        \ -w\ 1\ -G\ 2\ --rounds\ 2\ --placement\ both
+        \ --collective\ allreduce\n/x,
     'torchrun gets the sizes that its kernels take, and multicast is off');
 is(join(' ', map { $_->[4] } @rows), 'auto auto torch-one-shot torch-two-shot',
     'its rows come last');

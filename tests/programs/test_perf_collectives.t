@@ -96,6 +96,19 @@ for my $name ($threads ? () : qw(gather broadcast scatter reduce)) {
     is($status, 1, "another root, no call of $name: is found");
 }
 
+SKIP: {
+    skip 'no python3', 3 unless `python3 -c 'print(1)' 2>/dev/null`;
+    perf('', "-t 2 -b 96 -e 384 -n 1 -G 1 --collective all --csv $folder/all.csv");
+    my $plot = "python3 bench/plot.py --output $folder/a.svg $folder/all.csv --collective";
+    my $said = `$plot all_gather 2>&1; $plot allgather 2>&1`;
+    like($said, qr/\Aplot.py: no row has collective all_gather[^\n]*\n\z/,
+        'a picture of one of several is drawn');
+    like(slurp("$folder/a.svg"), qr/all-gather, 2 ranks, f32, graph, out of place/,
+        'with its name');
+    like(`$plot barrier 2>&1`, qr/^plot.py: no row has collective barrier/,
+        'a barrier has no sizes');
+}
+
 # Only algorithms that the collective has.
 for (['reduce_scatter', 'auto oneshot twoshot'], ['allgather', 'auto oneshot put'],
     ['barrier', 'auto oneshot'])
@@ -112,7 +125,8 @@ refused('', '-t 2 --algo put', 'put does not have any of the collectives');
 refused('', '-t 2 --collective prefix',
     '--collective: unknown name "prefix"; names are allreduce allgather alltoall');
 refused('', '-t 2 --collective allgather --race', 'support all-reduces only');
-refused('', '-t 2 --collective allgather --against torch', 'torch supports all-reduces only');
+refused('', '-t 2 --collective gather --against torch',
+    'torch has allreduce, allgather and reduce_scatter only');
 refused('', '-t 2 --collective all --kernel a.cu', 'support all-reduces only');
 refused('', '-t 2 --collective gather -r 2', '-r is 2, and there are 2 ranks');
 refused('', '-t 2 --collective allgather,barrier -r 1', '-r is about collectives with a root');
@@ -161,6 +175,33 @@ SKIP: {
         'nccl does not have any of the collectives');
     refused($nccl, '-t 2 --collective broadcast,reduce --against nccl-window',
         'nccl-window does not have any of the collectives');
+}
+
+# ---- PyTorch, by a stand-in for torchrun that prints rows of all collectives ---------------------
+
+{
+    my @printed = map {
+        my ($way, $op, $count) = @$_;
+        "torch,$way,f32,$op,96,$count,out,symmetric,graph,3,1,1,1e6,1,1,0,1,1,1,,"
+    } ['torch-two-shot', 'sum', 24], ['torch-low-contention', 'none', 8],
+      ['torch-reduce-scatter', 'sum', 8];
+    spew("$folder/torchrun", join "\n", '#!/bin/sh', "echo \"\$*\" >>$folder/words",
+        map { "echo $_" } @printed);
+    chmod 0755, "$folder/torchrun" or die;
+    @rows = good("SYMWIN_TORCHRUN=$folder/torchrun",
+        '-t 3 -b 48 -e 96 -f 2 -n 1 -G 1 --collective all --algo auto --against torch');
+    my @theirs = grep { $_->{library} eq 'torch' } @rows;
+    is(join(' ', map { "$_->{collective}:$_->{algo}" } @theirs),
+        'allreduce:torch-two-shot allgather:torch-low-contention '
+          . 'reduce_scatter:torch-reduce-scatter',
+        "PyTorch's rows, each of its own collective");
+    cmp_ok($_->{ratio}, '>', 1, "$_->{algo}: the ratio to the same collective") for @theirs;
+    my @runs = slurp("$folder/words") =~ /--sizes (\S+) .* --collective (\w+)$/mg;
+    is("@runs", '48,96 allreduce 48,96 allgather 48,96 reduce_scatter', 'a run for each');
+    unlink "$folder/words";
+    perf("SYMWIN_TORCHRUN=$folder/torchrun",
+        '-t 3 -b 32 -e 96 -f 3 -n 1 -G 1 --collective allgather --against torch');
+    like(slurp("$folder/words"), qr/--sizes 96 /, 'parts of whole 16 bytes only');
 }
 
 done_testing();
