@@ -80,20 +80,20 @@ int sw_poll_wait(pthread_cond_t *changed, int64_t deadline);
 
 struct sw_poll_watch {
     struct sw_poll_watch *next;
-    uint64_t id; /* 0: not watched */
-    int fd;      /* not owned; -1: only the deadline counts */
-    short events;
-    int64_t deadline; /* INT64_MAX: none */
+    uint64_t id;         /* 0: not watched */
+    int fd;              /* not owned; -1: only the deadline counts */
+    atomic_short events; /* may change without the lock; then sw_poll_changed() */
+    int64_t deadline;    /* INT64_MAX: none */
     /* Called on the poll thread, under the lock, with the events of poll(), or with 0, once, when
      * the deadline has passed. May add and remove watches, including this one. */
     void (*ready)(struct sw_poll_watch *watch, short events);
 };
 
-symwin_status sw_poll_add(struct sw_poll_watch *watch); /* this and the next two: under the lock */
-void sw_poll_changed(void);                             /* call it after a change of a deadline */
+symwin_status sw_poll_add(struct sw_poll_watch *watch); /* this and the next one: under the lock */
 void sw_poll_remove(struct sw_poll_watch *watch);       /* no effect if it is not watched */
-void sw_poll_rest(void);   /* in ready(): other threads get the lock before it is called again */
-void sw_poll_settle(void); /* without the lock: stops the thread if nothing is watched */
+void sw_poll_changed(void); /* after a change of a deadline, under the lock, or of events */
+void sw_poll_rest(void);    /* in ready(): other threads get the lock before it is called again */
+void sw_poll_settle(void);  /* without the lock: stops the thread if nothing is watched */
 
 /* Without the lock: takes it out of the close-on-fork set and closes it, with no fork between. */
 void sw_fork_set_close(int fd);

@@ -94,21 +94,30 @@ static int send_all(int socket, const unsigned char *data, size_t bytes, int64_t
     return 0;
 }
 
+size_t sw_connection_seal(struct sw_connection *connection, const union sw_frame *frame,
+                          unsigned char *out)
+{
+    const size_t bytes = frame->header.bytes;
+
+    memcpy(out, frame, bytes);
+    if (!connection->keyed)
+        return bytes;
+    tag_of(connection, connection->creator, connection->sent++, frame, bytes, out + bytes);
+    return bytes + SW_DIGEST_BYTES;
+}
+
 int sw_connection_send(struct sw_connection *connection, const union sw_frame *frame, int fd,
                        int64_t deadline)
 {
-    const size_t bytes = frame->header.bytes;
     unsigned char out[SW_CONNECTION_BYTES];
+    size_t bytes;
 
     if (!connection->stream)
         return sw_frame_send(connection->fd, frame, fd, deadline);
     if (fd >= 0)
         return EOPNOTSUPP;
-    memcpy(out, frame, bytes); /* sent as one piece: one packet if it fits */
-    if (!connection->keyed)
-        return send_all(connection->fd, out, bytes, deadline);
-    tag_of(connection, connection->creator, connection->sent++, frame, bytes, out + bytes);
-    return send_all(connection->fd, out, bytes + SW_DIGEST_BYTES, deadline);
+    bytes = sw_connection_seal(connection, frame, out);
+    return send_all(connection->fd, out, bytes, deadline); /* as one piece: one packet if it fits */
 }
 
 /* ---- receiving ---- */

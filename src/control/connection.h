@@ -69,6 +69,11 @@ int sw_connection_receive_now(struct sw_connection *connection, union sw_frame *
 int sw_connection_receive(struct sw_connection *connection, union sw_frame *frame, int *fd,
                           int64_t deadline);
 
+/* TCP: writes a frame and its proof to `out`, and returns how many bytes that is. They must be the
+ * next to be sent. */
+size_t sw_connection_seal(struct sw_connection *connection, const union sw_frame *frame,
+                          unsigned char *out);
+
 /* Allows or forbids peers to send descriptors to the local socket and to connections accepted from
  * it; the default is to allow it. Returns whether that worked. Before Linux 6.16 it does not:
  * descriptors arrive, and whoever closes the socket also closes the unread ones. */

@@ -562,7 +562,7 @@ static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int local_o
         int64_t left;
 
         if (local_only)
-            x->hosts->send(x->hosts->context, round, bytes, deadline);
+            x->hosts->send(x->hosts->context, round, bytes);
         if ((word & COUNT_MASK) >= target || done)
             return SYMWIN_OK;
         if (word >> CULPRIT_SHIFT != 0)
@@ -631,7 +631,7 @@ symwin_status sw_exchange_allgather(struct sw_exchange *x, int rank, const void 
     if (status != SYMWIN_OK)
         return status;
     if (relays && hosts->decides)
-        hosts->send(hosts->context, round, bytes, deadline);
+        hosts->send(hosts->context, round, bytes);
     for (r = 0; r < x->nranks; r++)
         memcpy((unsigned char *)all + (size_t)r * bytes, x->page->slots[r].data[round & 1], bytes);
     return SYMWIN_OK;

@@ -67,9 +67,10 @@ struct sw_exchange_hosts {
     /* For each rank on another host: the lowest rank of the host over whose link its frames arrive.
      * -1: the rank is on this host. */
     const int *through;
-    /* Sends posts of a round. To the deciding host: those of this host's ranks that are posted and
-     * not yet sent. From the deciding host: those of all ranks. */
-    void (*send)(void *context, uint64_t round, size_t bytes, int64_t deadline);
+    /* Sends posts of a round, and does not wait until they are sent. To the deciding host: those of
+     * this host's ranks that are posted and not yet sent. From the deciding host: those of all
+     * ranks. */
+    void (*send)(void *context, uint64_t round, size_t bytes);
     /* Whether no frame from the deciding host can arrive any more. NULL: that cannot happen. */
     int (*is_cut_off)(void *context);
     void *context;

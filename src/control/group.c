@@ -362,6 +362,7 @@ void sw_group_leave(struct sw_group *group, int rank)
     sw_mailbox_drop(group, rank);
     if (atomic_fetch_sub(&group->refs, 1) != 1)
         return;
+    sw_host_link_settle(group);
     sw_poll_lock();
     sw_group_free(group);
     sw_poll_unlock();

@@ -4,9 +4,10 @@
  * One host decides (exchange.c): the one on which the id was created. Its linking process has a
  * connection to the linking process of every other host.
  *
- * Posts are sent by the host's lowest rank, which may wait for room until its call's deadline.
- * Messages, LEAVE and END are sent by any thread, the poll thread too: it never waits for another
- * sender, and for room at most SEND_MS. A frame that cannot be sent breaks the connection. */
+ * Any thread sends, and none waits for room: the rest of a frame that does not fit stays in
+ * link->out, and the poll thread goes on when there is room. A thread sends for one turn at most
+ * (SW_TURN_FRAMES). How long a host reads nothing is no matter here: calls have deadlines, the
+ * queue has a bound, and the system gives the connection up (TCP_USER_TIMEOUT). */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -14,19 +15,24 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "src/control/control.h"
 
 enum {
-    SEND_MS = 100,      /* timeout of frames that fit the buffer of any socket that is read */
+    SEND_MS = 100,      /* timeout of an END when creation fails */
+    SETTLE_MS = 1500,   /* for so long the last rank that leaves waits for room */
     PULSE_MS = 100,     /* between two calls of beat() */
-    MOST_QUEUED = 4096, /* messages that wait for a sender */
+    MOST_QUEUED = 4096, /* messages that wait to be sent */
     KEEPALIVE_S = 5,    /* of silence before the first probe */
     PROBE_S = 2,
     PROBES = 3
 };
 
-/* A message that waits for a sender. */
+/* Marks of a rank in link->due: its post, or its leave, is to be sent. */
+enum { DUE_POST = 1, DUE_LEAVE = 2 };
+
+/* A message that waits to be sent. */
 struct sw_link_message {
     struct sw_link_message *next;
     struct sw_frame_message words;
@@ -80,16 +86,6 @@ static void link_lost(struct sw_host_link *link)
 
 /* ---- sending ---- */
 
-/* Under link->mutex. After a failure part of a frame may have been sent, so the connection is shut
- * down; the poll thread notices. */
-static void transmit(struct sw_host_link *link, const union sw_frame *frame, int64_t deadline)
-{
-    if (link->broken || sw_connection_send(&link->connection, frame, -1, deadline) == 0)
-        return;
-    link->broken = 1;
-    shutdown(link->connection.fd, SHUT_RDWR);
-}
-
 static void fill_end(union sw_frame *frame, enum sw_frame_type type, symwin_status status, int rank)
 {
     memset(frame, 0, sizeof frame->end);
@@ -115,31 +111,6 @@ static int may_speak_for(const struct sw_host_link *link, int rank)
                             : group->host_of[rank] == group->host;
 }
 
-/* Under link->mutex. */
-static void send_end(struct sw_host_link *link)
-{
-    struct sw_exchange *x = link->group->exchange;
-    union sw_frame frame;
-    symwin_status status;
-    int culprit;
-
-    if (link->end_sent || !sw_exchange_outcome(x, &status, &culprit))
-        return;
-    /* The other hosts must first get the posts of every round that the deciding host has
-     * completed. */
-    if (link->group->host == 0 && sw_exchange_complete(x) > atomic_load(&link->group->rounds_sent))
-        return;
-    link->end_sent = 1;
-    if (status == SYMWIN_PEER_LOST && culprit < link->group->nranks &&
-        sw_exchange_leaves(x, culprit) && may_speak_for(link, culprit)) {
-        /* The reason of the end: this rank leaves. */
-        fill_end(&frame, SW_FRAME_LEAVE, SYMWIN_BUSY, culprit);
-        transmit(link, &frame, sw_now_ms() + SEND_MS);
-    }
-    fill_end(&frame, SW_FRAME_END, status, culprit);
-    transmit(link, &frame, sw_now_ms() + SEND_MS);
-}
-
 /* A fabric handle in it gives access to the memory. */
 static void message_free(struct sw_link_message *message)
 {
@@ -147,75 +118,196 @@ static void message_free(struct sw_link_message *message)
     free(message);
 }
 
+/* ---- which frame is next: under link->queue ---- */
+
+static void fill_post(struct sw_host_link *link, union sw_frame *frame, int rank)
+{
+    memset(frame, 0, sizeof frame->post);
+    frame->post.round = link->round;
+    frame->post.rank = rank;
+    frame->post.bytes = (int32_t)link->post_bytes;
+    memcpy(frame->post.data, sw_exchange_data(link->group->exchange, rank, link->round),
+           link->post_bytes);
+    sw_frame_seal(frame, SW_FRAME_POST);
+}
+
+/* Takes the mark from the first rank that has it. Returns the rank; -1: none has. */
+static int next_due(struct sw_host_link *link, unsigned char mark)
+{
+    int r = 0;
+
+    while (r < link->group->nranks && (link->due[r] & mark) == 0)
+        r++;
+    if (r == link->group->nranks)
+        return -1;
+    link->due[r] &= (unsigned char)~mark;
+    return r;
+}
+
 static struct sw_link_message *next_message(struct sw_host_link *link)
 {
-    struct sw_link_message *message;
+    struct sw_link_message *message = link->messages;
 
-    pthread_mutex_lock(&link->queue);
-    message = link->messages;
     if (message != NULL) {
         link->messages = message->next;
         link->queued[message->words.from]--;
     }
-    pthread_mutex_unlock(&link->queue);
     return message;
 }
 
-/* Under link->mutex. */
-static void send_messages(struct sw_host_link *link)
+static void drop_messages(struct sw_host_link *link)
 {
-    union sw_frame frame;
     struct sw_link_message *message;
 
-    while ((message = next_message(link)) != NULL) {
-        frame.message = message->words;
-        transmit(link, &frame, sw_now_ms() + SEND_MS);
-        memset(&frame.message, 0, sizeof frame.message);
+    while ((message = next_message(link)) != NULL)
         message_free(message);
-    }
 }
 
-/* Sends queued messages, leaves and the end. If another thread is sending, that thread does it
- * after its own frame. */
+/* The end of the exchange, and before it its reason. */
+static int next_end(struct sw_host_link *link, union sw_frame *frame)
+{
+    struct sw_exchange *x = link->group->exchange;
+    symwin_status status;
+    int culprit;
+
+    if (link->end_sent || !sw_exchange_outcome(x, &status, &culprit))
+        return 0;
+    /* The other hosts must first get the posts of every round that the deciding host has
+     * completed. */
+    if (link->group->host == 0 && sw_exchange_complete(x) > atomic_load(&link->group->rounds_sent))
+        return 0;
+    if (!link->reason_sent && status == SYMWIN_PEER_LOST && culprit < link->group->nranks &&
+        sw_exchange_leaves(x, culprit) && may_speak_for(link, culprit)) {
+        link->reason_sent = 1;
+        fill_end(frame, SW_FRAME_LEAVE, SYMWIN_BUSY, culprit); /* this rank leaves */
+        return 1;
+    }
+    link->end_sent = 1;
+    fill_end(frame, SW_FRAME_END, status, culprit);
+    return 1;
+}
+
+/* Returns 0 if there is none. A rank's messages come before its leave. So do the end and its
+ * reason: else the other host would find another reason. */
+static int next_frame(struct sw_host_link *link, union sw_frame *frame)
+{
+    struct sw_link_message *message;
+    int rank;
+
+    if (link->posts > 0) {
+        link->posts--;
+        fill_post(link, frame, next_due(link, DUE_POST));
+        return 1;
+    }
+    if (link->asks || link->answers) {
+        int *what = link->asks ? &link->asks : &link->answers;
+
+        *what = 0;
+        sw_frame_seal(frame, what == &link->asks ? SW_FRAME_ASK : SW_FRAME_WELL);
+        return 1;
+    }
+    if (sw_exchange_ended(link->group->exchange))
+        drop_messages(link);
+    message = next_message(link);
+    if (message != NULL) {
+        frame->message = message->words;
+        message_free(message);
+        return 1;
+    }
+    if (next_end(link, frame))
+        return 1;
+    rank = next_due(link, DUE_LEAVE);
+    if (rank >= 0)
+        fill_end(frame, SW_FRAME_LEAVE, SYMWIN_OK, rank);
+    return rank >= 0;
+}
+
+/* ---- sending: under link->mutex ---- */
+
+/* Sends what is left of the frame in link->out. Returns 0 if there is no room. A connection that
+ * fails is shut down, so that the poll thread notices; all frames to it are dropped. */
+static int send_out(struct sw_host_link *link)
+{
+    while (link->out_sent < link->out_bytes && !link->broken) {
+        const ssize_t sent = send(link->connection.fd, link->out + link->out_sent,
+                                  link->out_bytes - link->out_sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if (sent >= 0) {
+            link->out_sent += (size_t)sent;
+        } else if (errno == EAGAIN) {
+            return 0;
+        } else if (errno != EINTR) {
+            link->broken = 1;
+            shutdown(link->connection.fd, SHUT_RDWR);
+        }
+    }
+    sw_wipe(link->out, link->out_bytes); /* it may have a fabric handle */
+    link->out_bytes = link->out_sent = 0;
+    return 1;
+}
+
+/* Sends the frames of a turn, without waiting. Returns whether frames may be left. */
+static int send_turn(struct sw_host_link *link, int64_t end)
+{
+    union sw_frame frame;
+    int i, found;
+
+    for (i = 0; i < SW_TURN_FRAMES; i++) {
+        if (sw_now_ms() > end || !send_out(link))
+            return 1;
+        pthread_mutex_lock(&link->queue);
+        found = next_frame(link, &frame);
+        pthread_mutex_unlock(&link->queue);
+        if (!found)
+            return 0;
+        link->out_bytes = sw_connection_seal(&link->connection, &frame, link->out);
+        sw_wipe(&frame, frame.header.bytes);
+    }
+    return 1;
+}
+
+/* The poll thread is to send what is left, when there is room. */
+static void leave_to_poll_thread(struct sw_host_link *link, int left)
+{
+    if (link->left == left)
+        return;
+    link->left = left;
+    link->watch.events = (short)(POLLIN | POLLRDHUP | (left ? POLLOUT : 0));
+    if (left)
+        sw_poll_changed();
+}
+
+/* Sends what is to be sent, for one turn. If another thread is sending, it sees the news. */
 static void send_news(struct sw_host_link *link)
 {
-    union sw_frame frame;
-    int r;
+    const int64_t end = sw_now_ms() + SW_TURN_MS;
+    int left = 0;
 
-    while (atomic_load(&link->news) && pthread_mutex_trylock(&link->mutex) == 0) {
+    while (!left && atomic_load(&link->news) && pthread_mutex_trylock(&link->mutex) == 0) {
         atomic_store(&link->news, 0);
-        send_messages(link); /* first: they were queued before the leave */
-        for (r = 0; r < link->group->nranks; r++)
-            if (atomic_exchange(&link->leaves[r], 0)) {
-                send_end(link); /* first, so that the reason arrives before the leave */
-                fill_end(&frame, SW_FRAME_LEAVE, SYMWIN_OK, r);
-                transmit(link, &frame, sw_now_ms() + SEND_MS);
-            }
-        send_end(link);
+        left = send_turn(link, end);
+        if (left)
+            atomic_store(&link->news, 1);
+        leave_to_poll_thread(link, left);
         pthread_mutex_unlock(&link->mutex);
     }
-}
-
-/* Sends ASK or WELL, unless that would mean waiting: any other frame shows the same. */
-static void send_if_room(struct sw_host_link *link, enum sw_frame_type type)
-{
-    struct pollfd room = {.fd = link->connection.fd, .events = POLLOUT};
-    union sw_frame frame;
-
-    if (pthread_mutex_trylock(&link->mutex) != 0)
-        return;
-    if (poll(&room, 1, 0) == 1 && (room.revents & POLLOUT) != 0) {
-        sw_frame_seal(&frame, type);
-        transmit(link, &frame, sw_now_ms() + SEND_MS);
-    }
-    pthread_mutex_unlock(&link->mutex);
-    send_news(link);
 }
 
 static void tell_news(struct sw_host_link *link)
 {
     atomic_store(&link->news, 1);
     send_news(link);
+}
+
+/* ---- what is to be sent ---- */
+
+/* ASK or WELL. */
+static void say(struct sw_host_link *link, int *what)
+{
+    pthread_mutex_lock(&link->queue);
+    *what = 1;
+    pthread_mutex_unlock(&link->queue);
+    tell_news(link);
 }
 
 /* The rank that has most messages in the queue. Under link->queue. */
@@ -232,10 +324,13 @@ static int most_queued(const struct sw_host_link *link, int nranks)
 int sw_host_link_message(struct sw_group *group, int host, const struct sw_frame_message *words)
 {
     struct sw_host_link *link = &group->links[host];
-    struct sw_link_message *message = calloc(1, sizeof *message);
     struct sw_link_message **at = &link->messages;
+    struct sw_link_message *message;
     int queued = 0, most = 0;
 
+    if (sw_exchange_ended(group->exchange))
+        return 1;
+    message = calloc(1, sizeof *message);
     if (message == NULL)
         return 0;
     message->words = *words;
@@ -258,6 +353,29 @@ int sw_host_link_message(struct sw_group *group, int host, const struct sw_frame
     return 1;
 }
 
+/* Whether frames are left, after a turn of this thread or of the one that is sending. */
+static int is_left(struct sw_host_link *link)
+{
+    int left;
+
+    send_news(link);
+    pthread_mutex_lock(&link->mutex);
+    left = link->left;
+    pthread_mutex_unlock(&link->mutex);
+    return left;
+}
+
+void sw_host_link_settle(struct sw_group *group)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    const int64_t end = sw_now_ms() + SETTLE_MS;
+    int h;
+
+    for (h = 0; h < group->hosts && group->links != NULL; h++)
+        while (is_left(&group->links[h]) && sw_now_ms() < end)
+            nanosleep(&moment, NULL);
+}
+
 void sw_host_link_end(struct sw_group *group)
 {
     int h;
@@ -273,48 +391,50 @@ void sw_host_link_leave(struct sw_group *group, int rank, int but)
 
     for (h = 0; h < group->hosts && group->links != NULL; h++)
         if (h != but && group->links[h].connection.fd >= 0) {
-            atomic_store(&group->links[h].leaves[rank], 1);
+            pthread_mutex_lock(&group->links[h].queue);
+            group->links[h].due[rank] |= DUE_LEAVE;
+            pthread_mutex_unlock(&group->links[h].queue);
             tell_news(&group->links[h]);
         }
 }
 
-static void send_post(struct sw_host_link *link, int rank, uint64_t round, size_t bytes,
-                      int64_t deadline)
+/* Posts of a rank that are due to be sent over the link: see struct sw_exchange_hosts. */
+static int is_due(const struct sw_host_link *link, int rank, uint64_t round)
 {
-    union sw_frame frame;
+    const struct sw_group *group = link->group;
 
-    memset(&frame, 0, sizeof frame.post);
-    frame.post.round = round;
-    frame.post.rank = rank;
-    frame.post.bytes = (int32_t)bytes;
-    memcpy(frame.post.data, sw_exchange_data(link->group->exchange, rank, round), bytes);
-    sw_frame_seal(&frame, SW_FRAME_POST);
-    pthread_mutex_lock(&link->mutex);
-    transmit(link, &frame, deadline);
-    pthread_mutex_unlock(&link->mutex);
-    send_news(link);
+    return may_speak_for(link, rank) &&
+           (group->host == 0 || (group->posts_sent[rank] <= round &&
+                                 sw_exchange_rounds(group->exchange, rank) > round));
 }
 
-/* struct sw_exchange_hosts: called by the host's lowest rank. */
-static void send_posts(void *context, uint64_t round, size_t bytes, int64_t deadline)
+/* struct sw_exchange_hosts: called by the host's lowest rank. No other round has posts that are not
+ * yet sent: it would not be complete on the other host. */
+static void send_posts(void *context, uint64_t round, size_t bytes)
 {
     struct sw_group *group = context;
-    int h, r;
+    int due = 0, h, r;
 
-    for (r = 0; r < group->nranks && group->host != 0; r++)
-        if (group->host_of[r] == group->host && group->posts_sent[r] <= round &&
-            sw_exchange_rounds(group->exchange, r) > round) {
-            send_post(&group->links[0], r, round, bytes, deadline);
-            group->posts_sent[r] = round + 1;
-        }
-    if (group->host != 0)
-        return;
-    for (h = 1; h < group->hosts; h++)
+    for (h = 0; h < group->hosts; h++) {
+        struct sw_host_link *link = &group->links[h];
+
+        if (link->connection.fd < 0)
+            continue;
+        pthread_mutex_lock(&link->queue);
+        link->round = round;
+        link->post_bytes = bytes;
         for (r = 0; r < group->nranks; r++)
-            if (group->host_of[r] != h)
-                send_post(&group->links[h], r, round, bytes, deadline);
-    atomic_store(&group->rounds_sent, round + 1);
-    if (sw_exchange_ended(group->exchange))
+            if (is_due(link, r, round) && (link->due[r] & DUE_POST) == 0) {
+                link->due[r] |= DUE_POST;
+                link->posts++;
+                group->posts_sent[r] = round + 1;
+                due = 1;
+            }
+        pthread_mutex_unlock(&link->queue);
+    }
+    if (group->host == 0)
+        atomic_store(&group->rounds_sent, round + 1);
+    if (due || group->host == 0) /* then an end may have waited for them */
         sw_host_link_end(group);
 }
 
@@ -371,7 +491,7 @@ static int handle_frame(struct sw_host_link *link, const union sw_frame *frame)
     case SW_FRAME_MESSAGE:
         return speaks_for(link, frame->message.from) && link->deliver(group, &frame->message);
     case SW_FRAME_ASK:
-        send_if_room(link, SW_FRAME_WELL);
+        say(link, &link->answers);
         return 1;
     case SW_FRAME_WELL:
         return 1;
@@ -404,9 +524,13 @@ static void link_ready(struct sw_poll_watch *watch, short events)
 {
     struct sw_host_link *link = (struct sw_host_link *)(void *)watch;
     struct sw_group *group = link->group;
-    const int error = read_turn(link);
+    int error;
 
-    (void)events;
+    if ((events & POLLOUT) != 0) {
+        send_news(link);
+        sw_poll_rest(); /* frames may be left, or another thread is sending */
+    }
+    error = read_turn(link);
     if (error == 0)
         sw_poll_rest();
     else if (error != EAGAIN)
@@ -446,7 +570,7 @@ static void beat(struct sw_poll_watch *watch, short events)
         sw_exchange_beat(group->exchange);
     for (h = 0; h < group->hosts && sw_exchange_is_asked(group->exchange); h++)
         if (group->links[h].connection.fd >= 0)
-            send_if_room(&group->links[h], SW_FRAME_ASK);
+            say(&group->links[h], &group->links[h].asks);
     watch->deadline = sw_now_ms() + PULSE_MS;
 }
 
@@ -497,18 +621,17 @@ symwin_status sw_host_link_start(struct sw_group *group, struct sw_connection *c
 
 void sw_host_link_stop(struct sw_group *group)
 {
-    struct sw_link_message *message;
     int h;
 
     sw_poll_remove(&group->pulse);
     for (h = 0; h < group->hosts && group->links != NULL; h++) {
         sw_poll_remove(&group->links[h].watch);
         sw_connection_drop(&group->links[h].connection);
-        while ((message = next_message(&group->links[h])) != NULL)
-            message_free(message);
+        drop_messages(&group->links[h]);
+        sw_wipe(group->links[h].out, sizeof group->links[h].out);
         pthread_mutex_destroy(&group->links[h].mutex);
         pthread_mutex_destroy(&group->links[h].queue);
-        free(group->links[h].leaves);
+        free(group->links[h].due);
         free(group->links[h].queued);
     }
     free(group->links);
@@ -531,9 +654,9 @@ int sw_host_link_create(struct sw_group *group)
         link->connection.fd = link->watch.fd = -1;
         pthread_mutex_init(&link->mutex, NULL);
         pthread_mutex_init(&link->queue, NULL);
-        link->leaves = calloc(nranks, sizeof *link->leaves);
+        link->due = calloc(nranks, sizeof *link->due);
         link->queued = calloc(nranks, sizeof *link->queued);
-        complete &= link->leaves != NULL && link->queued != NULL;
+        complete &= link->due != NULL && link->queued != NULL;
     }
     return complete;
 }

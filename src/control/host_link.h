@@ -16,14 +16,24 @@ struct sw_host_link {
     struct sw_connection connection; /* .fd -1: this process has none to that host */
     struct sw_group *group;
     int host;
-    int rank;              /* lowest rank of that host */
-    pthread_mutex_t mutex; /* protects sending and the next two fields */
-    int broken;
-    atomic_int end_sent;
-    atomic_int news;      /* a message, a leave or an end is to be sent by the next sender */
-    atomic_uchar *leaves; /* owned: of each rank, whether its leave is to be sent */
+    int rank; /* lowest rank of that host */
     sw_host_link_deliver deliver;
-    pthread_mutex_t queue; /* protects the next two fields; no other mutex is taken under it */
+    atomic_int news; /* there may be frames to be sent */
+
+    pthread_mutex_t mutex; /* protects sending and the fields up to `queue` */
+    int broken;
+    int left; /* of the last turn frames were left: the poll thread sends them */
+    size_t out_bytes, out_sent;
+    unsigned char out[sizeof(struct sw_frame_post) + SW_DIGEST_BYTES]; /* the frame being sent */
+
+    pthread_mutex_t queue; /* protects what is to be sent; no other mutex is taken under it */
+    int reason_sent;
+    atomic_int end_sent; /* or need not be */
+    unsigned char *due;  /* owned: of each rank, DUE_POST and DUE_LEAVE */
+    int posts;           /* number of DUE_POST */
+    uint64_t round;      /* of these posts, which have so many bytes */
+    size_t post_bytes;
+    int asks, answers;                /* ASK and WELL are to be sent */
     struct sw_link_message *messages; /* owned: to be sent, the oldest first */
     int *queued;                      /* owned: of each rank, how many of them */
 };
@@ -50,9 +60,13 @@ void sw_host_link_stop(struct sw_group *group);
 void sw_host_link_end(struct sw_group *group);
 void sw_host_link_leave(struct sw_group *group, int rank, int but);
 
-/* In the linking process: queues a message to another host, which the next sender sends. Returns 0
- * if there is no host memory, or if the queue is full: then the exchange has been ended, and the
- * rank is named that has most messages in it. */
+/* Without the poll lock, when all ranks of this process have left: waits until the other hosts have
+ * been sent all that is for them, at most SETTLE_MS. */
+void sw_host_link_settle(struct sw_group *group);
+
+/* In the linking process: queues a message to another host; once the exchange has ended, drops it.
+ * Returns 0 if there is no host memory, or if the queue is full: then the exchange has been ended,
+ * and the rank is named that has most messages in it. */
 int sw_host_link_message(struct sw_group *group, int host, const struct sw_frame_message *words);
 
 /* Sends END over a connection between hosts: the exchange has ended, or will not start. */

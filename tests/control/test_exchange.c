@@ -152,12 +152,11 @@ enum {
     POST = (24 + 2 * SW_EXCHANGE_BYTES + 63) / 64 * 8
 };
 
-static void send_nothing(void *context, uint64_t round, size_t bytes, int64_t deadline)
+static void send_nothing(void *context, uint64_t round, size_t bytes)
 {
     (void)context;
     (void)round;
     (void)bytes;
-    (void)deadline;
 }
 
 static atomic_int is_over;

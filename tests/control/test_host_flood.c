@@ -20,7 +20,7 @@ static const struct flood {
     {"from a host to the one that decides, each message sent", "aabb", 3, 1, 0},
 };
 
-/* Not all at once: on a busy machine a connection would be full for so long that it is given up. */
+/* Not all at once: they are to be too many for the receiver, and not for a link on the way. */
 static void send_many(symwin_comm *comm, const struct flood *f)
 {
     const struct sw_frame_message words = {

@@ -1,7 +1,8 @@
 /* Frames between two hosts, of which one is the test. A host is believed about its own ranks only.
  * The deciding host sends all completed rounds before an end. A connection detects that the other
  * host is gone. The send queue has a bound, and no forked child has a connection. A host that sends
- * without end does not keep the poll lock, and closing a connection does not wait. */
+ * without end does not keep the poll lock, and closing a connection does not wait. Nor does sending
+ * to a host that reads nothing: all frames arrive, in order, once it reads. */
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -222,7 +223,7 @@ static void test_end_in_order(void)
     sw_exchange_fail(p.group.exchange, SYMWIN_ABORTED, 1);
     sw_host_link_end(&p.group);
     TAP_EQ("no end before the posts of a round that is complete", next_type(&p, QUIET_MS), 0);
-    p.group.exchange_hosts.send(&p.group, 0, sizeof nothing, sw_now_ms() + SOON_MS);
+    p.group.exchange_hosts.send(&p.group, 0, sizeof nothing);
     while ((type = next_type(&p, SOON_MS)) == SW_FRAME_POST)
         posts++;
     TAP_EQ("the posts of host 0's ranks", posts, 2);
@@ -291,6 +292,142 @@ static void test_letters(void)
     pair_close(&p);
 }
 
+/* ---- a host that reads nothing for a while ---- */
+
+enum { MANY = 3000 }; /* messages: more than fit into the connection, fewer than may be queued */
+
+/* A pair with rank 1's messages 0, 1, ... to rank 2, sent under the poll lock as the poll thread
+ * does. Returns for how long. */
+static int64_t pair_open_full(struct pair *p)
+{
+    const int64_t begin = sw_now_ms();
+    const int bytes = 1 << 16;
+    struct sw_frame_message words;
+    union sw_frame frame;
+    int i;
+
+    pair_open(p, 0);
+    if (setsockopt(p->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) != 0)
+        abort();
+    memset(&frame, 0, sizeof frame.message);
+    sw_frame_seal(&frame, SW_FRAME_MESSAGE);
+    words = frame.message;
+    words.from = 1;
+    words.to = 2;
+    sw_poll_lock();
+    for (i = 0; i < MANY; i++) {
+        words.number = (uint64_t)i;
+        (void)sw_host_link_message(&p->group, 1, &words);
+    }
+    sw_poll_unlock();
+    return sw_now_ms() - begin;
+}
+
+/* What the other host got. */
+struct got {
+    int messages; /* those in order */
+    int posts;    /* before the last message */
+    int last;     /* type of the last frame */
+};
+
+/* Reads until there is a frame of that type, or none within SOON_MS. */
+static void read_until(struct pair *p, int type, struct got *got)
+{
+    union sw_frame frame;
+
+    *got = (struct got){0};
+    while (got->last != type &&
+           sw_connection_receive(&p->other, &frame, NULL, sw_now_ms() + SOON_MS) == 0) {
+        got->last = frame.header.type;
+        if (got->last == SW_FRAME_MESSAGE)
+            got->messages += frame.message.number == (uint64_t)got->messages;
+        else if (got->last == SW_FRAME_POST)
+            got->posts += got->messages < MANY;
+    }
+}
+
+/* Posts overtake messages that wait, a leave does not. */
+static void test_slow_reader(void)
+{
+    enum { PAUSE_MS = 300, AT_ONCE_MS = 1000 };
+    const uint64_t nothing = 0;
+    int64_t worst, begin, spent;
+    struct got got;
+    struct pair p;
+    int r;
+
+    spent = pair_open_full(&p);
+    begin = sw_now_ms();
+    for (r = 0; r < RANKS; r++)
+        sw_exchange_post(p.group.exchange, r, 0, &nothing, sizeof nothing);
+    p.group.exchange_hosts.send(&p.group, 0, sizeof nothing);
+    sw_host_link_leave(&p.group, 1, -1);
+    spent += sw_now_ms() - begin;
+    tap_ok(spent < AT_ONCE_MS, "who sends to a host that reads nothing goes on in %lld ms",
+           (long long)spent);
+    worst = host_longest_lock_ms(20);
+    host_pause_ms(PAUSE_MS);
+    tap_ok(worst < AT_ONCE_MS && !sw_exchange_ended(p.group.exchange),
+           "a host that reads nothing for a while is not lost; lock in %lld ms", (long long)worst);
+    read_until(&p, SW_FRAME_LEAVE, &got);
+    TAP_EQ("it then gets all messages in order", got.messages, MANY);
+    TAP_EQ("before their last one the posts", got.posts, 2);
+    TAP_EQ("and then the leave", got.last, SW_FRAME_LEAVE);
+    pair_close(&p);
+}
+
+static void test_end_drops_messages(void)
+{
+    struct got got;
+    struct pair p;
+
+    (void)pair_open_full(&p);
+    sw_exchange_fail(p.group.exchange, SYMWIN_ABORTED, 1);
+    sw_host_link_end(&p.group);
+    read_until(&p, SW_FRAME_END, &got);
+    tap_ok(got.last == SW_FRAME_END && got.messages < MANY, "an end comes after %d of %d messages",
+           got.messages, MANY);
+    pair_close(&p);
+}
+
+static void *read_late(void *arg)
+{
+    struct got *got = calloc(1, sizeof *got);
+
+    host_pause_ms(QUIET_MS);
+    read_until(arg, SW_FRAME_LEAVE, got);
+    return got;
+}
+
+/* The last rank of a process leaves. It waits for a host that reads late, and not for ever for one
+ * that does not read. */
+static void test_last_leave(int reads)
+{
+    enum { BOUND_MS = 4000 };
+    struct got *got = NULL;
+    int64_t begin;
+    pthread_t reader;
+    struct pair p;
+
+    (void)pair_open_full(&p);
+    if (reads && pthread_create(&reader, NULL, read_late, &p) != 0)
+        abort();
+    begin = sw_now_ms();
+    sw_host_link_leave(&p.group, 1, -1);
+    sw_host_link_settle(&p.group);
+    begin = sw_now_ms() - begin;
+    sw_poll_lock();
+    shutdown(p.fd, SHUT_WR);
+    sw_poll_unlock();
+    if (reads)
+        pthread_join(reader, (void **)&got);
+    tap_ok(begin < BOUND_MS && (!reads || (got->messages == MANY && got->last == SW_FRAME_LEAVE)),
+           "the last leave takes %lld ms with a host that reads %s", (long long)begin,
+           reads ? "late" : "nothing");
+    free(got);
+    pair_close(&p);
+}
+
 /* ---- a host that sends a lot ---- */
 
 /* Whenever a frame is read from one, the other sends one. */
@@ -339,14 +476,14 @@ static void test_flood(void)
 /* The other end closes after many frames. The last one before the end counts. */
 static void test_many_then_the_end(void)
 {
-    enum { MANY = 5000 };
+    enum { FRAMES = 5000 };
     symwin_status status = SYMWIN_OK;
     int turns = 0, culprit = 0, i;
     struct pair p;
 
     pair_open(&p, 0);
     sw_poll_lock();
-    for (i = 0; i < MANY; i++)
+    for (i = 0; i < FRAMES; i++)
         say(&p, SW_FRAME_WELL, 0, 0);
     say(&p, SW_FRAME_POST, 2, 0);
     shutdown(p.other.fd, SHUT_WR);
@@ -354,7 +491,7 @@ static void test_many_then_the_end(void)
     while (!sw_exchange_outcome(p.group.exchange, &status, &culprit) && turns++ < SOON_MS)
         host_pause_ms(1);
     tap_ok(status == SYMWIN_PEER_LOST && sw_exchange_rounds(p.group.exchange, 2) == 1,
-           "%d frames, a post and the end: %s, with the post", MANY, symwin_status_name(status));
+           "%d frames, a post and the end: %s, with the post", FRAMES, symwin_status_name(status));
     pair_close(&p);
 }
 
@@ -423,6 +560,10 @@ int main(void)
     test_end_in_order();
     test_keepalive();
     test_letters();
+    test_slow_reader();
+    test_end_drops_messages();
+    test_last_leave(1);
+    test_last_leave(0);
     test_flood();
     test_many_then_the_end();
     test_lingering();
