@@ -25,8 +25,11 @@ struct sw_channels *sw_channels_create(int nranks)
     if (channels == NULL)
         return NULL;
     channels->made = calloc((size_t)nranks, sizeof *channels->made);
-    if (channels->made != NULL && pthread_mutex_init(&channels->mutex, NULL) == 0)
+    channels->early = calloc((size_t)nranks, sizeof *channels->early);
+    if (channels->made != NULL && channels->early != NULL &&
+        pthread_mutex_init(&channels->mutex, NULL) == 0)
         return channels;
+    free(channels->early);
     free(channels->made);
     free(channels);
     return NULL;
@@ -261,6 +264,7 @@ symwin_status symwin_channel_create(symwin_comm *comm, int peer, void *ptr, size
     if (status == SYMWIN_OK) {
         *end = (struct sw_end){
             .peer = peer, .number = ++comm->channels->made[peer], .ptr = ptr, .bytes = bytes};
+        sw_channels_recall(comm->channels, peer);
         if (out == NULL)
             status = sw_fail(SYMWIN_INVALID, "%s: end is NULL; pass where to put the handle", call);
         status = create(call, comm, status, end, options);
@@ -366,12 +370,14 @@ symwin_status symwin_channel_connect(symwin_comm *comm, symwin_channel_end *hand
         return status;
     deadline = sw_now_ms() + comm->timeout_ms;
     while (status == SYMWIN_OK) {
+        const int64_t now = sw_now_ms();
+
         status = sw_channels_meet(comm, call, deadline);
         if (status == SYMWIN_OK)
             status = read_state(call, comm, handle, &state, &peer, &channel);
         if (status != SYMWIN_OK || state == SW_END_CONNECTED)
             break;
-        status = sw_mailbox_wait(comm->group, comm->rank, peer, deadline, call);
+        status = sw_mailbox_wait(comm->group, comm->rank, peer, now, deadline, call);
         if (status == SYMWIN_TIMEOUT)
             status = tell_absent(comm, call, peer);
     }
@@ -446,6 +452,7 @@ void sw_channels_destroy(symwin_comm *comm)
     struct sw_channels *channels = comm->channels;
     const int64_t deadline = sw_now_ms() + GOODBYE_MS;
     struct sw_end rest;
+    int r;
 
     if (channels == NULL)
         return;
@@ -461,13 +468,11 @@ void sw_channels_destroy(symwin_comm *comm)
         if (live)
             send_gone(comm, &rest, deadline);
     }
-    while (channels->early != NULL) {
-        struct sw_message *message = channels->early;
-
-        channels->early = message->next;
-        sw_message_free(message);
-    }
+    for (r = 0; r < comm->nranks; r++)
+        sw_messages_free(&channels->early[r]);
+    sw_messages_free(&channels->due);
     pthread_mutex_destroy(&channels->mutex);
+    free(channels->early);
     free(channels->made);
     free(channels);
     comm->channels = NULL;

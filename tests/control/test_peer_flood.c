@@ -211,7 +211,7 @@ static void test_wait(int left)
     if (left)
         sw_exchange_leave(group->exchange, OTHER);
     flood(group->sockets[1].watch.fd, MOST);
-    tap_ok(sw_mailbox_wait(group, HERE, OTHER, sw_now_ms() + (left ? SOON_MS : 0), "wait") ==
+    tap_ok(sw_mailbox_wait(group, HERE, OTHER, 0, sw_now_ms() + (left ? SOON_MS : 0), "wait") ==
                    SYMWIN_OK &&
                has_message(group),
            "behind %d frames a rank finds the message of one that %s", MOST + 1,
