@@ -199,7 +199,8 @@ static symwin_status prepare(const char *call, symwin_comm *comm, struct sw_end 
 
 /* Sends the OFFER, with `status`: the peer hears of a failure too. Returns the first failure. */
 static symwin_status send_offer(const char *call, symwin_comm *comm, symwin_status status,
-                                struct sw_frame_message *message, struct offered *o)
+                                struct sw_frame_message *message, struct offered *o,
+                                int64_t deadline)
 {
     char text[SW_TEXT_BYTES];
     symwin_status sent;
@@ -208,8 +209,7 @@ static symwin_status send_offer(const char *call, symwin_comm *comm, symwin_stat
     message->status = (int32_t)status;
     if (status != SYMWIN_OK)
         sw_message_text(message->text, call);
-    sent = sw_mailbox_send(comm->group, message, o->fd, o->memory, sw_now_ms() + comm->timeout_ms,
-                           call);
+    sent = sw_mailbox_send(comm->group, message, o->fd, o->memory, deadline, call);
     o->memory = 0; /* owned by the message, or released */
     if (status != SYMWIN_OK)
         sw_error_restore(text);
@@ -218,7 +218,8 @@ static symwin_status send_offer(const char *call, symwin_comm *comm, symwin_stat
 
 /* `status`: an earlier failure of this rank, which the peer hears of. */
 static symwin_status create(const char *call, symwin_comm *comm, symwin_status status,
-                            struct sw_end *end, const symwin_channel_options *options)
+                            struct sw_end *end, const symwin_channel_options *options,
+                            int64_t deadline)
 {
     struct offered o = {.fd = -1};
     struct sw_frame_message message;
@@ -230,7 +231,7 @@ static symwin_status create(const char *call, symwin_comm *comm, symwin_status s
     if (status == SYMWIN_OK)
         status = prepare(call, comm, end, options, &message, &o);
     sw_scope_leave(&scope);
-    status = send_offer(call, comm, status, &message, &o);
+    status = send_offer(call, comm, status, &message, &o, deadline);
     drop_offered(&o);
     if (status != SYMWIN_OK)
         release_own(comm, end);
@@ -243,6 +244,7 @@ symwin_status symwin_channel_create(symwin_comm *comm, int peer, void *ptr, size
     static const char call[] = "symwin_channel_create";
     struct sw_end *end;
     symwin_status status;
+    int64_t deadline;
 
     status = sw_comm_enter(comm, call);
     if (status != SYMWIN_OK)
@@ -253,8 +255,9 @@ symwin_status symwin_channel_create(symwin_comm *comm, int peer, void *ptr, size
                        "%s: peer is %d; pass another rank than this one, from 0 to %d", call, peer,
                        comm->nranks - 1);
     }
-    sw_mailbox_collect(comm->group); /* a GONE message frees lanes */
-    status = sw_channels_meet(comm, call, sw_now_ms() + comm->timeout_ms);
+    deadline = sw_now_ms() + comm->timeout_ms;
+    sw_mailbox_collect(comm->group, deadline); /* a GONE message frees lanes */
+    status = sw_channels_meet(comm, call, deadline);
     end = status == SYMWIN_OK ? calloc(1, sizeof *end) : NULL;
     if (status == SYMWIN_OK && end == NULL) {
         /* No message can tell the peer: the communicator ends. */
@@ -267,7 +270,7 @@ symwin_status symwin_channel_create(symwin_comm *comm, int peer, void *ptr, size
         sw_channels_recall(comm->channels, peer);
         if (out == NULL)
             status = sw_fail(SYMWIN_INVALID, "%s: end is NULL; pass where to put the handle", call);
-        status = create(call, comm, status, end, options);
+        status = create(call, comm, status, end, options, deadline);
     }
     if (status == SYMWIN_OK) {
         pthread_mutex_lock(&comm->channels->mutex);

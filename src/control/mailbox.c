@@ -24,6 +24,7 @@ enum {
      * channel sends three messages: channels never need more. */
     MOST_MESSAGES = 3 * SW_STATE_LANES,
     DESCRIPTORS = 4, /* messages may hold 1/4 of the process's descriptors */
+    REST_MS = 1,     /* between two turns, for others to get the lock */
     SLICE_MS = 20,   /* poll interval for what wakes nobody, such as a rank that left */
     FORWARD_MS = 100 /* timeout of forwarding a message to a socket that is being read */
 };
@@ -389,10 +390,11 @@ static int read_sockets(struct sw_group *group, int process)
     return left;
 }
 
-void sw_mailbox_collect(struct sw_group *group)
+void sw_mailbox_collect(struct sw_group *group, int64_t deadline)
 {
     sw_poll_lock();
-    (void)read_sockets(group, -1);
+    while (read_sockets(group, -1) && sw_now_ms() < deadline && !sw_exchange_ended(group->exchange))
+        sw_poll_wait(&group->mailbox_changed, sw_now_ms() + REST_MS);
     sw_poll_unlock();
 }
 

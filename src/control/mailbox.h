@@ -43,8 +43,8 @@ symwin_status sw_mailbox_send(struct sw_group *group, const struct sw_frame_mess
                               const char *call);
 
 /* Moves messages that other processes of this host have sent into the mailbox at once, instead of
- * waiting for the poll thread. */
-void sw_mailbox_collect(struct sw_group *group);
+ * waiting for the poll thread: all that are there, or those that can be read by the deadline. */
+void sw_mailbox_collect(struct sw_group *group, int64_t deadline);
 
 /* Takes the oldest message to a rank of this process. The caller frees it, before the rank leaves.
  * It counts for its sender until then. NULL: there is none. */
