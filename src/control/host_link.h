@@ -51,8 +51,8 @@ void sw_host_link_end(struct sw_group *group);
 void sw_host_link_leave(struct sw_group *group, int rank, int but);
 
 /* In the linking process: queues a message to another host, which the next sender sends. Returns 0
- * if there is no host memory, or if the queue is full: then the exchange has been ended, and the
- * rank is named that has most messages in it. */
+ * if there is no host memory, or if the queue is full: then the exchange has been ended, and of
+ * the process that has most messages in it, the rank is named that has most. */
 int sw_host_link_message(struct sw_group *group, int host, const struct sw_frame_message *words);
 
 /* Sends END over a connection between hosts: the exchange has ended, or will not start. */
