@@ -143,7 +143,6 @@ static symwin_status receive_descriptors(struct sw_member *m, struct sw_topology
             topology->connections[frame->link.host].fd >= 0)
             return wrong_frame(m, *creator, "link", fd);
         status = open_link(topology, &frame->link, fd);
-        sw_wipe(frame->link.key, sizeof frame->link.key);
     }
     return status;
 }
@@ -280,6 +279,7 @@ static symwin_status publish(struct sw_member *m, struct sw_group **out)
         sw_group_free(group);
         sw_poll_unlock();
     }
+    sw_wipe(&frame, sizeof frame); /* it may have been a link, good or wrong, with its key */
     return status;
 }
 

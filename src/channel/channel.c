@@ -25,8 +25,11 @@ struct sw_channels *sw_channels_create(int nranks)
     if (channels == NULL)
         return NULL;
     channels->made = calloc((size_t)nranks, sizeof *channels->made);
-    if (channels->made != NULL && pthread_mutex_init(&channels->mutex, NULL) == 0)
+    channels->early = calloc((size_t)nranks, sizeof *channels->early);
+    if (channels->made != NULL && channels->early != NULL &&
+        pthread_mutex_init(&channels->mutex, NULL) == 0)
         return channels;
+    free(channels->early);
     free(channels->made);
     free(channels);
     return NULL;
@@ -196,7 +199,8 @@ static symwin_status prepare(const char *call, symwin_comm *comm, struct sw_end 
 
 /* Sends the OFFER, with `status`: the peer hears of a failure too. Returns the first failure. */
 static symwin_status send_offer(const char *call, symwin_comm *comm, symwin_status status,
-                                struct sw_frame_message *message, struct offered *o)
+                                struct sw_frame_message *message, struct offered *o,
+                                int64_t deadline)
 {
     char text[SW_TEXT_BYTES];
     symwin_status sent;
@@ -205,8 +209,7 @@ static symwin_status send_offer(const char *call, symwin_comm *comm, symwin_stat
     message->status = (int32_t)status;
     if (status != SYMWIN_OK)
         sw_message_text(message->text, call);
-    sent = sw_mailbox_send(comm->group, message, o->fd, o->memory, sw_now_ms() + comm->timeout_ms,
-                           call);
+    sent = sw_mailbox_send(comm->group, message, o->fd, o->memory, deadline, call);
     o->memory = 0; /* owned by the message, or released */
     if (status != SYMWIN_OK)
         sw_error_restore(text);
@@ -215,7 +218,8 @@ static symwin_status send_offer(const char *call, symwin_comm *comm, symwin_stat
 
 /* `status`: an earlier failure of this rank, which the peer hears of. */
 static symwin_status create(const char *call, symwin_comm *comm, symwin_status status,
-                            struct sw_end *end, const symwin_channel_options *options)
+                            struct sw_end *end, const symwin_channel_options *options,
+                            int64_t deadline)
 {
     struct offered o = {.fd = -1};
     struct sw_frame_message message;
@@ -227,7 +231,7 @@ static symwin_status create(const char *call, symwin_comm *comm, symwin_status s
     if (status == SYMWIN_OK)
         status = prepare(call, comm, end, options, &message, &o);
     sw_scope_leave(&scope);
-    status = send_offer(call, comm, status, &message, &o);
+    status = send_offer(call, comm, status, &message, &o, deadline);
     drop_offered(&o);
     if (status != SYMWIN_OK)
         release_own(comm, end);
@@ -240,6 +244,7 @@ symwin_status symwin_channel_create(symwin_comm *comm, int peer, void *ptr, size
     static const char call[] = "symwin_channel_create";
     struct sw_end *end;
     symwin_status status;
+    int64_t deadline;
 
     status = sw_comm_enter(comm, call);
     if (status != SYMWIN_OK)
@@ -250,8 +255,9 @@ symwin_status symwin_channel_create(symwin_comm *comm, int peer, void *ptr, size
                        "%s: peer is %d; pass another rank than this one, from 0 to %d", call, peer,
                        comm->nranks - 1);
     }
-    sw_mailbox_collect(comm->group); /* a GONE message frees lanes */
-    status = sw_channels_meet(comm, call, sw_now_ms() + comm->timeout_ms);
+    deadline = sw_now_ms() + comm->timeout_ms;
+    sw_mailbox_collect(comm->group, deadline); /* a GONE message frees lanes */
+    status = sw_channels_meet(comm, call, deadline);
     end = status == SYMWIN_OK ? calloc(1, sizeof *end) : NULL;
     if (status == SYMWIN_OK && end == NULL) {
         /* No message can tell the peer: the communicator ends. */
@@ -261,9 +267,10 @@ symwin_status symwin_channel_create(symwin_comm *comm, int peer, void *ptr, size
     if (status == SYMWIN_OK) {
         *end = (struct sw_end){
             .peer = peer, .number = ++comm->channels->made[peer], .ptr = ptr, .bytes = bytes};
+        sw_channels_recall(comm->channels, peer);
         if (out == NULL)
             status = sw_fail(SYMWIN_INVALID, "%s: end is NULL; pass where to put the handle", call);
-        status = create(call, comm, status, end, options);
+        status = create(call, comm, status, end, options, deadline);
     }
     if (status == SYMWIN_OK) {
         pthread_mutex_lock(&comm->channels->mutex);
@@ -366,12 +373,14 @@ symwin_status symwin_channel_connect(symwin_comm *comm, symwin_channel_end *hand
         return status;
     deadline = sw_now_ms() + comm->timeout_ms;
     while (status == SYMWIN_OK) {
+        const int64_t now = sw_now_ms();
+
         status = sw_channels_meet(comm, call, deadline);
         if (status == SYMWIN_OK)
             status = read_state(call, comm, handle, &state, &peer, &channel);
         if (status != SYMWIN_OK || state == SW_END_CONNECTED)
             break;
-        status = sw_mailbox_wait(comm->group, comm->rank, peer, deadline, call);
+        status = sw_mailbox_wait(comm->group, comm->rank, peer, now, deadline, call);
         if (status == SYMWIN_TIMEOUT)
             status = tell_absent(comm, call, peer);
     }
@@ -446,6 +455,7 @@ void sw_channels_destroy(symwin_comm *comm)
     struct sw_channels *channels = comm->channels;
     const int64_t deadline = sw_now_ms() + GOODBYE_MS;
     struct sw_end rest;
+    int r;
 
     if (channels == NULL)
         return;
@@ -461,13 +471,11 @@ void sw_channels_destroy(symwin_comm *comm)
         if (live)
             send_gone(comm, &rest, deadline);
     }
-    while (channels->early != NULL) {
-        struct sw_message *message = channels->early;
-
-        channels->early = message->next;
-        sw_message_free(message);
-    }
+    for (r = 0; r < comm->nranks; r++)
+        sw_messages_free(&channels->early[r]);
+    sw_messages_free(&channels->due);
     pthread_mutex_destroy(&channels->mutex);
+    free(channels->early);
     free(channels->made);
     free(channels);
     comm->channels = NULL;

@@ -51,14 +51,20 @@ struct sw_end {
 
 /* ---- all channels of a communicator ---------------------------------------------------------- */
 
+/* Owned messages, oldest first. */
+struct sw_messages {
+    struct sw_message *first, *last; /* `last` only if there is a first */
+};
+
 struct sw_channels {
-    pthread_mutex_t mutex;     /* protects all but `made` and `early` */
+    pthread_mutex_t mutex;     /* protects all but the last three */
     struct sw_end *ends;       /* owned */
     struct sw_import *imports; /* owned by the ends */
     unsigned char used[SW_STATE_LANES / 8], dirty[SW_STATE_LANES / 8]; /* bits of lanes */
     /* Only for the thread in a collective call: */
-    uint64_t *made;           /* owned, nranks: channels begun with each peer */
-    struct sw_message *early; /* owned: messages to ends not created here yet, oldest first */
+    uint64_t *made;            /* owned, nranks: channels begun with each peer */
+    struct sw_messages *early; /* owned, nranks: to ends not created here yet, of each peer */
+    struct sw_messages due;    /* to ends that have been created since */
 };
 
 struct sw_channels *sw_channels_create(int nranks); /* NULL: no host memory */
@@ -88,8 +94,14 @@ void sw_message_fill(const symwin_comm *comm, int peer, enum sw_message_kind kin
 /* The text of the thread's last error, without the call's name in front. */
 void sw_message_text(char to[SW_MESSAGE_TEXT], const char *call);
 
-/* Processes all messages that have come for this rank, to any of its ends. */
+/* Processes the messages that have come for this rank, to any of its ends. Stops at the deadline,
+ * but not before SW_UNREAD_MS have passed. Fails if the communicator has ended. */
 symwin_status sw_channels_meet(symwin_comm *comm, const char *call, int64_t deadline);
+
+/* An end with the peer has been created: what came too early for it is due. */
+void sw_channels_recall(struct sw_channels *channels, int peer);
+
+void sw_messages_free(struct sw_messages *messages);
 
 /* Unlinks and frees an end that neither rank can use any more. Under the mutex. */
 void sw_end_unlink(struct sw_channels *channels, struct sw_end *end);

@@ -341,47 +341,66 @@ void sw_message_fill(const symwin_comm *comm, int peer, enum sw_message_kind kin
         snprintf(message->text, sizeof message->text, "%s", text);
 }
 
-/* The next message to process: an early one whose end exists now, or else the oldest in the
- * mailbox. NULL: none. */
-static struct sw_message *next_message(symwin_comm *comm)
+static void append(struct sw_messages *messages, struct sw_message *message)
 {
-    struct sw_message **at = &comm->channels->early;
-    struct sw_message *message;
+    message->next = NULL;
+    if (messages->first == NULL)
+        messages->first = message;
+    else
+        messages->last->next = message;
+    messages->last = message;
+}
 
-    while (*at != NULL && (*at)->words.number > comm->channels->made[(*at)->words.from])
-        at = &(*at)->next;
-    message = *at;
-    if (message == NULL)
-        return sw_mailbox_take(comm->group, comm->rank);
-    *at = message->next;
+static struct sw_message *take_first(struct sw_messages *messages)
+{
+    struct sw_message *message = messages->first;
+
+    if (message != NULL)
+        messages->first = message->next;
     return message;
 }
 
-static void keep_early(struct sw_channels *channels, struct sw_message *message)
+void sw_messages_free(struct sw_messages *messages)
 {
-    struct sw_message **at = &channels->early;
+    struct sw_message *message;
 
-    while (*at != NULL)
-        at = &(*at)->next;
-    message->next = NULL;
-    *at = message;
+    while ((message = take_first(messages)) != NULL)
+        sw_message_free(message);
+}
+
+void sw_channels_recall(struct sw_channels *channels, int peer)
+{
+    struct sw_messages *early = &channels->early[peer], all = *early;
+    struct sw_message *message;
+
+    early->first = NULL;
+    while ((message = take_first(&all)) != NULL)
+        append(message->words.number > channels->made[peer] ? early : &channels->due, message);
 }
 
 symwin_status sw_channels_meet(symwin_comm *comm, const char *call, int64_t deadline)
 {
+    const int64_t least = sw_now_ms() + SW_UNREAD_MS, end = least > deadline ? least : deadline;
     struct sw_channels *channels = comm->channels;
     symwin_status status = SYMWIN_OK;
-    struct sw_message *message;
 
-    while (status == SYMWIN_OK && (message = next_message(comm)) != NULL) {
+    while (status == SYMWIN_OK && sw_now_ms() < end) {
+        struct sw_message *message;
         struct sw_frame_message reply;
         enum todo todo;
 
+        if (sw_exchange_ended(comm->group->exchange))
+            return sw_exchange_settled(comm->group->exchange, call);
+        message = take_first(&channels->due);
+        if (message == NULL)
+            message = sw_mailbox_take(comm->group, comm->rank);
+        if (message == NULL)
+            break;
         pthread_mutex_lock(&channels->mutex);
         todo = process_message(comm, call, message, &reply);
         pthread_mutex_unlock(&channels->mutex);
         if (todo == KEEP) {
-            keep_early(channels, message);
+            append(&channels->early[message->words.from], message);
             continue;
         }
         sw_message_free(message);

@@ -51,7 +51,7 @@ struct sw_group {
     /* mailbox.c: the mailbox of this process's ranks. Protected by the poll lock. */
     struct sw_message *mailbox;         /* owned list, the oldest first */
     struct sw_message **mailbox_end;    /* where the next message goes */
-    int *waiting;                       /* owned: number of messages from each rank */
+    atomic_int *waiting;                /* owned: messages of each rank that are not freed yet */
     struct sw_received_handle *handles; /* owned: of each rank, for a registration */
     pthread_cond_t mailbox_changed;
 

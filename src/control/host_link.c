@@ -310,14 +310,22 @@ static void say(struct sw_host_link *link, int *what)
     tell_news(link);
 }
 
-/* The rank that has most messages in the queue. Under link->queue. */
+/* Of the process that has most messages in the queue, the rank that has most. Under link->queue. */
 static int most_queued(const struct sw_host_link *link, int nranks)
 {
-    int most = 0, r;
+    const uint16_t *process = link->group->process_of;
+    int most = 0, most_sum = 0, r, q;
 
-    for (r = 1; r < nranks; r++)
-        if (link->queued[r] > link->queued[most])
+    for (r = 0; r < nranks; r++) {
+        int sum = 0;
+
+        for (q = 0; q < nranks; q++)
+            sum += process[q] == process[r] ? link->queued[q] : 0;
+        if (sum > most_sum || (sum == most_sum && link->queued[r] > link->queued[most])) {
             most = r;
+            most_sum = sum;
+        }
+    }
     return most;
 }
 

@@ -20,12 +20,12 @@
 #include "src/control/control.h"
 
 enum {
-    /* Messages from one rank in a process's mailbox. Each lane is in one channel at a time, and a
+    /* Messages of one rank that a process holds. Each lane is in one channel at a time, and a
      * channel sends three messages: channels never need more. */
     MOST_MESSAGES = 3 * SW_STATE_LANES,
     DESCRIPTORS = 4, /* messages may hold 1/4 of the process's descriptors */
+    REST_MS = 1,     /* between two turns, for others to get the lock */
     SLICE_MS = 20,   /* poll interval for what wakes nobody, such as a rank that left */
-    UNREAD_MS = 100, /* for so long a rank reads on past its deadline, if frames are left */
     FORWARD_MS = 100 /* timeout of forwarding a message to a socket that is being read */
 };
 
@@ -75,6 +75,8 @@ void sw_message_free(struct sw_message *message)
     let_go(message, sw_closer_close);
     if (message->memory != 0)
         sw_drop(sw_drv.cuMemRelease(message->memory), "cuMemRelease");
+    if (message->counted != NULL)
+        atomic_fetch_sub(message->counted, 1);
     /* A fabric handle gives access to the memory. */
     sw_wipe(&message->words, sizeof message->words);
     free(message);
@@ -103,7 +105,8 @@ static int deliver(struct sw_group *group, const struct sw_frame_message *words,
     }
     *group->mailbox_end = message;
     group->mailbox_end = &message->next;
-    group->waiting[words->from]++;
+    message->counted = &group->waiting[words->from];
+    atomic_fetch_add(message->counted, 1);
     pthread_cond_broadcast(&group->mailbox_changed);
     return 1;
 }
@@ -127,7 +130,6 @@ static struct sw_message *take_message(struct sw_group *group, int rank)
     *at = message->next;
     if (*at == NULL)
         group->mailbox_end = at;
-    group->waiting[message->words.from]--;
     return message;
 }
 
@@ -388,17 +390,18 @@ static int read_sockets(struct sw_group *group, int process)
     return left;
 }
 
-void sw_mailbox_collect(struct sw_group *group)
+void sw_mailbox_collect(struct sw_group *group, int64_t deadline)
 {
     sw_poll_lock();
-    (void)read_sockets(group, -1);
+    while (read_sockets(group, -1) && sw_now_ms() < deadline && !sw_exchange_ended(group->exchange))
+        sw_poll_wait(&group->mailbox_changed, sw_now_ms() + REST_MS);
     sw_poll_unlock();
 }
 
 /* What a rank waits for may be among frames that are left. */
 static int is_late(int64_t now, int64_t deadline, int unread)
 {
-    return now - (unread ? UNREAD_MS : 0) >= deadline;
+    return now - (unread ? SW_UNREAD_MS : 0) >= deadline;
 }
 
 /* A rank that has left, so that no message from `peer` can arrive any more: `peer`, or the lowest
@@ -416,18 +419,19 @@ static int left_rank(const struct sw_group *group, int peer)
     return -1;
 }
 
-symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_t deadline,
-                              const char *call)
+symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_t looked,
+                              int64_t deadline, const char *call)
 {
     struct sw_exchange *x = group->exchange;
     const int sender = group->host_of[peer] == group->host ? group->process_of[peer]
                                                            : sw_host_link_here(group);
     const int64_t call_deadline = deadline; /* without the allowance */
-    int over = 0;
+    int over = 0, too_late;
 
     deadline += sw_exchange_allowance(x, peer);
+    too_late = is_late(looked, deadline, 1); /* messages may come without end */
     sw_poll_lock();
-    while (*first_message_to(group, rank) == NULL) {
+    while (too_late || *first_message_to(group, rank) == NULL) {
         const int64_t now = sw_now_ms();
         const int left = left_rank(group, peer);
         int unread;
@@ -439,11 +443,11 @@ symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_
          * leaves. The poll thread may not have read it yet, or may be unable to. So read first: no
          * rank is blamed for a message that is there. */
         unread = read_sockets(group, sender);
-        if (*first_message_to(group, rank) != NULL)
+        if (!too_late && *first_message_to(group, rank) != NULL)
             break;
         if (left >= 0 && !unread)
             sw_exchange_fail(x, SYMWIN_PEER_LOST, left);
-        else if (is_late(now, deadline, unread))
+        else if (too_late || is_late(now, deadline, unread))
             sw_exchange_fail(x, SYMWIN_TIMEOUT, sw_exchange_culprit(x, peer));
         else {
             if (now >= call_deadline)

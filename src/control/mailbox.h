@@ -10,6 +10,7 @@
  * where the receiver is (enum sw_message_way). */
 struct sw_message {
     struct sw_message *next;
+    atomic_int *counted;                 /* its sender's count in the group; NULL: in none */
     int fd;                              /* owned, in the close-on-fork set; -1: none */
     CUmemGenericAllocationHandle memory; /* owned, between ranks of one process; 0: none */
     struct sw_frame_message words;
@@ -17,6 +18,9 @@ struct sw_message {
 
 void sw_message_free(struct sw_message *message);     /* and its memory */
 void sw_message_close_fd(struct sw_message *message); /* at once: of one that the driver accepted */
+
+/* For so long a rank reads on past its deadline: no rank is blamed for a message that is there. */
+enum { SW_UNREAD_MS = 100 };
 
 /* How memory is sent to a rank: in this process as a driver handle, on this host as a descriptor,
  * to another host as a fabric handle. */
@@ -39,16 +43,19 @@ symwin_status sw_mailbox_send(struct sw_group *group, const struct sw_frame_mess
                               const char *call);
 
 /* Moves messages that other processes of this host have sent into the mailbox at once, instead of
- * waiting for the poll thread. */
-void sw_mailbox_collect(struct sw_group *group);
+ * waiting for the poll thread: all that are there, or those that can be read by the deadline. */
+void sw_mailbox_collect(struct sw_group *group, int64_t deadline);
 
-/* Takes the oldest message to a rank of this process. The caller frees it. NULL: there is none. */
+/* Takes the oldest message to a rank of this process. The caller frees it, before the rank leaves.
+ * It counts for its sender until then. NULL: there is none. */
 struct sw_message *sw_mailbox_take(struct sw_group *group, int rank);
 
 /* Waits until there is a message to `rank`. Ends the exchange if there is none by the deadline, or
- * if none can come from `peer`, because it or a linking process on the way has left. */
-symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_t deadline,
-                              const char *call);
+ * if none can come from `peer`, because it or a linking process on the way has left. The caller has
+ * processed what was there at `looked`. If that was past the deadline, more messages do not
+ * help. */
+symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_t looked,
+                              int64_t deadline, const char *call);
 
 /* Frees the messages to a rank that leaves. */
 void sw_mailbox_drop(struct sw_group *group, int rank);

@@ -9,6 +9,7 @@
 #include "hostile.h"
 #include "processes.h"
 
+enum { LINK_KEY = 0x5c }; /* each byte of it */
 enum { TIMEOUT_MS = 300, GRACE_MS = 1700, NOBODY = 65534, RANK = 0, CREATOR = 1, LINGER_S = 6 };
 
 #define WRONG_PAGE "rank 0, whose process made the id, sent a wrong control page"
@@ -307,20 +308,26 @@ static void hand_out_one(int fd, enum sw_frame_type type, int descriptor)
     close(descriptor);
 }
 
-/* Two ranks on one host, and what passes for their control page, which this process then closes.
- * -1: none is sent. */
-static void hand_out_page(int fd, const union sw_frame *hello, int page)
+/* Two ranks, and what passes for their control page, which this process then closes. -1: none is
+ * sent. */
+static void hand_out(int fd, const union sw_frame *hello, int hosts, int page)
 {
     union sw_frame frame;
 
     answer_well(fd, hello);
     memset(&frame, 0, sizeof frame);
     frame.table.nranks = frame.table.processes = 2;
-    frame.table.hosts = 1;
+    frame.table.hosts = hosts;
     frame.table.locations[1].process = 1;
+    frame.table.locations[0].host = (uint16_t)(hosts - 1); /* rank 1's is 0 */
     sw_frame_seal(&frame, SW_FRAME_TABLE);
     hostile_send_frame(fd, &frame);
     hand_out_one(fd, SW_FRAME_PAGE, page);
+}
+
+static void hand_out_page(int fd, const union sw_frame *hello, int page)
+{
+    hand_out(fd, hello, 1, page);
 }
 
 static void answer_without_page(int fd, union sw_frame *hello)
@@ -388,6 +395,22 @@ static void answer_listening_socket(int fd, union sw_frame *hello)
     hand_out_one(fd, SW_FRAME_SOCKET, listener);
 }
 
+/* A link between hosts that is no TCP connection. Its key must not stay in the rank's memory. */
+static void answer_wrong_link(int fd, union sw_frame *hello)
+{
+    const int wrong = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    int page;
+
+    host_must(sw_exchange_page(2, &page), "sw_exchange_page");
+    hand_out(fd, hello, 2, page);
+    memset(hello, 0, sizeof hello->link);
+    hello->link.host = 1;
+    memset(hello->link.key, LINK_KEY, sizeof hello->link.key);
+    sw_frame_seal(hello, SW_FRAME_LINK);
+    hostile_send_fds(fd, hello, hello->header.bytes, &wrong, 1);
+    close(wrong);
+}
+
 static const struct fake fakes[] = {
     {"no folder", open_nothing, NULL, SYMWIN_PEER_LOST, "has ended", 0, 0, 0},
     {"no socket in the folder", open_folder, NULL, SYMWIN_PEER_LOST, "does not answer", 0, 0, 0},
@@ -439,6 +462,8 @@ static const struct fake fakes[] = {
      WRONG_PAGE, 0, 0, 0},
     {"a socket that listens for a peer socket", open_well, answer_listening_socket, SYMWIN_DENIED,
      "rank 0, whose process made the id, sent a wrong socket", 0, 0, 0},
+    {"a link that is no TCP connection", open_well, answer_wrong_link, SYMWIN_DENIED,
+     "rank 0, whose process made the id, sent a wrong link", 0, 0, 0},
     {"a creator that is busy", open_well, answer_busy, SYMWIN_TIMEOUT, "", 0, 10, 0},
 };
 
@@ -481,6 +506,22 @@ static void false_creator(struct processes *p, int rank)
     _exit(tap_failures > 0); /* this also closes the sockets of open_full() */
 }
 
+/* Whether the key of a link is on this thread's stack, used or not. A sanitizer does not see
+ * pread(). */
+static int stack_has_key(void)
+{
+    static unsigned char page[4096], key[SW_KEY_BYTES];
+    const int memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+    uintptr_t at = (uintptr_t)__builtin_frame_address(0) & ~(sizeof page - 1);
+    int has = 0;
+
+    memset(key, LINK_KEY, sizeof key);
+    for (; pread(memory, page, sizeof page, (off_t)at) == sizeof page; at -= sizeof page)
+        has |= memmem(page, sizeof page, key, sizeof key) != NULL;
+    close(memory);
+    return has;
+}
+
 static void rank_at_a_false_creator(struct processes *p, int rank)
 {
     const symwin_comm_options options = {.size = sizeof options, .timeout_ms = TIMEOUT_MS};
@@ -490,6 +531,7 @@ static void rank_at_a_false_creator(struct processes *p, int rank)
     hostile_wait_for_id(p);
     p->rank[rank].number = processes_now_us();
     processes_note(p, rank, symwin_comm_create(&p->id, 2, 1, 0, &options, &comm));
+    must_be(!stack_has_key(), "no key is left on the stack", rank);
 }
 
 static int has_words(const char *text, const char *words)

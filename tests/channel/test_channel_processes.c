@@ -391,7 +391,7 @@ static symwin_status said_at_destroy(struct ends_member *m, char text[SW_MESSAGE
     int i, came = 0;
 
     for (i = 0; i < 5000 && !came; i++) {
-        sw_mailbox_collect(m->comm->group);
+        sw_mailbox_collect(m->comm->group, sw_now_ms() + 1000);
         letter = sw_mailbox_take(m->comm->group, m->comm->rank);
         if (letter == NULL) {
             host_pause_ms(1);

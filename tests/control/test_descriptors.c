@@ -52,7 +52,7 @@ static void fill(struct comm *c, int count)
         if (!closed || fd < 0 || sw_frame_send(c->other, &frame, fd, sw_now_ms() + 5000) != 0)
             abort();
     close(fd);
-    sw_mailbox_collect(c->group);
+    sw_mailbox_collect(c->group, sw_now_ms() + 5000);
 }
 
 /* Takes all messages and adds them to the list. Returns how many have a descriptor. */

@@ -211,11 +211,41 @@ static void test_wait(int left)
     if (left)
         sw_exchange_leave(group->exchange, OTHER);
     flood(group->sockets[1].watch.fd, MOST);
-    tap_ok(sw_mailbox_wait(group, HERE, OTHER, sw_now_ms() + (left ? SOON_MS : 0), "wait") ==
+    tap_ok(sw_mailbox_wait(group, HERE, OTHER, 0, sw_now_ms() + (left ? SOON_MS : 0), "wait") ==
                    SYMWIN_OK &&
                has_message(group),
            "behind %d frames a rank finds the message of one that %s", MOST + 1,
            left ? "has left" : "is late");
+    group_close(group, other);
+}
+
+/* A rank reads what has come, however many turns that takes, but only until its deadline. */
+static void test_collect(void)
+{
+    enum { COUNT = 10, EACH_MS = 10, SHORT_MS = 50, MOST_MS = 1000 };
+    struct sw_group *group;
+    int64_t begin;
+    int other, i, found = 0;
+
+    group = group_open(&other);
+    sw_poll_lock();
+    sw_poll_remove(&group->sockets[1].watch); /* only the rank reads */
+    sw_poll_unlock();
+    for (i = 0; i < COUNT; i++)
+        send_message(other, HERE);
+    flood(group->sockets[1].watch.fd, 0);
+    read_us = 1000 * EACH_MS; /* a turn is too short for them */
+    sw_mailbox_collect(group, sw_now_ms() + SOON_MS);
+    read_us = 0;
+    while (has_message(group))
+        found++;
+    TAP_EQ("messages that were there", found, COUNT);
+    send_message(other, GONE);
+    flood(group->sockets[1].watch.fd, INT64_MAX);
+    begin = sw_now_ms();
+    sw_mailbox_collect(group, begin + SHORT_MS);
+    tap_ok(sw_now_ms() - begin < MOST_MS, "a flood is read for %lld ms",
+           (long long)(sw_now_ms() - begin));
     group_close(group, other);
 }
 
@@ -268,6 +298,7 @@ int main(void)
     test_end(1);
     test_wait(1);
     test_wait(0);
+    test_collect();
     test_forward_after_the_end();
     harness_no_leaks("peers", &before);
     return tap_done();
