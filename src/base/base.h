@@ -101,7 +101,8 @@ void sw_fork_set_close(int fd);
 /* ---- closer.c: unwanted descriptors of other processes --------------------------------------- */
 
 /* Closes an unwanted descriptor of another process on a separate thread, because its sender can
- * make the last close take long. No forked child inherits it. With or without the poll lock. */
+ * make the last close take long. It is close-on-exec; forked children inherit it only if it is a
+ * socket. With or without the poll lock. */
 void sw_closer_close(int fd);
 void sw_linger_off(int fd);      /* if it is a socket, its last close does not wait for its data */
 int sw_closer_wait(int seconds); /* at most so long until all are closed; 0: some are not */

@@ -6,8 +6,10 @@
  * closes them. It runs only while it has descriptors, and holds no lock during close(), so nobody
  * waits for it. Any number can wait: each has a bit.
  *
- * The descriptors are in the close-on-fork set until then. Once the kernel has begun a close, the
- * descriptor's number is free; a fork waits for that moment.
+ * A forked child closes what waits, but no sockets: the parent's thread may close first, and then
+ * the child's would be the last close. They stay open in the child, are close-on-exec, and the end
+ * of a process does not linger. Files are in the close-on-fork set until their close begins; then
+ * the number is free, and a fork waits for that moment.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +34,7 @@ static struct {
     int count;                                      /* bits that are set */
     int word;                                       /* where the thread looks next */
     int running;
-    int closing; /* the descriptor in close(); -1: none */
+    int closing; /* the file in close(); -1: none, or a socket */
 } closer = {.mutex = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER, .closing = -1};
 
 void sw_linger_off(int fd)
@@ -40,6 +42,15 @@ void sw_linger_off(int fd)
     const struct linger off = {0, 0};
 
     (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &off, sizeof off);
+}
+
+/* Asks nobody: a file's server might take long to answer fstat(). */
+static int is_socket(int fd)
+{
+    int type;
+    socklen_t size = sizeof type;
+
+    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0;
 }
 
 static void close_now(int fd)
@@ -69,7 +80,7 @@ static void *close_all(void *arg)
     while (closer.count > 0) {
         const int fd = take();
 
-        closer.closing = fd;
+        closer.closing = is_socket(fd) ? -1 : fd;
         sw_fork_set_remove(fd); /* before close(): another thread may get the number at once */
         pthread_mutex_unlock(&closer.mutex);
         close_now(fd);
@@ -141,11 +152,15 @@ void sw_closer_parent(void)
     pthread_mutex_unlock(&closer.mutex);
 }
 
-/* The descriptors that waited are closed as part of the close-on-fork set. */
+/* The files that waited are closed as part of the close-on-fork set. */
 void sw_closer_child(void)
 {
-    while (closer.count > 0)
-        (void)take();
+    while (closer.count > 0) {
+        const int fd = take();
+
+        if (is_socket(fd))
+            sw_fork_set_remove(fd);
+    }
     closer.running = 0;
     closer.closing = -1;
     pthread_cond_init(&closer.idle, NULL); /* its copied state may count the parent's waiters */
