@@ -2,9 +2,10 @@
  *
  * The last close of a socket waits until its data is delivered, if anybody who shares it has asked
  * for that (SO_LINGER), so this is switched off first. It also closes what lies in the socket's
- * queues. The last close of a file waits for the server of its file system. So a separate thread
- * closes them. It runs only while it has descriptors, and holds no lock during close(), so nobody
- * waits for it. Any number can wait: each has a bit.
+ * queues, so that is taken out, and closed in the same way. The last close of a file waits for the
+ * server of its file system. So a separate thread closes them. It runs only while it has
+ * descriptors, and holds no lock during close(), so nobody waits for it. Any number can wait: each
+ * has a bit.
  *
  * A forked child closes what waits, but no sockets: the parent's thread may close first, and then
  * the child's would be the last close. They stay open in the child, are close-on-exec, and the end
@@ -13,8 +14,10 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,8 +26,11 @@
 
 enum {
     WORD_BITS = 64,
-    TURNS = 1000, /* polls of a fork for a close in progress, a few microseconds each */
-    LEAVE_S = 2   /* for the thread to end when the library is unloaded */
+    TURNS = 1000,   /* polls of a fork for a close in progress, a few microseconds each */
+    INSIDE = 64,    /* most messages taken out of a socket, and descriptors that wait meanwhile */
+    MOST_FDS = 253, /* in one message: SCM_MAX_FD of Linux */
+    PIDFD = 4,      /* SCM_PIDFD: the sender's, where the socket asks for it */
+    LEAVE_S = 2     /* for the thread to end when the library is unloaded */
 };
 
 static struct {
@@ -32,6 +38,7 @@ static struct {
     pthread_cond_t idle;
     uint64_t waiting[SW_FORK_SET_MOST / WORD_BITS]; /* a bit per descriptor */
     int count;                                      /* bits that are set */
+    int open;                                       /* these, and the one that is being closed */
     int word;                                       /* where the thread looks next */
     int running;
     int closing; /* the file in close(); -1: none, or a socket */
@@ -53,11 +60,73 @@ static int is_socket(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0;
 }
 
-static void close_now(int fd)
+/* ---- what lies in a socket ---- */
+
+/* Receives one message. 0: there is none. */
+static int take_message(int socket, int is_stream)
 {
-    sw_linger_off(fd);
-    close(fd);
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(MOST_FDS * sizeof(int))];
+    } control;
+    char data[4096];
+    struct iovec into = {data, sizeof data};
+    struct msghdr message = {.msg_iov = &into,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof control};
+    const ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    struct cmsghdr *c;
+
+    if (got < 0)
+        return errno == ECONNRESET; /* once, before what the other end sent */
+    for (c = CMSG_FIRSTHDR(&message); c != NULL; c = CMSG_NXTHDR(&message, c)) {
+        const unsigned char *at = CMSG_DATA(c), *end = (const unsigned char *)c + c->cmsg_len;
+        int came;
+
+        if (c->cmsg_level != SOL_SOCKET || (c->cmsg_type != SCM_RIGHTS && c->cmsg_type != PIDFD))
+            continue;
+        for (; at + sizeof came <= end; at += sizeof came) {
+            memcpy(&came, at, sizeof came);
+            sw_closer_close(came);
+        }
+    }
+    /* An empty message has its sender's credentials at least, the end has none. */
+    return got > 0 || (!is_stream && message.msg_controllen > 0);
 }
+
+/* A connection, if the socket listens. 0: there is none. */
+static int take_connection(int socket)
+{
+    const int came = accept4(socket, NULL, NULL, SOCK_CLOEXEC);
+
+    sw_closer_close(came);
+    return came >= 0;
+}
+
+/* At most `most` messages, and only while fewer descriptors than that wait. */
+static void take_out(int socket, int most)
+{
+    const int on = 1;
+    int domain, type, i;
+    socklen_t size = sizeof domain;
+
+    if (getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 || domain != AF_UNIX ||
+        getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &size) != 0)
+        return;
+    shutdown(socket, SHUT_RDWR); /* no more can come */
+    setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
+    for (i = 0; i < most && sw_closer_count() < most; i++)
+        if (!take_message(socket, type == SOCK_STREAM) && !take_connection(socket))
+            return;
+}
+
+void sw_socket_empty(int socket)
+{
+    take_out(socket, INT_MAX);
+}
+
+/* ---- the thread ---- */
 
 /* One of those that wait. Under the mutex, with count > 0. */
 static int take(void)
@@ -83,9 +152,12 @@ static void *close_all(void *arg)
         closer.closing = is_socket(fd) ? -1 : fd;
         sw_fork_set_remove(fd); /* before close(): another thread may get the number at once */
         pthread_mutex_unlock(&closer.mutex);
-        close_now(fd);
+        sw_linger_off(fd);
+        take_out(fd, INSIDE);
+        close(fd);
         pthread_mutex_lock(&closer.mutex);
         closer.closing = -1;
+        closer.open--;
     }
     closer.running = 0;
     pthread_cond_broadcast(&closer.idle);
@@ -124,12 +196,24 @@ void sw_closer_close(int fd)
     if (taken) { /* the thread looks when it gets the mutex */
         closer.waiting[fd / WORD_BITS] |= (uint64_t)1 << fd % WORD_BITS;
         closer.count++;
+        closer.open++;
     }
     pthread_mutex_unlock(&closer.mutex);
     if (taken)
         return;
     sw_fork_set_remove(fd);
-    close_now(fd);
+    sw_linger_off(fd);
+    close(fd);
+}
+
+int sw_closer_count(void)
+{
+    int open;
+
+    pthread_mutex_lock(&closer.mutex);
+    open = closer.open;
+    pthread_mutex_unlock(&closer.mutex);
+    return open;
 }
 
 /* ---- fork, under the poll lock ---- */
@@ -161,6 +245,7 @@ void sw_closer_child(void)
         if (is_socket(fd))
             sw_fork_set_remove(fd);
     }
+    closer.open = 0;
     closer.running = 0;
     closer.closing = -1;
     pthread_cond_init(&closer.idle, NULL); /* its copied state may count the parent's waiters */

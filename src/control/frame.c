@@ -321,20 +321,6 @@ int sw_frame_receive_now(int socket, union sw_frame *frame, int *fd)
     return 0;
 }
 
-void sw_socket_empty(int socket)
-{
-    union sw_frame frame;
-    int error;
-
-    shutdown(socket, SHUT_RDWR); /* no more frames can arrive */
-    do {
-        int came = -1;
-
-        error = sw_frame_receive_now(socket, &frame, &came);
-        sw_closer_close(came);
-    } while (error == 0 || error == EPROTO || error == EMFILE);
-}
-
 /* ---- proofs ---- */
 
 void sw_frame_prove_creator(const unsigned char secret[SW_KEY_BYTES],

@@ -139,10 +139,69 @@ static void test_lingering(void)
     close(where);
 }
 
+/* A local socket in which a descriptor lies, behind empty messages. The other end was closed with a
+ * message unread. */
+static int inside(int type, int fd)
+{
+    int ends[2], sent, i;
+
+    sent = socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends) == 0;
+    for (i = 0; i < 4 && sent; i++)
+        sent = send(ends[0], "", 0, 0) == 0;
+    if (!sent || !hostile_send(ends[1], "unread", 6, 0) ||
+        !hostile_send_with(ends[0], "slow", 4, fd))
+        abort();
+    close(fd);
+    close(ends[0]);
+    return ends[1];
+}
+
+/* A socket that listens. A descriptor lies in the connection that waits there. */
+static int in_queue(int fd)
+{
+    const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    socklen_t bytes = sizeof at.sun_family; /* the system chooses the name */
+
+    if (bind(listener, (struct sockaddr *)&at, bytes) != 0 || listen(listener, 1) != 0)
+        abort();
+    bytes = sizeof at;
+    getsockname(listener, (struct sockaddr *)&at, &bytes);
+    if (connect(client, (struct sockaddr *)&at, bytes) != 0 ||
+        !hostile_send_with(client, "slow", 4, fd))
+        abort();
+    close(fd);
+    close(client);
+    return listener;
+}
+
+/* A socket that is to wait for its data lies in another one. */
+static void test_inside(void)
+{
+    int where, fd;
+    int64_t begin;
+
+    fd = hostile_lingering(SLOW_S, &where);
+    fd = in_queue(inside(SOCK_STREAM, inside(SOCK_DGRAM, inside(SOCK_SEQPACKET, fd))));
+    sw_closer_close(fd);
+    tap_ok(sw_closer_wait(1), "one that lies in another is closed within a second");
+    close(where);
+    fd = inside(SOCK_SEQPACKET, hostile_lingering(SLOW_S, &where));
+    begin = sw_now_ms();
+    sw_socket_empty(fd);
+    close(fd);
+    tap_ok(sw_now_ms() - begin < SOON_MS, "one that lies in a socket of this process, in %lld ms",
+           (long long)(sw_now_ms() - begin));
+    tap_ok(sw_closer_wait(1), "is closed as well");
+    close(where);
+}
+
 int main(void)
 {
     test_thread();
     test_many();
     test_lingering();
+    test_inside();
     return tap_done();
 }
