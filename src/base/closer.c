@@ -270,7 +270,8 @@ int sw_closer_wait(int seconds)
     return done;
 }
 
-/* The thread's code must not be unmapped while it runs. */
+/* The thread's code must not be unmapped while it runs. The shared library never is (-z nodelete).
+ * One that contains the static library waits here, but not as long as a close may take. */
 __attribute__((destructor)) static void library_ends(void)
 {
     (void)sw_closer_wait(LEAVE_S);
