@@ -144,8 +144,10 @@ static void test_lingering(void)
 static int inside(int type, int fd)
 {
     int ends[2], sent, i;
+    const int yes = 1;
 
     sent = socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends) == 0;
+    setsockopt(ends[1], SOL_SOCKET, 76, &yes, sizeof yes); /* SO_PASSPIDFD: one of each sender */
     for (i = 0; i < 4 && sent; i++)
         sent = send(ends[0], "", 0, 0) == 0;
     if (!sent || !hostile_send(ends[1], "unread", 6, 0) ||
@@ -179,6 +181,7 @@ static int in_queue(int fd)
 /* A socket that is to wait for its data lies in another one. */
 static void test_inside(void)
 {
+    const int before = harness_count_entries("/proc/self/fd");
     int where, fd;
     int64_t begin;
 
@@ -195,6 +198,7 @@ static void test_inside(void)
            (long long)(sw_now_ms() - begin));
     tap_ok(sw_closer_wait(1), "is closed as well");
     close(where);
+    TAP_EQ("nothing of them is left", harness_count_entries("/proc/self/fd"), before);
 }
 
 int main(void)
