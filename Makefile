@@ -360,10 +360,11 @@ $(STATIC): $(LIB_OBJECTS)
 	@rm -f $@
 	$(call say,AR,$@)$(AR) crs $@ $^
 
-# No -z defs with a sanitizer: its symbols come with the program, not with the library.
+# No -z defs with a sanitizer: its symbols come with the program, not with the library. dlclose()
+# must not unmap code in which a thread of the library may be, however long (base/closer.c).
 $(SHARED): $(LIB_OBJECTS) symwin.map
 	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=symwin.map \
-	    -Wl,--as-needed \
+	    -Wl,--as-needed -Wl,-z,nodelete \
 	    $(if $(SANITIZE),,-Wl,-z,defs) -o $@ $(LIB_OBJECTS) $(LIBS)
 	@ln -sf $(@F) $(BUILD)/$(SONAME)
 	@ln -sf $(SONAME) $(BUILD)/libsymwin.so

@@ -101,11 +101,12 @@ void sw_fork_set_close(int fd);
 /* ---- closer.c: unwanted descriptors of other processes --------------------------------------- */
 
 /* Closes an unwanted descriptor of another process on a separate thread, because its sender can
- * make the last close take long. No forked child inherits it. With or without the poll lock. */
+ * make the last close take long. Forked children inherit only sockets. With or without the lock. */
 void sw_closer_close(int fd);
-void sw_linger_off(int fd);      /* if it is a socket, its last close does not wait for its data */
-int sw_closer_wait(int seconds); /* at most so long until all are closed; 0: some are not */
-
+void sw_linger_off(int fd);       /* if it is a socket, its last close does not wait for its data */
+void sw_socket_empty(int socket); /* before a local one is closed: what is in it is unwanted */
+int sw_closer_count(void);        /* how many are not closed yet */
+int sw_closer_wait(int seconds);  /* at most so long until all are closed; 0: some are not */
 void sw_closer_prepare(void); /* called around a fork, under the poll lock; the next two as well */
 void sw_closer_parent(void);
 void sw_closer_child(void);

@@ -29,10 +29,6 @@ int sw_frame_send_now(int socket, const union sw_frame *frame, int fd);
  * this process had no room for the descriptor, but the frame is valid. */
 int sw_frame_receive_now(int socket, union sw_frame *frame, int *fd);
 
-/* To be called before a local socket is closed: receives what is unread and passes its descriptors
- * to the closer thread (base/closer.c). Closing them can take as long as their sender wants. */
-void sw_socket_empty(int socket);
-
 /* Sockets of other processes are read in turns, under the poll lock: otherwise a process that sends
  * without end would keep it. A turn ends after so many frames, or after that time. */
 enum { SW_TURN_FRAMES = 1024, SW_TURN_MS = 20 };

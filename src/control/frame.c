@@ -16,7 +16,8 @@
 
 enum {
     MOST_DESCRIPTORS = 253, /* in one message: SCM_MAX_FD of Linux */
-    AGAIN_MS = 5            /* between two looks for room in a socket */
+    PIDFD = 4,   /* SCM_PIDFD: its sender's, if whoever made the socket has asked for it */
+    AGAIN_MS = 5 /* between two looks for room in a socket */
 };
 
 #ifndef SO_PASSRIGHTS
@@ -250,7 +251,7 @@ static int take_descriptors(struct msghdr *message, int wanted, int *fd)
         const unsigned char *at = CMSG_DATA(c);
         size_t left;
 
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+        if (c->cmsg_level != SOL_SOCKET || (c->cmsg_type != SCM_RIGHTS && c->cmsg_type != PIDFD))
             continue;
         for (left = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); left > 0; left--) {
             int came;
@@ -319,20 +320,6 @@ int sw_frame_receive_now(int socket, union sw_frame *frame, int *fd)
     if (fd != NULL)
         *fd = came;
     return 0;
-}
-
-void sw_socket_empty(int socket)
-{
-    union sw_frame frame;
-    int error;
-
-    shutdown(socket, SHUT_RDWR); /* no more frames can arrive */
-    do {
-        int came = -1;
-
-        error = sw_frame_receive_now(socket, &frame, &came);
-        sw_closer_close(came);
-    } while (error == 0 || error == EPROTO || error == EMFILE);
 }
 
 /* ---- proofs ---- */

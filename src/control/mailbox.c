@@ -26,12 +26,14 @@ enum {
     DESCRIPTORS = 4, /* messages may hold 1/4 of the process's descriptors */
     REST_MS = 1,     /* between two turns, for others to get the lock */
     SLICE_MS = 20,   /* poll interval for what wakes nobody, such as a rank that left */
+    CLOSER_MS = 100, /* timeout of waiting for the closer thread */
     FORWARD_MS = 100 /* timeout of forwarding a message to a socket that is being read */
 };
 
 /* ---- descriptors in messages, those that a rank has taken included ---- */
 
-/* Of all communicators of the process. It grows under the poll lock only. */
+/* Of all communicators of the process. It grows under the poll lock only. Descriptors that wait for
+ * the closer thread count too: messages that were freed, or came when there was no room. */
 static atomic_int held_fds;
 
 /* A forked child has none of them. */
@@ -40,17 +42,34 @@ static void forget_held(void)
     atomic_store(&held_fds, 0);
 }
 
-/* Whether messages may hold one more descriptor; counts it. */
-static int hold(void)
+/* So many messages may hold. */
+static rlim_t quarter(void)
 {
     struct rlimit most;
 
-    if (getrlimit(RLIMIT_NOFILE, &most) == 0 &&
-        (rlim_t)atomic_load(&held_fds) >= most.rlim_cur / DESCRIPTORS)
+    return getrlimit(RLIMIT_NOFILE, &most) == 0 ? most.rlim_cur / DESCRIPTORS
+                                                : RLIM_INFINITY / DESCRIPTORS;
+}
+
+/* Whether messages may hold one more descriptor; counts it. */
+static int hold(void)
+{
+    if ((rlim_t)atomic_load(&held_fds) + (rlim_t)sw_closer_count() >= quarter())
         return 0;
     sw_fork_register(forget_held);
     atomic_fetch_add(&held_fds, 1);
     return 1;
+}
+
+/* Whether the closer thread may get one more from a message. If many wait, it gets a moment. */
+static int may_drop(void)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    int i;
+
+    for (i = 0; i < CLOSER_MS && (rlim_t)sw_closer_count() >= 2 * quarter(); i++)
+        nanosleep(&moment, NULL);
+    return i < CLOSER_MS;
 }
 
 /* Closes the message's descriptor by `with`. */
@@ -84,7 +103,8 @@ void sw_message_free(struct sw_message *message)
 
 /* ---- the mailbox, under the poll lock ---- */
 
-/* Takes over `fd` and `memory` on success. Returns 0 if there is no host memory. */
+/* Takes over `fd` and `memory` on success. Returns 0 if there is no host memory, or if too many
+ * descriptors wait to be closed. */
 static int deliver(struct sw_group *group, const struct sw_frame_message *words, int fd,
                    CUmemGenericAllocationHandle memory)
 {
@@ -93,6 +113,10 @@ static int deliver(struct sw_group *group, const struct sw_frame_message *words,
     if (message == NULL)
         return 0;
     if (fd >= 0 && !hold()) { /* as if the system had no room for it */
+        if (!may_drop()) {
+            free(message);
+            return 0;
+        }
         sw_closer_close(fd);
         fd = -1;
     }

@@ -1,11 +1,11 @@
 /* Descriptors in messages: at most a quarter of those that the process may have, whatever
- * communicator they are of, and whether a rank has taken them or not. The test is the other process
- * of each communicator. */
+ * communicator they are of, whether a rank has taken them or not, and until they are closed. The
+ * test is the other process of each communicator. */
 #include <fcntl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 
-#include "processes.h"
+#include "hostile.h"
+#include "peer.h"
 
 enum { RANKS = 2, HERE = 0, OTHER = 1, ALL = 200, QUARTER = ALL / 4, MORE = QUARTER + 10 };
 
@@ -16,19 +16,7 @@ struct comm {
 
 static void comm_open(struct comm *c)
 {
-    struct sw_topology t;
-    int fds[2];
-
-    host_must(sw_topology_make(&t, RANKS, 2, 1), "sw_topology_make");
-    t.locations[OTHER].process = 1;
-    host_must(sw_exchange_page(RANKS, &t.page), "sw_exchange_page");
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0)
-        abort();
-    t.sockets[1] = fds[0];
-    c->other = fds[1];
-    sw_poll_lock();
-    host_must(sw_group_create(&t, &c->group), "sw_group_create");
-    sw_poll_unlock();
+    c->group = peer_group(RANKS, OTHER, &c->other);
 }
 
 static void comm_close(struct comm *c)
@@ -37,22 +25,30 @@ static void comm_close(struct comm *c)
     close(c->other);
 }
 
-/* Sends messages with a descriptor each. They are in the mailbox when this returns. */
-static void fill(struct comm *c, int count)
+/* Sends messages with a descriptor each. They are in the mailbox when this returns. Returns 0 or an
+ * errno. */
+static int send_some(struct comm *c, int count)
 {
-    const int closed = sw_closer_wait(5); /* those before: the process may have few */
     const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     union sw_frame frame;
+    int error = 0;
 
     memset(&frame, 0, sizeof frame.message);
     frame.message.from = OTHER;
     frame.message.to = HERE;
     sw_frame_seal(&frame, SW_FRAME_MESSAGE);
-    while (count-- > 0)
-        if (!closed || fd < 0 || sw_frame_send(c->other, &frame, fd, sw_now_ms() + 5000) != 0)
-            abort();
+    while (count-- > 0 && error == 0)
+        error = fd < 0 ? EMFILE : sw_frame_send(c->other, &frame, fd, sw_now_ms() + 5000);
     close(fd);
     sw_mailbox_collect(c->group, sw_now_ms() + 5000);
+    return error;
+}
+
+static void fill(struct comm *c, int count)
+{
+    /* Those before are closed first: the process may have few. */
+    if (!sw_closer_wait(5) || send_some(c, count) != 0)
+        abort();
 }
 
 /* Takes all messages and adds them to the list. Returns how many have a descriptor. */
@@ -172,6 +168,37 @@ static void test_threads(void)
         comm_close(&comms[i]);
 }
 
+/* The closer thread is held up. What it has got and not closed counts, and if messages still come
+ * without end, the communicator ends. */
+static void test_slow_close(void)
+{
+    enum { FEW = QUARTER - 5, ROUNDS = 10 };
+    const int before = sw_closer_wait(5) ? harness_count_entries("/proc/self/fd") : -1;
+    symwin_status status = SYMWIN_OK;
+    struct sw_message *list = NULL;
+    int where, with[ROUNDS], most = 0, culprit = -1, i;
+    struct comm c;
+
+    comm_open(&c);
+    sw_closer_close(hostile_slow(10, &where));
+    for (i = 0; i < ROUNDS && !sw_exchange_outcome(c.group->exchange, &status, &culprit); i++) {
+        int fds;
+
+        (void)send_some(&c, FEW); /* an error: the communicator has ended */
+        with[i] = take(&c, &list);
+        free_some(&list, -1);
+        fds = harness_count_entries("/proc/self/fd") - before;
+        most = fds > most ? fds : most;
+    }
+    tap_ok(i > 1 && with[0] == FEW && with[1] == QUARTER - FEW - 1,
+           "descriptors that are not closed yet count");
+    tap_ok(status == SYMWIN_NO_MEMORY && culprit == HERE, "too many end the communicator: %s",
+           symwin_status_name(status));
+    tap_ok(most < 3 * QUARTER, "%d descriptors of %d were open", most, ALL);
+    close(where);
+    comm_close(&c);
+}
+
 int main(void)
 {
     const struct rlimit limit = {ALL, ALL};
@@ -183,6 +210,7 @@ int main(void)
     before = harness_leaks_now();
     test_two();
     test_threads();
+    test_slow_close();
     harness_no_leaks("messages", &before);
     return tap_done();
 }

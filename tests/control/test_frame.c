@@ -182,7 +182,7 @@ static void send_with(int socket, const union sw_frame *frame, const int *fds, s
 
 static void test_descriptors(void)
 {
-    const int before = harness_count_entries("/proc/self/fd");
+    const int before = harness_count_entries("/proc/self/fd"), yes = 1;
     union sw_frame frame;
     int fd = -1, sockets[2], three[3];
 
@@ -199,6 +199,11 @@ static void test_descriptors(void)
     TAP_EQ("a frame with three", sw_frame_receive_now(sockets[1], &frame, &fd), EPROTO);
     send_with(sockets[0], &frame, three, 1);
     TAP_EQ("one where none is wanted", sw_frame_receive_now(sockets[1], &frame, NULL), EPROTO);
+    /* Whoever made the socket may have asked for a descriptor of each sender (SO_PASSPIDFD). */
+    if (setsockopt(sockets[1], SOL_SOCKET, 76, &yes, sizeof yes) == 0) {
+        send_with(sockets[0], &frame, three, 1);
+        TAP_EQ("one with its sender's", sw_frame_receive_now(sockets[1], &frame, &fd), EPROTO);
+    }
     close(three[0]);
     close(sockets[0]);
     close(sockets[1]);

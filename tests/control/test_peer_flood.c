@@ -2,12 +2,9 @@
  * turns, the next turns read the rest, and the end comes after it. The test is the other process.
  * The kernel gives it frames without end: recvmsg() leaves a frame where it is. */
 #include <pthread.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 
-#include "harness.h"
-#include "src/bootstrap/rendezvous.h"
-#include "src/control/control.h"
+#include "peer.h"
 
 /* Ranks 0 and 1 are in this process, rank 2 in the other. Rank 1 has left. */
 enum { RANKS = 3, HERE = 0, GONE = 1, OTHER = 2 };
@@ -46,20 +43,8 @@ static void flood(int fd, long long times)
 
 static struct sw_group *group_open(int *other)
 {
-    struct sw_topology t;
-    struct sw_group *group;
-    int fds[2];
+    struct sw_group *group = peer_group(RANKS, OTHER, other);
 
-    host_must(sw_topology_make(&t, RANKS, 2, 1), "sw_topology_make");
-    t.locations[OTHER].process = 1;
-    host_must(sw_exchange_page(RANKS, &t.page), "sw_exchange_page");
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0)
-        abort();
-    t.sockets[1] = fds[0];
-    *other = fds[1];
-    sw_poll_lock();
-    host_must(sw_group_create(&t, &group), "sw_group_create");
-    sw_poll_unlock();
     sw_group_leave(group, GONE);
     return group;
 }

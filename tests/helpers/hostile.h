@@ -126,14 +126,17 @@ HARNESS_UNUSED int hostile_lingering(int seconds, int *where)
 }
 
 /* A descriptor whose last close takes `seconds`, whether or not it lingers: a local socket in which
- * a lingering one lies. The close ends early when *where is closed. */
+ * a lingering one lies, behind more than the closer thread takes out. The close ends early when
+ * *where is closed. */
 HARNESS_UNUSED int hostile_slow(int seconds, int *where)
 {
     const int lingering = hostile_lingering(seconds, where);
-    int ends[2];
+    int ends[2], i, sent;
 
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0 ||
-        !hostile_send_with(ends[0], "slow", 4, lingering)) {
+    sent = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0;
+    for (i = 0; i < 64 && sent; i++)
+        sent = hostile_send(ends[0], "slow", 4, 0);
+    if (!sent || !hostile_send_with(ends[0], "slow", 4, lingering)) {
         perror("hostile_slow");
         exit(1);
     }
