@@ -7,7 +7,7 @@
 #include "src/channel/channel.h"
 
 enum { RANKS = 2, MOST = 3 * SW_STATE_LANES, SOON_MS = 20000, TIMEOUT_MS = 300, FLOOD_MS = 6000 };
-enum { LATE_MS = 4000, MANY = 20000 };
+enum { LATE_MS = 3000, MANY = 45000 };
 
 static const uint64_t never = 1u << 30; /* the number of an end that nobody creates */
 
