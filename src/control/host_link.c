@@ -206,16 +206,14 @@ static int next_frame(struct sw_host_link *link, union sw_frame *frame)
         sw_frame_seal(frame, what == &link->asks ? SW_FRAME_ASK : SW_FRAME_WELL);
         return 1;
     }
-    if (sw_exchange_ended(link->group->exchange))
-        drop_messages(link);
+    if (next_end(link, frame))
+        return 1;
     message = next_message(link);
     if (message != NULL) {
         frame->message = message->words;
         message_free(message);
         return 1;
     }
-    if (next_end(link, frame))
-        return 1;
     rank = next_due(link, DUE_LEAVE);
     if (rank >= 0)
         fill_end(frame, SW_FRAME_LEAVE, SYMWIN_OK, rank);
@@ -336,8 +334,6 @@ int sw_host_link_message(struct sw_group *group, int host, const struct sw_frame
     struct sw_link_message *message;
     int queued = 0, most = 0;
 
-    if (sw_exchange_ended(group->exchange))
-        return 1;
     message = calloc(1, sizeof *message);
     if (message == NULL)
         return 0;
@@ -354,6 +350,8 @@ int sw_host_link_message(struct sw_group *group, int host, const struct sw_frame
     pthread_mutex_unlock(&link->queue);
     if (queued == MOST_QUEUED) {
         message_free(message);
+        if (sw_exchange_ended(group->exchange))
+            return 1;
         sw_exchange_fail(group->exchange, SYMWIN_MISMATCH, most);
         return 0;
     }
