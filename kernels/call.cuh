@@ -259,6 +259,29 @@ SYMWIN_DEVICE void sw_start_barrier(const struct sw_kernel_args &args, sw_call &
     call.failed = symwin_block_any(call.failed);
 }
 
+/* ---- offers ---------------------------------------------------------------------------------- */
+
+/* Tells the ranks `to` the offset of this rank's buffer. By all threads, before sw_start_barrier():
+ * the thread that posts a header releases the offer with it. A word may be written again when its
+ * reader has finished its call, which the end barrier of that call has said. */
+SYMWIN_DEVICE void sw_offer_post(const struct sw_kernel_args &args, const sw_call &call, int32_t to,
+                                 uint64_t offset)
+{
+    const uint64_t place = SW_STATE_OFFER(args.nranks, args.slot_bytes, args.rank);
+
+    for (int32_t p = (int32_t)threadIdx.x; p < args.nranks; p += (int32_t)blockDim.x)
+        if (blockIdx.x == 0 && !call.failed && p != args.rank && (to == SW_EVERY_RANK || to == p))
+            symwin_store_relaxed_u64(sw_state_address(args, call, p, place), offset);
+}
+
+/* What rank p, a peer, has offered. After sw_start_barrier(). */
+SYMWIN_DEVICE uint64_t sw_offer_of(const struct sw_kernel_args &args, const symwin_peers &peers,
+                                   int32_t p)
+{
+    return symwin_load_relaxed_u64(
+        symwin_own_address(peers, args.state + SW_STATE_OFFER(args.nranks, args.slot_bytes, p)));
+}
+
 /* ---- the end --------------------------------------------------------------------------------- */
 
 /* By the last block of a grid, which has acquired all stores of the grid: tells every peer that

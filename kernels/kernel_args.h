@@ -18,6 +18,8 @@
  *                                each; zero except for entries in transit
  *  uint64_t lane[...][2]         channels with peers (channel.c): the peer's signals, and the
  *                                signals already waited for
+ *  uint64_t offer[nranks]        written by peer p at [p], before its header: the offset of its
+ *                                buffer, if offsets differ. Read until this rank has finished
  *
  * The epoch counts collective calls of this communicator on the device, so graphs can be replayed.
  * Rounds count uses of the slots: a call has several if its message is larger than the slots.
@@ -89,7 +91,8 @@ struct sw_comm_state {
     uint64_t copies;  /* calls by copies that have ended here; equal on all ranks */
     /* nonzero: no later call begins. Written by the host that destroys the communicator */
     uint32_t left;
-    uint32_t reserved[23]; /* to 128 bytes: a cache line of its own */
+    uint32_t copied;       /* blocks of the running call that have copied (put.cu) */
+    uint32_t reserved[22]; /* to 128 bytes: a cache line of its own */
     /* Used after a failure only. */
     struct sw_said said;
     uint32_t claimed; /* at rank 0, for all ranks; nonzero: a rank is about to write `found` */
@@ -124,8 +127,18 @@ enum sw_kernel_op { /* same values as symwin_op */
 /* args.stage of the two-shot over windows. */
 enum sw_loads_stage {
     SW_LOADS_SHARE = 0, /* reduces this rank's share of the message, for all ranks */
-    SW_LOADS_PART = 1   /* reduces this rank's part of every input, for itself: reduce-scatter */
+    SW_LOADS_PART = 1,  /* reduces this rank's part of every input, for itself: reduce-scatter */
+    SW_LOADS_ROOT = 2   /* reduces this rank's share of the message, for the root: reduce */
 };
+
+/* args.stage of the put. */
+enum sw_put_place {
+    SW_PUT_EQUAL = 0,  /* outputs have equal offsets */
+    SW_PUT_OFFERED = 1 /* each rank tells the root its output's: scatter */
+};
+
+/* The offset of a buffer that is in no window, if its rank alone has to know. */
+#define SW_NO_OFFSET UINT64_MAX
 
 /* Ranks that a call's pattern names, if not one rank. */
 enum { SW_EVERY_RANK = -1, SW_NO_RANK = -2 };
@@ -139,7 +152,7 @@ struct sw_kernel_args {
     uint64_t in;         /* address of the input; aligned to an element only */
     uint64_t out;        /* address of the output; may equal `in` */
     uint64_t in_offset;  /* of `in` in the flat range, for the algorithms over windows */
-    uint64_t out_offset; /* of `out`; both are equal on all ranks */
+    uint64_t out_offset; /* of `out`; equal on all ranks if not offered */
     uint64_t count;      /* elements, > 0 */
     /* of collective, count, type, operation, algorithm, offsets; must be equal on all ranks */
     uint32_t digest;
@@ -191,7 +204,9 @@ struct sw_kernel_args {
     ((SW_STATE_SLOT(nranks, slot_bytes, 2, 0) + 127) & ~(uint64_t)127)
 #define SW_STATE_LANES 16384
 #define SW_STATE_LANE_BYTES 16
-#define SW_STATE_BYTES(nranks, slot_bytes)                                                         \
-    (SW_STATE_CHANNELS(nranks, slot_bytes) + (uint64_t)SW_STATE_LANES * SW_STATE_LANE_BYTES)
+#define SW_STATE_OFFER(nranks, slot_bytes, src)                                                    \
+    (SW_STATE_CHANNELS(nranks, slot_bytes) + (uint64_t)SW_STATE_LANES * SW_STATE_LANE_BYTES +      \
+     (uint64_t)(src)*8)
+#define SW_STATE_BYTES(nranks, slot_bytes) SW_STATE_OFFER(nranks, slot_bytes, nranks)
 
 #endif

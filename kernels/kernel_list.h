@@ -132,7 +132,8 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_MULTICAST_TYPES(X, multicast, twoshot_mc)
 /* What only moves data knows no type and no operation. */
 #define SW_KERNEL_LIST_MOVE(X) X(move, move, oneshot, bytes, move, n, any)
-#define SW_KERNEL_LIST_PUT(X) X(put, move, put, bytes, move, n, any)
+#define SW_KERNEL_LIST_PUT(X)                                                                      \
+    X(put, move, put, bytes, move, n, any) X(put, move, twoshot, bytes, move, n, any)
 #define SW_KERNEL_LIST_BARRIER(X) X(barrier, barrier, oneshot, bytes, move, n, any)
 #define SW_KERNEL_LIST_REDUCE_PARTS(X) SW_KERNEL_ALL_TYPES(X, reduce_parts, parts, oneshot)
 

@@ -1,9 +1,18 @@
-/* All-gather, all-to-all and broadcast over windows: every rank stores its parts straight into the
- * outputs of the ranks that the pattern in the arguments names (pattern.cuh), itself included.
+/* Bytes over windows: from and to the ranks that the pattern in the arguments names (pattern.cuh).
  *
- *   in         this rank's device memory, any alignment: a part for each rank, or one part
- *   out        a window at out_offset, which is equal on all ranks, any alignment. A part of `in`
- *              may be where it is to be, but no other part of `out`
+ *   put        all-gather, all-to-all, broadcast and scatter: every rank stores its parts straight
+ *              into the outputs of the ranks it sends to, itself included. Of a scatter, each rank
+ *              tells the root where its output is
+ *   twoshot    gather: the root loads the parts of all ranks, which tell it where their inputs are.
+ *              Broadcast: each rank but the root loads its share of the root's part, and stores it
+ *              to all ranks but the root. So each link carries every byte once. If the root's input
+ *              is in no window, the root first copies it to its output, and the others load that
+ *
+ *   in         this rank's device memory, any alignment: a part for each rank, or one part. In a
+ *              window at in_offset for a gather; for a broadcast that is the root's alone, or
+ *              SW_NO_OFFSET
+ *   out        a window at out_offset, any alignment, but for a gather. Equal on all ranks, but for
+ *              a scatter. A part of `in` may be where it is to be, but no other part of `out`
  *   grid       any; ranks' grids may differ; all blocks must be resident together with the peers'
  *   types      none: bytes are moved, 16 in a store if input and output are congruent modulo 16,
  *              otherwise as many as they are congruent
@@ -12,8 +21,10 @@
  * end barrier makes all stores visible.
  */
 #include "pattern.cuh"
+#include "window.cuh"
 
-#define SW_PUT_UNROLL 4 /* loads of a thread in flight */
+#define SW_PUT_UNROLL 4  /* loads of a thread in flight */
+#define SW_PUT_LINES 256 /* bytes; shares of a broadcast are multiples of them */
 
 template <int size>
 struct sw_move_unit {
@@ -45,10 +56,23 @@ struct sw_move_unit<16> {
     }
 };
 
-/* Copies `units` of `size` bytes at `from` to offset `to` at the ranks of `steps`. */
+/* Where bytes go: to the same offset at each of the ranks first .. end - 1 steps after this one,
+ * but one. */
+struct sw_goal {
+    symwin_peers peers;
+    int32_t first, end;
+    int32_t but; /* a step; -1: none */
+};
+
+/* This rank's memory alone; offsets are addresses. */
+SYMWIN_DEVICE sw_goal sw_goal_here(void)
+{
+    return {{0, 0, 0, 1}, 0, 1, -1};
+}
+
+/* Copies `units` of `size` bytes at `from` to offset `to`. */
 template <int size>
-SYMWIN_DEVICE void sw_move_units(const struct sw_kernel_args &args, const symwin_peers &peers,
-                                 uint64_t from, uint64_t to, uint64_t units, const sw_steps &steps)
+SYMWIN_DEVICE void sw_move_units(const sw_goal &goal, uint64_t from, uint64_t to, uint64_t units)
 {
     const uint64_t threads = symwin_thread_count();
 
@@ -61,78 +85,172 @@ SYMWIN_DEVICE void sw_move_units(const struct sw_kernel_args &args, const symwin
             if (i + (uint64_t)u * threads < units)
                 unit[u] = sw_move_unit<size>::load(from + (i + (uint64_t)u * threads) * size);
         SYMWIN_NO_UNROLL
-        for (int32_t step = steps.first; step < steps.end; step++) {
-            const uint64_t at = symwin_peer_address(peers, sw_rank_after<0>(args, step), to);
+        for (int32_t step = goal.first; step < goal.end; step++) {
+            const int32_t p = goal.peers.rank + step, n = goal.peers.nranks;
+            const uint64_t at = symwin_peer_address(goal.peers, p < n ? p : p - n, to);
 
             SYMWIN_UNROLL
             for (int u = 0; u < SW_PUT_UNROLL; u++)
-                if (i + (uint64_t)u * threads < units)
+                if (step != goal.but && i + (uint64_t)u * threads < units)
                     sw_move_unit<size>::store(at + (i + (uint64_t)u * threads) * size, unit[u]);
         }
     }
 }
 
-/* Copies a part: units of `size` bytes, and the bytes before and after them. */
+/* Copies `bytes`: units of `size` bytes, and the bytes before and after them. */
 template <int size>
-SYMWIN_DEVICE void sw_move_aligned(const struct sw_kernel_args &args, const symwin_peers &peers,
-                                   uint64_t from, uint64_t to, const sw_steps &steps)
+SYMWIN_DEVICE void sw_move_aligned(const sw_goal &goal, uint64_t from, uint64_t to, uint64_t bytes)
 {
-    const uint64_t before = (0 - to) % size, head = before < args.bytes ? before : args.bytes;
-    const uint64_t units = (args.bytes - head) / size, end = head + units * size;
+    const uint64_t before = (0 - to) % size, head = before < bytes ? before : bytes;
+    const uint64_t units = (bytes - head) / size, end = head + units * size;
 
-    sw_move_units<1>(args, peers, from, to, head, steps);
-    sw_move_units<size>(args, peers, from + head, to + head, units, steps);
-    sw_move_units<1>(args, peers, from + end, to + end, args.bytes - end, steps);
+    sw_move_units<1>(goal, from, to, head);
+    sw_move_units<size>(goal, from + head, to + head, units);
+    sw_move_units<1>(goal, from + end, to + end, bytes - end);
 }
 
-/* Copies the part at `from` to the ranks of `steps`. Addresses are aligned as offsets are. */
-SYMWIN_DEVICE void sw_move_part(const struct sw_kernel_args &args, const symwin_peers &peers,
-                                uint64_t from, const sw_steps &steps)
+/* Addresses are aligned as offsets are. */
+SYMWIN_DEVICE void sw_move_part(const sw_goal &goal, uint64_t from, uint64_t to, uint64_t bytes)
 {
-    const uint64_t to = args.out_offset + (uint32_t)args.rank * args.out_step;
     const uint64_t apart = from - to;
 
     if (apart % 16 == 0)
-        sw_move_aligned<16>(args, peers, from, to, steps);
+        sw_move_aligned<16>(goal, from, to, bytes);
     else if (apart % 8 == 0)
-        sw_move_aligned<8>(args, peers, from, to, steps);
+        sw_move_aligned<8>(goal, from, to, bytes);
     else if (apart % 4 == 0)
-        sw_move_aligned<4>(args, peers, from, to, steps);
+        sw_move_aligned<4>(goal, from, to, bytes);
     else if (apart % 2 == 0)
-        sw_move_aligned<2>(args, peers, from, to, steps);
+        sw_move_aligned<2>(goal, from, to, bytes);
     else
-        sw_move_units<1>(args, peers, from, to, args.bytes, steps);
+        sw_move_units<1>(goal, from, to, bytes);
 }
 
-SYMWIN_DEVICE void sw_move_parts(const struct sw_kernel_args &args, const symwin_peers &peers)
+/* ---- put ------------------------------------------------------------------------------------- */
+
+/* A part for each rank, each at a place of its own. */
+SYMWIN_DEVICE void sw_put_each(const struct sw_kernel_args &args, const symwin_peers &peers,
+                               int32_t first, uint64_t to)
 {
-    const uint64_t own = args.out + (uint32_t)args.rank * args.out_step;
-    const bool in_place = args.in + (uint32_t)args.rank * args.in_step == own;
+    SYMWIN_NO_UNROLL
+    for (int32_t step = first; step < args.nranks; step++) {
+        const int32_t p = sw_rank_after<0>(args, step);
+        const bool offered = args.stage == SW_PUT_OFFERED && p != args.rank;
+
+        sw_move_part({peers, step, step + 1, -1}, args.in + (uint32_t)p * args.in_step,
+                     offered ? sw_offer_of(args, peers, p) : to, args.bytes);
+    }
+}
+
+SYMWIN_DEVICE void sw_put_parts(const struct sw_kernel_args &args, const symwin_peers &peers)
+{
+    const uint64_t part = (uint32_t)args.rank * args.out_step;
+    const bool in_place = args.in + (uint32_t)args.rank * args.in_step == args.out + part;
     const int32_t first = in_place ? 1 : 0;
 
     if (args.to != SW_EVERY_RANK)
         return;
-    if (args.in_step == 0) {
-        sw_move_part(args, peers, args.in, {first, args.nranks});
-        return;
-    }
-    SYMWIN_NO_UNROLL
-    for (int32_t step = first; step < args.nranks; step++) {
-        const int32_t p = sw_rank_after<0>(args, step);
+    if (args.in_step == 0)
+        sw_move_part({peers, first, args.nranks, -1}, args.in, args.out_offset + part, args.bytes);
+    else
+        sw_put_each(args, peers, first, args.out_offset + part);
+}
 
-        sw_move_part(args, peers, args.in + (uint32_t)p * args.in_step, {step, step + 1});
+SYMWIN_DEVICE void sw_run_put(const struct sw_kernel_args &args)
+{
+    sw_call call = sw_call_begin(args);
+
+    if (args.stage == SW_PUT_OFFERED)
+        sw_offer_post(args, call, args.from, args.out_offset);
+    sw_start_barrier(args, call);
+    if (!call.failed)
+        sw_put_parts(args, call.peers);
+    sw_call_end(args, call, 0);
+}
+
+/* ---- gather by loads ------------------------------------------------------------------------- */
+
+SYMWIN_DEVICE void sw_get_parts(const struct sw_kernel_args &args, const symwin_peers &peers)
+{
+    const bool in_place = args.in == args.out + (uint32_t)args.rank * args.out_step;
+
+    if (args.from != SW_EVERY_RANK)
+        return;
+    SYMWIN_NO_UNROLL
+    for (int32_t step = in_place ? 1 : 0; step < args.nranks; step++) {
+        const int32_t p = sw_rank_after<0>(args, step);
+        uint64_t from = args.in;
+
+        if (p != args.rank)
+            from = symwin_peer_address(peers, p, sw_offer_of(args, peers, p));
+        sw_move_part(sw_goal_here(), from, args.out + (uint32_t)p * args.out_step, args.bytes);
     }
+}
+
+/* ---- broadcast by shares --------------------------------------------------------------------- */
+
+/* Waits in block 0 until all other blocks have come here too. They wait for nobody. */
+SYMWIN_DEVICE void sw_blocks_come(const sw_call &call)
+{
+    const uint64_t copied = call.state + offsetof(struct sw_comm_state, copied);
+
+    __syncthreads();
+    if (threadIdx.x == 0 && blockIdx.x != 0)
+        symwin_add_release_u32(copied, 1);
+    if (threadIdx.x == 0 && blockIdx.x == 0) {
+        while (symwin_load_acquire_u32(copied) != gridDim.x - 1)
+            symwin_pause();
+        symwin_store_relaxed_u32(copied, 0);
+    }
+    __syncthreads();
+}
+
+/* This rank's share of the root's part, from the root's memory to all but the root. */
+SYMWIN_DEVICE void sw_pass_on(const struct sw_kernel_args &args, const symwin_peers &peers)
+{
+    const uint64_t offered = sw_offer_of(args, peers, args.root);
+    const uint64_t from = symwin_peer_address(peers, args.root,
+                                              offered == SW_NO_OFFSET ? args.out_offset : offered);
+    const int32_t ahead = args.root - args.rank + (args.root < args.rank ? args.nranks : 0);
+    const sw_range lines = sw_share((args.bytes + SW_PUT_LINES - 1) / SW_PUT_LINES,
+                                    args.nranks - 1 - ahead, args.nranks - 1);
+    const uint64_t begin = lines.begin * SW_PUT_LINES, end = lines.end * SW_PUT_LINES;
+
+    if (lines.begin < lines.end)
+        sw_move_part({peers, 0, args.nranks, ahead}, from + begin, args.out_offset + begin,
+                     (end < args.bytes ? end : args.bytes) - begin);
+}
+
+SYMWIN_DEVICE void sw_run_twoshot(const struct sw_kernel_args &args)
+{
+    const bool gathers = args.from < 0, is_root = args.rank == args.root;
+    const bool copies = !gathers && is_root && args.in != args.out;
+    const bool ahead = copies && args.in_offset == SW_NO_OFFSET; /* of the barrier */
+    sw_call call = sw_call_begin(args);
+
+    if (ahead) {
+        if (!call.failed)
+            sw_move_part(sw_goal_here(), args.in, args.out, args.bytes);
+        sw_blocks_come(call);
+    }
+    if (gathers || is_root)
+        sw_offer_post(args, call, gathers ? args.root : SW_EVERY_RANK, args.in_offset);
+    sw_start_barrier(args, call);
+    if (!call.failed) {
+        if (gathers)
+            sw_get_parts(args, call.peers);
+        else if (!is_root)
+            sw_pass_on(args, call.peers);
+        else if (copies && !ahead)
+            sw_move_part(sw_goal_here(), args.in, args.out, args.bytes);
+    }
+    sw_call_end(args, call, 0);
 }
 
 #define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
     SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
     {                                                                                              \
-        sw_call call = sw_call_begin(args);                                                        \
-                                                                                                   \
-        sw_start_barrier(args, call);                                                              \
-        if (!call.failed)                                                                          \
-            sw_move_parts(args, call.peers);                                                       \
-        sw_call_end(args, call, 0);                                                                \
+        sw_run_##algo(args);                                                                       \
     }
 SW_KERNEL_LIST_PUT(SW_DEFINE)
 #undef SW_DEFINE

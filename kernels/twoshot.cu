@@ -1,7 +1,9 @@
 /* All-reduce, two-shot over windows: each rank reduces its share of the message by loads from all
  * ranks' input and stores the result to all ranks' output. Nothing is copied in between.
  * Reduce-scatter, with args.stage SW_LOADS_PART: each rank reduces its part of all inputs for its
- * own output.
+ * own output. Reduce, with SW_LOADS_ROOT, by the kernels for any message: each rank but the root
+ * reduces a share and stores it to the root's output, so each link carries every byte once. The
+ * root tells where its output is; if that is in no window, the root reduces all.
  *
  *   in, out    windows at in_offset and out_offset, which are equal on all ranks; any element
  *              alignment; equal (in place), but not partly overlapping. With SW_LOADS_PART the
@@ -134,16 +136,63 @@ SYMWIN_DEVICE void sw_twoshot_range(const struct sw_kernel_args &args, const sym
         sw_twoshot_vectors<N, R, 1>(args, peers, to, in + v * 16, to.out + v * 16, 0);
 }
 
-/* A message of whole vectors has no edge. */
-template <int N, sw_kernel_shape shape, class R>
-SYMWIN_DEVICE void sw_twoshot_share(const struct sw_kernel_args &args, const symwin_peers &peers)
+/* What this rank reduces. */
+struct sw_work {
+    uint64_t part;         /* bytes of the input before it */
+    int32_t share, shares; /* of what follows; shares is 0: nothing */
+    uint64_t out;          /* the address of the result, if that is for one rank */
+};
+
+/* For the root, which has told the others where its output is. */
+SYMWIN_DEVICE sw_work sw_work_for_root(const struct sw_kernel_args &args, const symwin_peers &peers)
+{
+    const int32_t ahead = args.root - args.rank + (args.root < args.rank ? args.nranks : 0);
+    const bool is_root = ahead == 0;
+    const uint64_t offset = is_root ? args.out_offset : sw_offer_of(args, peers, args.root);
+
+    if (offset == SW_NO_OFFSET || args.nranks == 1)
+        return {0, 0, is_root ? 1 : 0, args.out};
+    return {0, args.nranks - 1 - ahead, is_root ? 0 : args.nranks - 1,
+            symwin_peer_address(peers, args.root, offset)};
+}
+
+SYMWIN_DEVICE sw_work sw_work_of(const struct sw_kernel_args &args, const symwin_peers &peers)
+{
+    if (args.stage == SW_LOADS_ROOT)
+        return sw_work_for_root(args, peers);
+    if (args.stage == SW_LOADS_PART)
+        return {(uint32_t)args.rank * args.bytes, 0, 1, args.out};
+    return {0, args.rank, args.nranks, args.out};
+}
+
+/* Of any message, for any receiver. */
+template <class R>
+SYMWIN_DEVICE void sw_twoshot_any(const struct sw_kernel_args &args, const symwin_peers &peers)
+{
+    const bool one = args.stage != SW_LOADS_SHARE;
+    const sw_work work = sw_work_of(args, peers);
+    const sw_cut cut = sw_cut_of(args, one ? work.out : args.out_offset, R::bytes, work.part);
+    sw_results to = {peers, args.nranks, args.out_offset};
+
+    if (work.shares == 0)
+        return;
+    sw_reduce_edges_to<R>(args, peers, cut, sw_share(cut.edge, work.share, work.shares),
+                          one ? SW_STORE_HERE : SW_STORE_EVERYWHERE, work.part, work.out);
+    if (one)
+        to = {{work.out, 0, 0, 1}, 1, 0};
+    to.out += cut.head * R::bytes;
+    sw_twoshot_range<0, R>(args, peers, to, sw_share(cut.vectors, work.share, work.shares),
+                           args.in_offset + work.part + cut.head * R::bytes);
+}
+
+/* Of a message of whole vectors, which has no edge. */
+template <int N, class R>
+SYMWIN_DEVICE void sw_twoshot_whole(const struct sw_kernel_args &args, const symwin_peers &peers)
 {
     const bool parts = args.stage == SW_LOADS_PART;
     const uint64_t part = parts ? (uint32_t)args.rank * args.bytes : 0;
     const int32_t share = parts ? 0 : args.rank, shares = parts ? 1 : args.nranks;
-    const sw_cut cut = shape == SW_SHAPE_whole
-                           ? sw_cut{0, args.count * R::bytes / 16, 0}
-                           : sw_cut_of(args, parts ? args.out : args.out_offset, R::bytes, part);
+    const sw_cut cut = {0, args.count * R::bytes / 16, 0};
     sw_results to = {peers, args.nranks, args.out_offset};
 
     if (parts)
@@ -151,9 +200,6 @@ SYMWIN_DEVICE void sw_twoshot_share(const struct sw_kernel_args &args, const sym
     to.out += cut.head * R::bytes;
     sw_twoshot_range<N, R>(args, peers, to, sw_share(cut.vectors, share, shares),
                            args.in_offset + part + cut.head * R::bytes);
-    if (shape != SW_SHAPE_whole)
-        sw_reduce_edges<R>(args, peers, cut, sw_share(cut.edge, share, shares),
-                           parts ? SW_STORE_HERE : SW_STORE_EVERYWHERE, part);
 }
 
 template <int N, sw_kernel_shape shape, class R>
@@ -161,9 +207,15 @@ SYMWIN_DEVICE void sw_twoshot(const struct sw_kernel_args &args)
 {
     sw_call call = sw_call_begin(args);
 
+    if (N == 0 && args.stage == SW_LOADS_ROOT && args.rank == args.root)
+        sw_offer_post(args, call, SW_EVERY_RANK, args.out_offset);
     sw_start_barrier(args, call);
-    if (!call.failed)
-        sw_twoshot_share<N, shape, R>(args, call.peers);
+    if (!call.failed) {
+        if constexpr (shape == SW_SHAPE_whole)
+            sw_twoshot_whole<N, R>(args, call.peers);
+        else
+            sw_twoshot_any<R>(args, call.peers);
+    }
     sw_call_end(args, call, 0);
 }
 

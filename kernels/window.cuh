@@ -88,14 +88,15 @@ SYMWIN_DEVICE void sw_vectors_add(const struct sw_kernel_args &args, const symwi
         sw_vectors_add_by<R, U>(args, typename R::operation(), now, first, lo, hi);
 }
 
-/* Where a result is stored: in the output window of every rank, or only in this rank's output. */
+/* Where a result is stored: in the output window of every rank, or only in one output. */
 enum sw_reach { SW_STORE_EVERYWHERE, SW_STORE_HERE };
 
-/* Reduces the given range of edge elements, one at a time, in rank order. `part` as above. */
+/* Reduces the given range of edge elements, one at a time, in rank order. `part` as above; `out`:
+ * the address of the one output. */
 template <class R>
-SYMWIN_DEVICE void sw_reduce_edges(const struct sw_kernel_args &args, const symwin_peers &peers,
-                                   const sw_cut &cut, sw_range range, sw_reach reach,
-                                   uint64_t part = 0)
+SYMWIN_DEVICE void sw_reduce_edges_to(const struct sw_kernel_args &args, const symwin_peers &peers,
+                                      const sw_cut &cut, sw_range range, sw_reach reach,
+                                      uint64_t part, const uint64_t &out)
 {
     const uint64_t threads = symwin_thread_count(), in = args.in_offset + part;
 
@@ -113,7 +114,7 @@ SYMWIN_DEVICE void sw_reduce_edges(const struct sw_kernel_args &args, const symw
                     args.op);
         word = sum.result(args.op, args.nranks);
         if (reach == SW_STORE_HERE) {
-            sw_element_store<R::bytes, SW_OWN>(args.out + at, word);
+            sw_element_store<R::bytes, SW_OWN>(out + at, word);
             continue;
         }
         SYMWIN_NO_UNROLL
@@ -121,6 +122,14 @@ SYMWIN_DEVICE void sw_reduce_edges(const struct sw_kernel_args &args, const symw
             sw_element_store<R::bytes, SW_OWN>(symwin_peer_address(peers, p, args.out_offset + at),
                                                word);
     }
+}
+
+/* The same, with this rank's output. */
+template <class R>
+SYMWIN_DEVICE void sw_reduce_edges(const struct sw_kernel_args &args, const symwin_peers &peers,
+                                   const sw_cut &cut, sw_range range, sw_reach reach)
+{
+    sw_reduce_edges_to<R>(args, peers, cut, range, reach, 0, args.out);
 }
 
 #endif

@@ -194,10 +194,11 @@ SYMWIN_API symwin_status symwin_allreduce_query(symwin_comm *comm, const void *i
  *   in, out  device memory, aligned to the element: of one part, or of a part for each rank, rank
  *            r's from element r * count on. They must not overlap, except in place as stated. What
  *            is of the root alone is ignored on other ranks, and may be NULL there. Any memory
- *            works. Some move large parts without a copy if the buffer that they name lies in a
- *            window (symwin_window_register(); registered buffers do not become windows for
- *            them). Then it must be in windows at equal offsets on all ranks, or on no rank;
- *            otherwise large calls end in SYMWIN_MISMATCH
+ *            works. Large parts are moved or reduced without a copy if the buffer that the call
+ *            names, which all ranks pass, lies in a window (symwin_window_register(); registered
+ *            buffers do not become windows for them). Then it must be in windows on all ranks, or
+ *            on no rank, and at equal offsets, but for gather and scatter; otherwise large calls
+ *            end in SYMWIN_MISMATCH
  *   root     a rank, equal on all ranks. SYMWIN_INVALID, on this rank alone: there is no such rank
  *
  * Ranks may differ in grids, and but for one case in whether they work in place. */
@@ -239,9 +240,9 @@ SYMWIN_API symwin_status symwin_alltoall_query(symwin_comm *comm, const void *in
 
 /* Every rank, the root too, gets the root's part.
  *
- *   in       one part, of the root alone
+ *   in       one part, of the root alone. Large parts are faster in place, or from a window
  *   out      one part. In place, `out` is `in`
- *   options  ONESHOT; PUT with `out` in a window */
+ *   options  ONESHOT; PUT and TWOSHOT with `out` in a window */
 SYMWIN_API symwin_status symwin_broadcast(symwin_comm *comm, const void *in, void *out,
                                           uint64_t count, symwin_type type, int root,
                                           struct CUstream_st *stream);
@@ -259,7 +260,7 @@ SYMWIN_API symwin_status symwin_broadcast_query(symwin_comm *comm, const void *i
  *   in       one part
  *   out      a part from each rank, of the root alone. In place, the root's `in` is its part of
  *            `out`
- *   options  ONESHOT */
+ *   options  ONESHOT; TWOSHOT with `in` in a window, at any offset on each rank */
 SYMWIN_API symwin_status symwin_gather(symwin_comm *comm, const void *in, void *out, uint64_t count,
                                        symwin_type type, int root, struct CUstream_st *stream);
 SYMWIN_API symwin_status symwin_gather_with(symwin_comm *comm, const void *in, void *out,
@@ -275,7 +276,7 @@ SYMWIN_API symwin_status symwin_gather_query(symwin_comm *comm, const void *in, 
  *
  *   in       a part for each rank, of the root alone
  *   out      one part. In place, the root's `out` is its part of `in`
- *   options  ONESHOT */
+ *   options  ONESHOT; PUT with `out` in a window, at any offset on each rank */
 SYMWIN_API symwin_status symwin_scatter(symwin_comm *comm, const void *in, void *out,
                                         uint64_t count, symwin_type type, int root,
                                         struct CUstream_st *stream);
@@ -312,8 +313,9 @@ SYMWIN_API symwin_status symwin_reduce_scatter_query(symwin_comm *comm, const vo
 /* The root gets the result.
  *
  *   in       one part
- *   out      one part, of the root alone. In place, `out` is `in`
- *   options  ONESHOT */
+ *   out      one part, of the root alone. In place, `out` is `in`. If it is in a window too, the
+ *            ranks share the work; otherwise the root does all of a TWOSHOT
+ *   options  ONESHOT; TWOSHOT with `in` in a window */
 SYMWIN_API symwin_status symwin_reduce(symwin_comm *comm, const void *in, void *out, uint64_t count,
                                        symwin_type type, symwin_op op, int root,
                                        struct CUstream_st *stream);

@@ -126,11 +126,26 @@ static symwin_status refuse_overlap(const struct call *c, const char *how)
                    advice);
 }
 
-/* Whether the collective has algorithms that use the buffer's window. Without an agreement nothing
- * holds the window of a registered buffer for a graph. */
+/* Without an agreement nothing holds the window of a registered buffer for a graph. */
 static int is_usable(const struct call *c, const struct sw_buffer *buffer)
 {
     return c->collective->registers ? buffer->in_window : buffer->is_public;
+}
+
+/* The offset that all ranks have; 0: each has its own. */
+static uint64_t common(enum sw_lies lies, const struct sw_buffer *buffer)
+{
+    return lies == SW_AT_ONE_OFFSET ? buffer->offset : 0;
+}
+
+/* The buffer's offset in the flat range, for kernels that use it. */
+static uint64_t place(const struct call *c, const struct sw_buffer *buffer, enum sw_lies lies)
+{
+    if (!c->query.windows || lies == SW_ANYWHERE)
+        return 0;
+    if (lies == SW_WHERE_ROOT_TELLS && !is_usable(c, buffer))
+        return SW_NO_OFFSET;
+    return buffer->offset;
 }
 
 /* Uses the offsets in the flat range if the buffers that need it are in windows. */
@@ -140,24 +155,22 @@ static symwin_status place_buffers(struct call *c)
     const int in_windows = in->in_window && out->in_window;
     const struct sw_collective *is = c->collective;
     struct sw_query *q = &c->query;
+    const int by_in = sw_decides(is->in), by_out = sw_decides(is->out);
     int by_offsets;
 
-    q->windows = (is->window_in || is->window_out) && (!is->window_in || is_usable(c, in)) &&
-                 (!is->window_out || is_usable(c, out));
-    by_offsets = q->windows && is->window_in && is->window_out;
+    q->windows = (by_in || by_out) && (!by_in || is_usable(c, in)) &&
+                 (!by_out || is_usable(c, out));
+    by_offsets = q->windows && by_in && by_out;
     if (q->windows)
-        q->transports = (is->window_in ? in : out)->transports &
-                        (is->window_out ? out : in)->transports;
-    if (!q->windows || !is->window_in)
-        in->offset = 0; /* kernels do not use it */
-    if (!q->windows || !is->window_out)
-        out->offset = 0;
+        q->transports = (by_in ? in : out)->transports & (by_out ? out : in)->transports;
+    in->offset = place(c, in, is->in);
+    out->offset = place(c, out, is->out);
     /* A buffer may have two addresses. Offsets are equal on all ranks, and kernels use them. */
     q->in_place = by_offsets ? is_in_place(c, in->offset, out->offset)
                              : is_in_place(c, in->address, out->address) ||
                                    (in->memory != 0 && in->memory == out->memory &&
                                     is_in_place(c, in->within, out->within));
-    q->windows_aligned = (in->offset | out->offset) % 16 == 0;
+    q->windows_aligned = (common(is->in, in) | common(is->out, out)) % 16 == 0;
     q->aligned = q->windows_aligned && (in->address | out->address) % 16 == 0;
     /* find_buffers() has compared the addresses only. Offsets that kernels use, and so this result,
      * are equal on all ranks. */
@@ -205,6 +218,8 @@ _Static_assert((int)SW_KERNEL_SUM == SYMWIN_SUM && (int)SW_KERNEL_PROD == SYMWIN
 static uint32_t digest(const struct call *c, const struct sw_plan *plan)
 {
     const int needs_windows = (plan->algorithm->needs & SW_NEEDS_WINDOWS) != 0;
+    const uint64_t in_offset = needs_windows ? common(c->collective->in, &c->buffers[IN]) : 0;
+    const uint64_t out_offset = needs_windows ? common(c->collective->out, &c->buffers[OUT]) : 0;
     const uint64_t words[] = {
         (uint64_t)c->query.collective,
         c->count,
@@ -212,8 +227,8 @@ static uint32_t digest(const struct call *c, const struct sw_plan *plan)
         (uint64_t)c->query.op,
         (uint64_t)c->root,
         (uint64_t)plan->algo,
-        needs_windows ? c->buffers[IN].offset : 0,
-        needs_windows ? c->buffers[OUT].offset : 0,
+        in_offset,
+        out_offset,
     };
     uint64_t hash = 0xcbf29ce484222325u;
     size_t i;

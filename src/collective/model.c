@@ -134,6 +134,21 @@ double sw_model_move(const struct sw_model *m)
            most(sent / LINK_BYTES_US, 2 * sent / (blocks_of(m) * LOAD_BLOCK_US));
 }
 
+/* Not measured: constants of the put and of the loads. The root receives a part from each peer. */
+double sw_model_get(const struct sw_model *m)
+{
+    return sw_model_move(m);
+}
+
+/* Not measured. No link carries more than the message: each rank but the root loads its share and
+ * stores it to the others. */
+double sw_model_pass(const struct sw_model *m)
+{
+    return 2 * HOP_US + PUT_US + HOP_US +
+           most((double)m->bytes / LINK_BYTES_US,
+                2 * (double)m->bytes / (blocks_of(m) * LOAD_BLOCK_US));
+}
+
 /* `bytes` from each rank; nothing is sent back. */
 double sw_model_parts(const struct sw_model *m)
 {
@@ -143,4 +158,13 @@ double sw_model_parts(const struct sw_model *m)
 
     return 2 * HOP_US + barriers +
            most(loaded / LINK_BYTES_US, loaded / (blocks_of(m) * load_block));
+}
+
+/* Not measured. As sw_model_pass(), the other way: each rank but the root loads a share from all
+ * others, and stores the result to the root. */
+double sw_model_root(const struct sw_model *m)
+{
+    return 2 * HOP_US + PEER_US * (m->nranks - 1.0) +
+           most((double)m->bytes / LINK_BYTES_US,
+                2 * (double)m->bytes / (blocks_of(m) * LOAD_BLOCK_US));
 }

@@ -85,6 +85,8 @@ static enum sw_kernel_shape shape_of(const struct sw_query *q, symwin_algo algo)
 
     if (flows && is_long(q))
         return SW_SHAPE_long;
+    if (a->any)
+        return SW_SHAPE_any;
     if (!q->aligned || q->bytes > round_bytes(q->comm, a))
         return SW_SHAPE_any;
     if (q->bytes % ITEM_BYTES != 0)
@@ -214,9 +216,10 @@ static symwin_status refuse(const struct sw_query *q, symwin_algo algo, enum sw_
                        name);
     case SW_NEEDS_WINDOWS:
         return sw_fail(SYMWIN_UNSUPPORTED, "%s: %s needs %s of this communicator", call, name,
-                       !sw_collectives[q->collective].window_in    ? "out in a window"
-                       : !sw_collectives[q->collective].window_out ? "in in a window"
-                                                                   : "both buffers in windows");
+                       !sw_decides(sw_collectives[q->collective].in) ? "out in a window"
+                       : !sw_decides(sw_collectives[q->collective].out)
+                           ? "in in a window"
+                           : "both buffers in windows");
     case SW_NEEDS_MULTICAST:
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %s needs windows with multicast (see "

@@ -1,6 +1,7 @@
 /* The table of collectives: see table.h. */
 #include "src/collective/table.h"
 
+#include "kernels/kernel_args.h"
 #include "src/collective/copies.h"
 
 static const struct sw_algorithm allreduce[SW_ALGOS] = {
@@ -52,15 +53,22 @@ static const struct sw_algorithm allreduce[SW_ALGOS] = {
                              .model_us = sw_model_flags,                                           \
                              .family = SW_FAMILY_move,                                             \
                              .control_warps = 1}
-#define PUT(more)                                                                                  \
+#define PUT(more, where)                                                                           \
     [SYMWIN_ALGO_PUT] = {.chosen = SW_CHOSEN,                                                      \
                          .needs = SW_NEEDS_WINDOWS | (more),                                       \
                          .model_us = sw_model_move,                                                \
-                         .family = SW_FAMILY_move}
+                         .family = SW_FAMILY_move,                                                 \
+                         .stage = where}
 
-static const struct sw_algorithm move[SW_ALGOS] = {MOVE};
-static const struct sw_algorithm spread[SW_ALGOS] = {MOVE, PUT(0)};
-static const struct sw_algorithm exchange[SW_ALGOS] = {MOVE, PUT(SW_NEEDS_TWO_BUFFERS)};
+#define GET(us)                                                                                    \
+    [SYMWIN_ALGO_TWOSHOT] = {                                                                      \
+        .chosen = SW_CHOSEN, .needs = SW_NEEDS_WINDOWS, .model_us = us, .family = SW_FAMILY_move}
+
+static const struct sw_algorithm spread[SW_ALGOS] = {MOVE, PUT(0, 0)};
+static const struct sw_algorithm exchange[SW_ALGOS] = {MOVE, PUT(SW_NEEDS_TWO_BUFFERS, 0)};
+static const struct sw_algorithm broadcast[SW_ALGOS] = {MOVE, PUT(0, 0), GET(sw_model_pass)};
+static const struct sw_algorithm gather[SW_ALGOS] = {MOVE, GET(sw_model_get)};
+static const struct sw_algorithm scatter[SW_ALGOS] = {MOVE, PUT(0, SW_PUT_OFFERED)};
 
 /* Of those that reduce, each part for one rank. */
 #define PARTS                                                                                      \
@@ -69,8 +77,15 @@ static const struct sw_algorithm exchange[SW_ALGOS] = {MOVE, PUT(SW_NEEDS_TWO_BU
                              .family = SW_FAMILY_parts,                                            \
                              .control_warps = 1}
 
-static const struct sw_algorithm parts[SW_ALGOS] = {PARTS};
-static const struct sw_algorithm parts_of_all[SW_ALGOS] = {
+static const struct sw_algorithm reduce[SW_ALGOS] = {
+    PARTS,
+    [SYMWIN_ALGO_TWOSHOT] = {.chosen = SW_CHOSEN,
+                             .needs = SW_NEEDS_WINDOWS,
+                             .model_us = sw_model_root,
+                             .stage = SW_LOADS_ROOT,
+                             .any = 1},
+};
+static const struct sw_algorithm reduce_scatter[SW_ALGOS] = {
     PARTS,
     [SYMWIN_ALGO_TWOSHOT] = {.chosen = SW_CHOSEN,
                              .needs = SW_NEEDS_WINDOWS,
@@ -88,25 +103,27 @@ static const struct sw_algorithm barrier[SW_ALGOS] = {
 
 #define CALLS(name) .call = "symwin_" #name, .query = "symwin_" #name "_query"
 
+#define SMALL .small = SYMWIN_ALGO_ONESHOT
+
 const struct sw_collective sw_collectives[SW_COLLECTIVES] = {
-    [SYMWIN_ALLREDUCE] = {CALLS(allreduce), .reduces = 1, .crossings = 2, .window_in = 1,
-                          .window_out = 1, .registers = 1, .small = SYMWIN_ALGO_ONESHOT_SENTINEL,
+    [SYMWIN_ALLREDUCE] = {CALLS(allreduce), .reduces = 1, .crossings = 2, .in = SW_AT_ONE_OFFSET,
+                          .out = SW_AT_ONE_OFFSET, .registers = 1,
+                          .small = SYMWIN_ALGO_ONESHOT_SENTINEL,
                           .small_multicast = SYMWIN_ALGO_ONESHOT_MC,
                           .large_multicast = SYMWIN_ALGO_TWOSHOT_MC, .algos = allreduce},
-    [SYMWIN_ALLGATHER] = {CALLS(allgather), .out_each = 1, .crossings = 1,
-                          .small = SYMWIN_ALGO_ONESHOT, .window_out = 1, .algos = spread},
-    [SYMWIN_ALLTOALL] = {CALLS(alltoall), .in_each = 1, .out_each = 1, .crossings = 1,
-                         .small = SYMWIN_ALGO_ONESHOT, .window_out = 1, .algos = exchange},
-    [SYMWIN_BROADCAST] = {CALLS(broadcast), .root_sends = 1, .crossings = 0,
-                          .small = SYMWIN_ALGO_ONESHOT, .window_out = 1, .algos = spread},
-    [SYMWIN_GATHER] = {CALLS(gather), .out_each = 1, .root_receives = 1, .crossings = 1,
-                       .small = SYMWIN_ALGO_ONESHOT, .algos = move},
-    [SYMWIN_SCATTER] = {CALLS(scatter), .in_each = 1, .root_sends = 1, .crossings = 1,
-                        .small = SYMWIN_ALGO_ONESHOT, .algos = move},
-    [SYMWIN_REDUCE_SCATTER] = {CALLS(reduce_scatter), .reduces = 1, .in_each = 1, .crossings = 1,
-                               .small = SYMWIN_ALGO_ONESHOT, .window_in = 1, .algos = parts_of_all},
-    [SYMWIN_REDUCE] = {CALLS(reduce), .reduces = 1, .root_receives = 1, .crossings = 0,
-                       .small = SYMWIN_ALGO_ONESHOT, .algos = parts},
-    [SYMWIN_BARRIER] = {CALLS(barrier), .no_data = 1, .small = SYMWIN_ALGO_ONESHOT,
-                        .algos = barrier},
+    [SYMWIN_ALLGATHER] = {CALLS(allgather), SMALL, .out_each = 1, .crossings = 1,
+                          .out = SW_AT_ONE_OFFSET, .algos = spread},
+    [SYMWIN_ALLTOALL] = {CALLS(alltoall), SMALL, .in_each = 1, .out_each = 1, .crossings = 1,
+                         .out = SW_AT_ONE_OFFSET, .algos = exchange},
+    [SYMWIN_BROADCAST] = {CALLS(broadcast), SMALL, .root_sends = 1, .crossings = 0,
+                          .in = SW_WHERE_ROOT_TELLS, .out = SW_AT_ONE_OFFSET, .algos = broadcast},
+    [SYMWIN_GATHER] = {CALLS(gather), SMALL, .out_each = 1, .root_receives = 1, .crossings = 1,
+                       .in = SW_AT_ANY_OFFSET, .algos = gather},
+    [SYMWIN_SCATTER] = {CALLS(scatter), SMALL, .in_each = 1, .root_sends = 1, .crossings = 1,
+                        .out = SW_AT_ANY_OFFSET, .algos = scatter},
+    [SYMWIN_REDUCE_SCATTER] = {CALLS(reduce_scatter), SMALL, .reduces = 1, .in_each = 1,
+                               .crossings = 1, .in = SW_AT_ONE_OFFSET, .algos = reduce_scatter},
+    [SYMWIN_REDUCE] = {CALLS(reduce), SMALL, .reduces = 1, .root_receives = 1, .crossings = 0,
+                       .in = SW_AT_ONE_OFFSET, .out = SW_WHERE_ROOT_TELLS, .algos = reduce},
+    [SYMWIN_BARRIER] = {CALLS(barrier), SMALL, .no_data = 1, .algos = barrier},
 };

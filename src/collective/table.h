@@ -10,8 +10,7 @@
 enum sw_support {
     SW_SUPPORTED = 0,
     SW_NEEDS_ALGORITHM = 1, /* the collective does not have it */
-    /* The buffers that the collective names in windows, at offsets that are equal on all ranks. */
-    SW_NEEDS_WINDOWS = 2,
+    SW_NEEDS_WINDOWS = 2,   /* the buffers that the collective names are in windows */
     SW_NEEDS_MULTICAST = 4,
     SW_NEEDS_KERNEL = 8, /* a kernel for this type and operation: it was compiled for sm_90 */
     SW_NEEDS_TWO_BUFFERS = 16,
@@ -35,6 +34,14 @@ enum sw_chosen {
     SW_CHOSEN_FEW_BLOCKS /* only if a limit leaves few blocks */
 };
 
+/* Where the algorithms over windows need a buffer. */
+enum sw_lies {
+    SW_ANYWHERE,
+    SW_AT_ONE_OFFSET,   /* in a window, at one offset on all ranks */
+    SW_AT_ANY_OFFSET,   /* in a window on all ranks, which tell the root where (call.cuh: offers) */
+    SW_WHERE_ROOT_TELLS /* anywhere; the root's alone, which tells the others where it is */
+};
+
 struct sw_call;
 
 enum { SW_ANY_RANKS = -1 };
@@ -52,6 +59,7 @@ struct sw_algorithm {
     int round_slots;
     int shared; /* its blocks use the maximum of shared memory */
     int words;  /* has kernels for short messages, with entries of one word */
+    int any;    /* only its kernels for any message serve the collective */
     /* number of ranks with kernels for long messages, or SW_ANY_RANKS; 0: none */
     int long_ranks;
     unsigned most_blocks; /* more are not faster; 0: more are */
@@ -70,9 +78,9 @@ struct sw_collective {
     /* Each byte of the larger buffer crosses a link this often, times (n - 1) / n; or 0: once, as
      * far as a bandwidth says (nccl-tests' factors). */
     int crossings;
-    int window_in, window_out; /* buffers that its algorithms over windows have in a window */
-    int registers;             /* registered buffers become windows for it */
-    symwin_algo small;         /* serves every call */
+    enum sw_lies in, out; /* for its algorithms over windows */
+    int registers;        /* registered buffers become windows for it */
+    symwin_algo small;    /* serves every call */
     /* With multicast: for small messages, and for messages for which `small` would not be selected.
      * AUTO: none. */
     symwin_algo small_multicast, large_multicast;
@@ -102,6 +110,12 @@ static inline int sw_algo_needs(symwin_collective collective, symwin_algo algo, 
     return (sw_algorithm(collective, algo)->needs & what) != 0;
 }
 
+/* Whether all ranks decide by such a buffer's window how they make a call. */
+static inline int sw_decides(enum sw_lies lies)
+{
+    return lies == SW_AT_ONE_OFFSET || lies == SW_AT_ANY_OFFSET;
+}
+
 /* The size of a call, as used by tables of measured choices and symwin-perf: bytes of the larger
  * buffer. `bytes`: of `count` elements. */
 static inline size_t sw_collective_size(symwin_collective collective, int nranks, size_t bytes)
@@ -127,6 +141,9 @@ double sw_model_loads(const struct sw_model *m);
 double sw_model_bulk(const struct sw_model *m);
 double sw_model_copies(const struct sw_model *m);
 double sw_model_move(const struct sw_model *m);  /* bytes into windows */
+double sw_model_get(const struct sw_model *m);   /* bytes of all ranks to the root, by loads */
+double sw_model_pass(const struct sw_model *m);  /* bytes of the root to all, in shares, by loads */
 double sw_model_parts(const struct sw_model *m); /* each rank's part, by loads over windows */
+double sw_model_root(const struct sw_model *m);  /* shares for the root, by loads over windows */
 
 #endif

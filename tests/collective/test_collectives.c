@@ -17,7 +17,9 @@ enum { IN_FLIGHT = 16, CAPTURED = 6, TURNS = 20 };
 
 static symwin_algo algo_of(const struct shape *is, uint32_t random, int windows)
 {
-    return random % 3 == 0 ? SYMWIN_ALGO_AUTO : is->algos[random % 3 == 1 || !windows ? 0 : 1];
+    if (random % 4 == 0)
+        return SYMWIN_ALGO_AUTO;
+    return is->algos[(windows & is->decides) == 0 ? 0 : random % 4 - 1];
 }
 
 /* Counts around words, entries and rounds, zero among them; in total at most `room` bytes. */
@@ -31,7 +33,7 @@ static uint64_t count_of(const struct rank *r, symwin_type type, uint32_t random
 }
 
 /* Call number `number`, equal on all ranks but for what a rank decides alone. `room`: bytes that it
- * has at offset `base` of both buffers. */
+ * has at offset `base` of both buffers. `windows`: which of these are in windows. */
 static struct job job_of(const struct rank *r, unsigned number, size_t base, size_t room,
                          int windows)
 {
@@ -52,21 +54,25 @@ static struct job job_of(const struct rank *r, unsigned number, size_t base, siz
     j.count = count_of(r, j.type, mix(all + 6), room - 4 * GUARD);
     j.in = base + GUARD + mix(own + 7) % 9 * element;
     j.out = base + GUARD + mix(own + 8) % 9 * element;
-    if (windows) { /* the offset of what all have in windows is equal */
-        j.in = base + GUARD + mix(all + 7) % 9 * element;
-        j.out = base + GUARD + mix(all + 8) % 9 * element;
+    if (windows != 0 && !j.is->any_offset) { /* the offset of what decides is equal */
+        if (j.is->decides == IN)
+            j.in = base + GUARD + mix(all + 7) % 9 * element;
+        else
+            j.out = base + GUARD + mix(all + 8) % 9 * element;
         j.in_place = mix((j.options.algo == SYMWIN_ALGO_ONESHOT ? own : all) + 4) % 3 == 0;
     }
+    if (windows != (IN | OUT) && windows == j.is->decides && j.is->any_offset)
+        j.in_place = 0; /* the root's would lie in the other buffer */
     if (j.options.algo == SYMWIN_ALGO_PUT && j.is->in_each)
         j.in_place = 0;
     return j;
 }
 
-static void sweep(const struct rank *r, unsigned seed, int windows)
+static void sweep(const struct rank *r, unsigned seed, unsigned count, int windows)
 {
     unsigned i;
 
-    for (i = 0; i < SWEEP; i++) {
+    for (i = 0; i < count; i++) {
         const struct job j = job_of(r, seed + i, 0, ROOM / 4, windows);
 
         job_run(r, &j);
@@ -161,17 +167,47 @@ static void graphs(const struct rank *r, int windows)
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
+/* Each algorithm over windows, of whole vectors, with the buffer that it needs in a window, and the
+ * other one in a window or not. */
+static void each_over_windows(const struct rank *r, int windows)
+{
+    int s, a, last;
+
+    for (s = 0; s < SHAPES; s++)
+        for (a = 1; a < ALGOS && shapes[s].algos[a] != SYMWIN_ALGO_AUTO; a++)
+            for (last = 0; last < 2 && (windows & shapes[s].decides) != 0; last++) {
+                const struct job j = {
+                    .is = &shapes[s],
+                    .options = {.size = sizeof j.options, .algo = shapes[s].algos[a]},
+                    .type = SYMWIN_F32,
+                    .count = 512,
+                    .root = last ? r->nranks - 1 : 0,
+                    .in = GUARD,
+                    .out = GUARD,
+                    .seed = (unsigned)(s + last)};
+
+                job_run(r, &j);
+            }
+}
+
 static void in_windows(struct processes *p, struct rank *r)
 {
     symwin_window *windows[2];
 
     host_must(symwin_window_register(r->comm, r->in, ROOM, 0, &windows[0]), "register");
     host_must(symwin_window_register(r->comm, r->out, ROOM, 0, &windows[1]), "register");
-    sweep(r, 10000, 1);
-    in_flight(r, 1);
-    graphs(r, 1);
+    each_over_windows(r, IN | OUT);
+    sweep(r, 10000, SWEEP, IN | OUT);
+    in_flight(r, IN | OUT);
+    graphs(r, IN | OUT);
     host_must(symwin_window_deregister(r->comm, windows[0]), "deregister");
+    each_over_windows(r, OUT);
+    sweep(r, 11000, SWEEP / 4, OUT);
     host_must(symwin_window_deregister(r->comm, windows[1]), "deregister");
+    host_must(symwin_window_register(r->comm, r->in, ROOM, 0, &windows[0]), "register");
+    each_over_windows(r, IN);
+    sweep(r, 12000, SWEEP / 4, IN);
+    host_must(symwin_window_deregister(r->comm, windows[0]), "deregister");
     processes_barrier(p);
 }
 
@@ -404,7 +440,7 @@ static void body(struct processes *p, int rank)
     queries(&r);
     same_bits(&r);
     barriers(p, &r);
-    sweep(&r, 0, 0);
+    sweep(&r, 0, SWEEP, 0);
     in_flight(&r, 0);
     graphs(&r, 0);
     in_windows(p, &r);

@@ -16,6 +16,8 @@ enum { WAIT_MS = 60000 };
 enum { WAIT_MS = 20000 };
 #endif
 
+enum { IN = 1, OUT = 2, ALGOS = 3 };
+
 /* What a collective is, apart from the library's own table. */
 struct shape {
     const char *name;
@@ -23,15 +25,26 @@ struct shape {
     int reduces;
     int root_sends, root_receives; /* only the root has an input, or an output */
     int in_each, out_each;         /* a buffer has a part for each rank */
-    symwin_algo algos[2];          /* for any memory; and over windows, AUTO if there is none */
+    int decides;              /* the buffer that the algorithms over windows need in a window */
+    int any_offset;           /* where it lies there, ranks may differ */
+    symwin_algo algos[ALGOS]; /* for any memory; and over windows, AUTO where there are fewer */
 };
 
 static const struct shape shapes[] = {
-    {"allgather", SYMWIN_ALLGATHER, 0, 0, 0, 0, 1, {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT}},
-    {"alltoall", SYMWIN_ALLTOALL, 0, 0, 0, 1, 1, {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT}},
-    {"broadcast", SYMWIN_BROADCAST, 0, 1, 0, 0, 0, {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT}},
-    {"gather", SYMWIN_GATHER, 0, 0, 1, 0, 1, {SYMWIN_ALGO_ONESHOT}},
-    {"scatter", SYMWIN_SCATTER, 0, 1, 0, 1, 0, {SYMWIN_ALGO_ONESHOT}},
+    {"allgather", SYMWIN_ALLGATHER, 0, 0, 0, 0, 1, OUT, 0, {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT}},
+    {"alltoall", SYMWIN_ALLTOALL, 0, 0, 0, 1, 1, OUT, 0, {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT}},
+    {"broadcast",
+     SYMWIN_BROADCAST,
+     0,
+     1,
+     0,
+     0,
+     0,
+     OUT,
+     0,
+     {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT, SYMWIN_ALGO_TWOSHOT}},
+    {"gather", SYMWIN_GATHER, 0, 0, 1, 0, 1, IN, 1, {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT}},
+    {"scatter", SYMWIN_SCATTER, 0, 1, 0, 1, 0, OUT, 1, {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT}},
     {"reduce_scatter",
      SYMWIN_REDUCE_SCATTER,
      1,
@@ -39,9 +52,11 @@ static const struct shape shapes[] = {
      0,
      1,
      0,
+     IN,
+     0,
      {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT}},
-    {"reduce", SYMWIN_REDUCE, 1, 0, 1, 0, 0, {SYMWIN_ALGO_ONESHOT}},
-    {"barrier", SYMWIN_BARRIER, 0, 0, 0, 0, 0, {SYMWIN_ALGO_ONESHOT}},
+    {"reduce", SYMWIN_REDUCE, 1, 0, 1, 0, 0, IN, 0, {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT}},
+    {"barrier", SYMWIN_BARRIER, 0, 0, 0, 0, 0, 0, 0, {SYMWIN_ALGO_ONESHOT}},
 };
 
 /* Those with data; the barrier comes after them. */
@@ -106,19 +121,25 @@ HARNESS_UNUSED int job_in_place(const struct rank *r, const struct job *j)
     return j->in_place && job_sends(j, r->rank) && job_receives(j, r->rank);
 }
 
+/* In place, `out` lies in `in`; otherwise `in` in `out`. */
+HARNESS_UNUSED int job_out_moves(const struct job *j)
+{
+    return j->is->reduces || (j->is->in_each && !j->is->out_each);
+}
+
 HARNESS_UNUSED unsigned char *job_in(const struct rank *r, const struct job *j)
 {
     const size_t own = j->is->out_each && !j->is->in_each ? (size_t)r->rank * job_bytes(j) : 0;
 
-    if (job_in_place(r, j) && !(j->is->in_each && !j->is->out_each))
+    if (job_in_place(r, j) && !job_out_moves(j))
         return r->out + j->out + own;
     return r->in + j->in;
 }
 
 HARNESS_UNUSED unsigned char *job_out(const struct rank *r, const struct job *j)
 {
-    if (job_in_place(r, j) && j->is->in_each && !j->is->out_each)
-        return r->in + j->in + (size_t)r->rank * job_bytes(j);
+    if (job_in_place(r, j) && job_out_moves(j))
+        return r->in + j->in + (j->is->in_each ? (size_t)r->rank * job_bytes(j) : 0);
     return r->out + j->out;
 }
 
