@@ -86,6 +86,14 @@ static const struct sw_algorithm barrier[SW_ALGOS] = {
                              .family = SW_FAMILY_barrier},
 };
 
+/* Of those whose parts have unequal lengths. */
+static const struct sw_algorithm by_parts[SW_ALGOS] = {
+    [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_CHOSEN,
+                             .model_us = sw_model_flags,
+                             .family = SW_FAMILY_table,
+                             .control_warps = 1},
+};
+
 #define CALLS(name) .call = "symwin_" #name, .query = "symwin_" #name "_query"
 
 const struct sw_collective sw_collectives[SW_COLLECTIVES] = {
@@ -109,4 +117,8 @@ const struct sw_collective sw_collectives[SW_COLLECTIVES] = {
                        .small = SYMWIN_ALGO_ONESHOT, .algos = parts},
     [SYMWIN_BARRIER] = {CALLS(barrier), .no_data = 1, .small = SYMWIN_ALGO_ONESHOT,
                         .algos = barrier},
+    [SYMWIN_ALLTOALLV] = {CALLS(alltoallv), .by_parts = 1, .crossings = 1,
+                          .small = SYMWIN_ALGO_ONESHOT, .algos = by_parts},
+    [SYMWIN_ALLGATHERV] = {CALLS(allgatherv), .by_parts = 1, .crossings = 1,
+                           .small = SYMWIN_ALGO_ONESHOT, .algos = by_parts},
 };
