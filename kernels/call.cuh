@@ -23,8 +23,8 @@
 #define SYMWIN_KERNELS_CALL_CUH
 
 #include "../symwin/device.cuh"
-#include "kernel_args.h"
 #include "kernel_list.h"
+#include "table_layout.h"
 
 /* Turns of a poll loop between looks at the clock and at `failed`: tens of microseconds on a GPU,
  * where one turn is one load from memory. On the emulated driver one turn can sleep for 0.2 ms.
@@ -91,8 +91,9 @@ SYMWIN_DEVICE sw_call sw_call_begin(const struct sw_kernel_args &args)
 
 /* Begins the definition of a kernel of kernel_list.h. */
 #define SW_KERNEL(family, algo, type, op, ranks, shape)                                            \
-    SW_KERNEL_NAMED(SW_KERNEL_NAME(family, algo, type, op, ranks, shape), SW_KERNEL_THREADS_##ranks)
-#define SW_KERNEL_NAMED(name, threads) SYMWIN_KERNEL(name, struct sw_kernel_args, args, threads)
+    SW_KERNEL_NAMED(SW_KERNEL_NAME(family, algo, type, op, ranks, shape), SW_KERNEL_ARGS_##family, \
+                    SW_KERNEL_THREADS_##ranks)
+#define SW_KERNEL_NAMED(name, type, threads) SYMWIN_KERNEL(name, type, args, threads)
 
 /* ---- ranks ---------------------------------------------------------------------------------- */
 

@@ -3,8 +3,8 @@
 #include <stddef.h>
 
 #include "../emu/emu.h"
-#include "kernel_args.h"
 #include "kernel_list.h"
+#include "table_layout.h"
 
 #define SW_DECLARE(file, family, algo, type, op, ranks, shape)                                     \
     extern "C" void SW_KERNEL_NAME(family, algo, type, op, ranks, shape)(const void *params);
@@ -21,7 +21,7 @@ SW_KERNEL_LIST(SW_DECLARE)
 
 #define SW_ENTRY(file, family, algo, type, op, ranks, shape)                                       \
     {SW_KERNEL_TEXT(family, algo, type, op, ranks, shape),                                         \
-     SW_KERNEL_NAME(family, algo, type, op, ranks, shape), sizeof(struct sw_kernel_args),          \
+     SW_KERNEL_NAME(family, algo, type, op, ranks, shape), sizeof(SW_KERNEL_ARGS_##family),        \
      BLOCK_THREADS},
 static const struct sw_emu_kernel kernels[] = {SW_KERNEL_LIST(SW_ENTRY)};
 

@@ -14,6 +14,9 @@
  *                                word gets 2^32 calls old
  *  uint64_t copies[5][nranks]    written by peer p at [which][p]: the latest call by copies that
  *                                has come so far there (copies.cu), as sw_comm_state.copies counts
+ *  uint64_t counts[2][2][nranks] written by peer p at [epoch & 1][0][p], in calls by table: 1 + the
+ *                                elements that it sends here, at [1]: that it receives from here;
+ *                                zero once read (table.cuh)
  *  entries  slot[2][nranks][...] receive slots for what each rank pushes (push.cuh), 2 * slot_bytes
  *                                each; zero except for entries in transit
  *  uint64_t lane[...][2]         channels with peers (channel.c): the peer's signals, and the
@@ -35,7 +38,9 @@ enum sw_kernel_code {
     SW_KERNEL_MISMATCH = 1, /* the ranks' calls differ */
     SW_KERNEL_TIMEOUT = 2,  /* `rank` did not arrive within timeout_ns */
     SW_KERNEL_ABORTED = 3,  /* the host set abort */
-    SW_KERNEL_LEFT = 4      /* `rank` destroyed its communicator before this call */
+    SW_KERNEL_LEFT = 4,     /* `rank` destroyed its communicator before this call */
+    SW_KERNEL_COUNTS = 5,   /* `rank` sends another count to `other` than that receives from it */
+    SW_KERNEL_ROOM = 6      /* the part that `rank` has for `other` passes the end of its buffer */
 };
 
 /* sw_comm_state.failed: the reason, the culprit, and the call (16 bits of its epoch). */
@@ -66,8 +71,9 @@ struct sw_finding {
     int32_t other;
     uint32_t argument; /* MISMATCH: enum sw_kernel_argument */
     uint32_t tie; /* MISMATCH: nonzero: no majority agrees, so `rank` may be as right as `other` */
-    uint64_t theirs; /* MISMATCH: the argument at `rank`; TIMEOUT: nanoseconds waited */
-    uint64_t others; /* MISMATCH: at `other` */
+    /* MISMATCH: the argument at `rank`; TIMEOUT: nanoseconds waited; COUNTS: sent; ROOM: the end */
+    uint64_t theirs;
+    uint64_t others; /* MISMATCH: at `other`; COUNTS: received; ROOM: the room */
     uint64_t differ; /* MISMATCH: bit r: rank r < 64 differs from `other` */
     uint64_t agree;  /* MISMATCH: bit r: rank r < 64 agrees with `other` */
 };
@@ -98,7 +104,9 @@ struct sw_comm_state {
     uint32_t claimed; /* at rank 0, for all ranks; nonzero: a rank is about to write `found` */
     uint32_t judged;  /* nonzero: that rank has written `found` */
     struct sw_finding found;
-    uint32_t unused[6]; /* to 256 bytes */
+    uint64_t pair[2];     /* COUNTS, ROOM: what becomes theirs and others of `found` */
+    uint32_t pair_taken;  /* nonzero: a thread writes them, or has done so */
+    uint32_t pair_is_out; /* of `out`: ROOM; or COUNTS, seen by the receiver. To 256 bytes */
 };
 
 /* In pinned host memory: words from the host, and the report of the device, which writes `code`
@@ -192,11 +200,13 @@ struct sw_kernel_args {
 #define SW_STATE_COPIES(nranks, which, src)                                                        \
     (sizeof(struct sw_comm_state) +                                                                \
      ((3 + (uint64_t)(which)) * (uint64_t)(nranks) + (uint64_t)(src)) * 8)
+#define SW_STATE_COUNTS(nranks, parity, which, src)                                                \
+    SW_STATE_COPIES(nranks, 5 + 2 * (parity) + (which), src)
 /* The slots begin at a multiple of 512 bytes, so that a warp's stores of 16 bytes per thread do not
  * straddle two blocks of 512 bytes. On one H200, 16 MiB of four ranks took 12 % longer when the
  * slots began 128 bytes earlier. */
 #define SW_STATE_SLOTS(nranks)                                                                     \
-    ((sizeof(struct sw_comm_state) + 8 * (uint64_t)(nranks)*8 + 511) & ~(uint64_t)511)
+    ((sizeof(struct sw_comm_state) + 12 * (uint64_t)(nranks)*8 + 511) & ~(uint64_t)511)
 #define SW_STATE_SLOT(nranks, slot_bytes, parity, src)                                             \
     (SW_STATE_SLOTS(nranks) +                                                                      \
      ((uint64_t)(parity) * (uint64_t)(nranks) + (uint64_t)(src)) * 2 * (uint64_t)(slot_bytes))

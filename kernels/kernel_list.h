@@ -8,9 +8,9 @@
  * `ranks` is n, any number, or 2, 4 or 8, and `shape` what the message must be (push.cuh; select.c
  * looks): any, aligned, whole, short or long. What is asked for most so has kernels without the
  * code that it does not need; what is asked for least shares one, since each takes a third of a
- * millisecond to load when a communicator is created (H200). All take one struct sw_kernel_args by
- * value, in grids of one dimension, any number of blocks, of as many threads as the function's
- * attribute says; those of copies once for each args.stage.
+ * millisecond to load when a communicator is created (H200). All take one struct by value
+ * (SW_KERNEL_ARGS_*), in grids of one dimension, any number of blocks, of as many threads as the
+ * function's attribute says; those of copies once for each args.stage.
  *
  * The multicast kernels are those that PTX's multimem.ld_reduce has on sm_90 (no f32 or f64 min and
  * max, no prod, nothing of 8 bits). Images for earlier architectures hold them too, but they return
@@ -27,13 +27,20 @@
 #define SW_KERNEL_QUOTED(name) #name
 
 /* The collectives of a family, and which algorithms of theirs: src/collective/table.c. */
-#define SW_KERNEL_FAMILY_LIST(X) X(allreduce) X(move) X(parts) X(barrier)
+#define SW_KERNEL_FAMILY_LIST(X) X(allreduce) X(move) X(parts) X(barrier) X(table)
 enum sw_kernel_family {
 #define SW_KERNEL_FAMILY(name) SW_FAMILY_##name,
     SW_KERNEL_FAMILY_LIST(SW_KERNEL_FAMILY)
 #undef SW_KERNEL_FAMILY
         SW_FAMILIES
 };
+
+/* What their kernels take. */
+#define SW_KERNEL_ARGS_allreduce struct sw_kernel_args
+#define SW_KERNEL_ARGS_move struct sw_kernel_args
+#define SW_KERNEL_ARGS_parts struct sw_kernel_args
+#define SW_KERNEL_ARGS_barrier struct sw_kernel_args
+#define SW_KERNEL_ARGS_table struct sw_table_args
 
 /* The most threads of a block: as many as there are registers for. */
 #define SW_KERNEL_THREADS_n 640  /* of 96 registers */
@@ -132,6 +139,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_MULTICAST_TYPES(X, multicast, twoshot_mc)
 /* What only moves data knows no type and no operation. */
 #define SW_KERNEL_LIST_MOVE(X) X(move, move, oneshot, bytes, move, n, any)
+#define SW_KERNEL_LIST_MOVE_V(X) X(move_v, table, oneshot, bytes, move, n, any)
 #define SW_KERNEL_LIST_PUT(X)                                                                      \
     X(put, move, put, bytes, move, n, any) X(put, move, twoshot, bytes, move, n, any)
 #define SW_KERNEL_LIST_BARRIER(X) X(barrier, barrier, oneshot, bytes, move, n, any)
@@ -146,6 +154,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_LIST_COPIES(X)                                                                       \
     SW_KERNEL_LIST_MULTICAST(X)                                                                    \
     SW_KERNEL_LIST_MOVE(X)                                                                         \
+    SW_KERNEL_LIST_MOVE_V(X)                                                                       \
     SW_KERNEL_LIST_PUT(X)                                                                          \
     SW_KERNEL_LIST_REDUCE_PARTS(X)                                                                 \
     SW_KERNEL_LIST_BARRIER(X)
@@ -155,6 +164,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     X(oneshot)                                                                                     \
     X(twoshot)                                                                                     \
     X(twoshot_push)                                                                                \
-    X(twoshot_put) X(twoshot_bulk) X(copies) X(multicast) X(move) X(put) X(reduce_parts) X(barrier)
+    X(twoshot_put)                                                                                 \
+    X(twoshot_bulk) X(copies) X(multicast) X(move) X(move_v) X(put) X(reduce_parts) X(barrier)
 
 #endif

@@ -14,11 +14,6 @@
  */
 #include "pattern.cuh"
 
-/* A byte as an element type for stages.cuh. */
-struct sw_byte {
-    enum { bytes = 1 };
-};
-
 struct sw_move {
     typedef sw_byte element;
     typedef sw_wire_flags wire;

@@ -14,6 +14,11 @@
 
 #include "push.cuh"
 
+/* A byte as an element type. */
+struct sw_byte {
+    enum { bytes = 1 };
+};
+
 /* ---- a round, and the end -------------------------------------------------------------------- */
 
 /* After round `c` was sent, by all threads. False: this thread has nothing more to do in the

@@ -74,7 +74,9 @@ typedef enum symwin_algo {
     X(SYMWIN_SCATTER, 5, scatter)                                                                  \
     X(SYMWIN_REDUCE_SCATTER, 6, reduce_scatter)                                                    \
     X(SYMWIN_REDUCE, 7, reduce)                                                                    \
-    X(SYMWIN_BARRIER, 8, barrier)
+    X(SYMWIN_BARRIER, 8, barrier)                                                                  \
+    X(SYMWIN_ALLTOALLV, 9, alltoallv)                                                              \
+    X(SYMWIN_ALLGATHERV, 10, allgatherv)
 
 typedef enum symwin_collective {
 #define SYMWIN_COLLECTIVE_ENUM(name, value, text) name = value,
@@ -327,6 +329,63 @@ SYMWIN_API symwin_status symwin_reduce_query(symwin_comm *comm, const void *in, 
                                              uint64_t count, symwin_type type, symwin_op op,
                                              int root, const symwin_collective_options *options,
                                              symwin_collective_info *info);
+
+/* Parts of unequal lengths, one for each rank, in a buffer. Those of an output do not overlap. */
+typedef struct symwin_parts {
+    const uint64_t *counts;        /* elements of each rank's part */
+    const uint64_t *displacements; /* the element of the buffer at which each part begins. NULL, on
+                                    * the host only: each begins where the one before it ends */
+    uint64_t room;                 /* elements of the buffer; 0, on the host only: not checked */
+    /* 0: the two arrays are in host memory, and are read by the call. Otherwise they are in device
+     * memory of this rank, aligned to 8 bytes, and are read when the call runs in its stream. So a
+     * kernel ahead of it may write them, and no host waits. */
+    int on_device;
+} symwin_parts;
+
+/* Every rank gets from every rank the part that is for it, of any length.
+ *
+ *   in, out   device memory, aligned to the element. What a rank neither sends nor receives may be
+ *             NULL
+ *   in_parts  what this rank sends to each rank
+ *   out_parts what it receives from each: as many elements as that rank sends. It stores no more
+ *             than this, whatever is sent. Ranks may differ in where they have their arrays. In
+ *             place, `out` is `in`, and both have equal parts; this is not checked on the device
+ *   options   ONESHOT
+ *
+ * A rank without any element makes the call too.
+ *
+ *   SYMWIN_INVALID, on this rank alone
+ *                       an array is missing; a part passes the room of its buffer, or this rank
+ *                       does not send itself what it receives, with arrays in host memory; and as
+ *                       above
+ *   SYMWIN_UNSUPPORTED  arrays in host memory, and more than 16 ranks
+ *   SYMWIN_MISMATCH     from symwin_comm_check(): two ranks differ in what one sends to the other,
+ *                       with both counts; or a part in device memory passes the room of its buffer,
+ *                       with the element at which it ends. It has not been accessed */
+SYMWIN_API symwin_status symwin_alltoallv(symwin_comm *comm, const void *in,
+                                          const symwin_parts *in_parts, void *out,
+                                          const symwin_parts *out_parts, symwin_type type,
+                                          struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_alltoallv_with(symwin_comm *comm, const void *in,
+                                               const symwin_parts *in_parts, void *out,
+                                               const symwin_parts *out_parts, symwin_type type,
+                                               const symwin_collective_options *options,
+                                               struct CUstream_st *stream);
+
+/* Every rank gets the parts of all ranks, of any length. Statuses are as for symwin_alltoallv().
+ *
+ *   in       this rank's part: parts->counts[rank] elements, unchecked if the arrays are in device
+ *            memory. In place, it is this rank's part of `out`
+ *   out      a part from each rank
+ *   parts    of `out`; the counts are equal on all ranks, and displacements need not be
+ *   options  ONESHOT */
+SYMWIN_API symwin_status symwin_allgatherv(symwin_comm *comm, const void *in, void *out,
+                                           const symwin_parts *parts, symwin_type type,
+                                           struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_allgatherv_with(symwin_comm *comm, const void *in, void *out,
+                                                const symwin_parts *parts, symwin_type type,
+                                                const symwin_collective_options *options,
+                                                struct CUstream_st *stream);
 
 /* What follows in a rank's stream waits for what comes before the call in all ranks' streams, and
  * sees what that has written, to other ranks' memory too. The host does not wait.

@@ -365,9 +365,15 @@ static const struct {
     symwin_status (*call)(const struct call *c, CUstream stream);
     symwin_status (*query)(const struct call *c, symwin_collective_info *info);
 } collectives[] = {
-#define FUNCTIONS(value, number, name) [value] = {name##_call, name##_query},
-    SYMWIN_COLLECTIVE_LIST(FUNCTIONS)
-#undef FUNCTIONS
+    [SYMWIN_ALLREDUCE] = {allreduce_call, allreduce_query},
+    [SYMWIN_ALLGATHER] = {allgather_call, allgather_query},
+    [SYMWIN_ALLTOALL] = {alltoall_call, alltoall_query},
+    [SYMWIN_BROADCAST] = {broadcast_call, broadcast_query},
+    [SYMWIN_GATHER] = {gather_call, gather_query},
+    [SYMWIN_SCATTER] = {scatter_call, scatter_query},
+    [SYMWIN_REDUCE_SCATTER] = {reduce_scatter_call, reduce_scatter_query},
+    [SYMWIN_REDUCE] = {reduce_call, reduce_query},
+    [SYMWIN_BARRIER] = {barrier_call, barrier_query},
 };
 
 static struct call call_of(const struct rank *r, const struct result *result,

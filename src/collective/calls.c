@@ -20,8 +20,7 @@ static symwin_status check_options(const char *call, const symwin_collective_opt
     return SYMWIN_OK;
 }
 
-/* Checks the arguments that need no communicator. */
-static symwin_status check(const struct sw_request *r)
+symwin_status sw_request_check(const struct sw_request *r)
 {
     if (symwin_type_name(r->type) == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: there is no type %d; see SYMWIN_TYPE_LIST", r->name,
@@ -38,7 +37,7 @@ static symwin_status call(struct sw_request r, CUstream stream)
 
     r.name = sw_collectives[r.collective].call;
     r.stream = stream;
-    status = check(&r);
+    status = sw_request_check(&r);
     return status == SYMWIN_OK ? sw_request_run(&r, NULL) : status;
 }
 
@@ -47,7 +46,7 @@ static symwin_status query(struct sw_request r, symwin_collective_info *info)
     symwin_status status;
 
     r.name = sw_collectives[r.collective].query;
-    status = check(&r);
+    status = sw_request_check(&r);
     if (status == SYMWIN_OK &&
         (info == NULL || (r.count == 0 && !sw_collectives[r.collective].no_data)))
         return sw_fail(SYMWIN_INVALID, "%s: %s", r.name,

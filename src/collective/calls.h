@@ -2,6 +2,7 @@
 #ifndef SYMWIN_CALLS_H
 #define SYMWIN_CALLS_H
 
+#include "kernels/table_layout.h"
 #include "src/collective/table.h"
 
 /* What the caller of a collective passes. */
@@ -16,9 +17,25 @@ struct sw_request {
     int root;                                 /* if it has one */
     const symwin_collective_options *options; /* NULL: the defaults; otherwise checked */
     CUstream stream;
+    /* Of a collective by parts: those of `in` and `out`, and the arguments of the kernel, which are
+     * too large for other calls to carry; otherwise NULL. */
+    const symwin_parts *parts[2];
+    struct sw_table_args *table;
 };
+
+/* Checks the arguments that need no communicator. */
+symwin_status sw_request_check(const struct sw_request *r);
 
 /* Launches the call, or with `info` reports what would be launched. */
 symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info *info);
+
+/* ---- parts.c --------------------------------------------------------------------------------- */
+
+/* Checks the parts of a request and writes the sides of r->table. bytes[b]: how far parts reach in
+ * buffer b. *longest: bytes of a part, for the grid. */
+symwin_status sw_parts_find(const struct sw_request *r, size_t bytes[2], size_t *longest);
+
+/* Whether `in` and `out` of a request whose parts were found may be the same memory. */
+int sw_parts_in_place(const struct sw_request *r);
 
 #endif

@@ -60,8 +60,9 @@ struct call {
     symwin_algo algo;
     struct sw_grid asked; /* 0: no request */
     CUstream stream;
-    struct sw_query query; /* what the plan depends on */
-    int root;              /* SW_NO_RANK: the collective has none */
+    struct sw_query query;       /* what the plan depends on */
+    int root;                    /* SW_NO_RANK: the collective has none */
+    struct sw_table_args *table; /* of a collective by parts; otherwise NULL */
 };
 
 /* The ranks that this rank sends to, itself included (kernels/pattern.cuh). */
@@ -206,6 +207,26 @@ static symwin_status find_buffers(struct call *c, int launched)
     return status == SYMWIN_OK ? place_buffers(c) : status;
 }
 
+/* The same for a collective by parts. Its kernels need no windows. */
+static symwin_status find_parts(struct call *c, const struct sw_request *r)
+{
+    struct sw_buffer *in = &c->buffers[IN], *out = &c->buffers[OUT];
+    size_t bytes[2] = {0, 0};
+    symwin_status status = sw_parts_find(r, bytes, &c->query.bytes);
+
+    if (status != SYMWIN_OK)
+        return status;
+    in->bytes = bytes[IN];
+    out->bytes = bytes[OUT];
+    c->query.in_place = sw_parts_in_place(r);
+    if (in->bytes > 0 && out->bytes > 0 && !c->query.in_place &&
+        overlap(c, in->address, out->address))
+        return refuse_overlap(c, "overlap in part");
+    status = sw_buffers_find(c->query.comm, c->name, SYMWIN_OK, c->query.type, c->buffers, NULL);
+    in->offset = out->offset = 0; /* kernels do not use it */
+    return status;
+}
+
 /* ---- launch ---- */
 
 _Static_assert((int)SW_KERNEL_SUM == SYMWIN_SUM && (int)SW_KERNEL_PROD == SYMWIN_PROD &&
@@ -295,13 +316,20 @@ static symwin_status queue(const struct call *c, const struct sw_turn *turn,
     void *params[] = {&args};
     char what[64];
 
+    if (c->table != NULL) {
+        c->table->call = args;
+        params[0] = c->table;
+    }
+
     if (plan->algorithm->queue != NULL)
         return plan->algorithm->queue(&(struct sw_call){.query = &c->query,
                                                         .plan = plan,
                                                         .args = &args,
                                                         .stream = c->stream,
                                                         .early = turn->early});
-    if (turn->calls->graph_launch.exec != NULL && !turn->captured && turn->partition == NULL)
+    /* A graph's kernel keeps the size of its arguments. */
+    if (turn->calls->graph_launch.exec != NULL && c->table == NULL && !turn->captured &&
+        turn->partition == NULL)
         return sw_graph_launch(&turn->calls->graph_launch, &config, plan->kernel->function, params,
                                c->collective->call);
     snprintf(what, sizeof what, "cuLaunchKernelEx of %u blocks", plan->grid.blocks);
@@ -369,6 +397,7 @@ symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info 
         .stream = r->stream,
         .query = {.comm = r->comm, .collective = r->collective, .type = r->type, .op = r->op},
         .root = sw_has_root(r->collective) ? r->root : SW_NO_RANK,
+        .table = r->table,
     };
     symwin_status status = sw_comm_enter(r->comm, r->name);
     struct sw_scope scope;
@@ -380,9 +409,11 @@ symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info 
         c.asked = (struct sw_grid){(unsigned)r->options->blocks, (unsigned)r->options->threads};
     }
     status = check_root(&c);
-    if (status == SYMWIN_OK && (c.count > 0 || c.collective->no_data)) {
+    if (status == SYMWIN_OK && (c.count > 0 || c.collective->no_data || c.collective->by_parts)) {
         status = sw_scope_enter_context(r->comm->context, &scope);
-        if (status == SYMWIN_OK && !c.collective->no_data)
+        if (status == SYMWIN_OK && c.collective->by_parts)
+            status = find_parts(&c, r);
+        else if (status == SYMWIN_OK && !c.collective->no_data)
             status = find_buffers(&c, info == NULL);
         if (status == SYMWIN_OK)
             status = info != NULL ? answer(&c, info) : launch(&c);

@@ -101,6 +101,14 @@ static const struct sw_algorithm barrier[SW_ALGOS] = {
                              .family = SW_FAMILY_barrier},
 };
 
+/* Of those whose parts have unequal lengths. */
+static const struct sw_algorithm by_parts[SW_ALGOS] = {
+    [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_CHOSEN,
+                             .model_us = sw_model_flags,
+                             .family = SW_FAMILY_table,
+                             .control_warps = 1},
+};
+
 #define CALLS(name) .call = "symwin_" #name, .query = "symwin_" #name "_query"
 
 #define SMALL .small = SYMWIN_ALGO_ONESHOT
@@ -126,4 +134,8 @@ const struct sw_collective sw_collectives[SW_COLLECTIVES] = {
     [SYMWIN_REDUCE] = {CALLS(reduce), SMALL, .reduces = 1, .root_receives = 1, .crossings = 0,
                        .in = SW_AT_ONE_OFFSET, .out = SW_WHERE_ROOT_TELLS, .algos = reduce},
     [SYMWIN_BARRIER] = {CALLS(barrier), SMALL, .no_data = 1, .algos = barrier},
+    [SYMWIN_ALLTOALLV] = {CALLS(alltoallv), SMALL, .by_parts = 1, .crossings = 1,
+                          .algos = by_parts},
+    [SYMWIN_ALLGATHERV] = {CALLS(allgatherv), SMALL, .by_parts = 1, .crossings = 1,
+                           .algos = by_parts},
 };

@@ -66,7 +66,7 @@ void sw_host_link_settle(struct sw_group *group);
 
 /* In the linking process: queues a message to another host. Returns 0 if there is no host memory,
  * or if the queue is full: then the exchange has been ended, and of the process that has most
- * messages in it, the rank is named that has most. If it had ended before, the message is dropped. */
+ * messages in it, the rank is named that has most. After an end a full queue drops the message. */
 int sw_host_link_message(struct sw_group *group, int host, const struct sw_frame_message *words);
 
 /* Sends END over a connection between hosts: the exchange has ended, or will not start. */

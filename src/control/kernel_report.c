@@ -144,6 +144,12 @@ symwin_status sw_report_status(const struct sw_kernel_report *report, int *culpr
     case SW_KERNEL_MISMATCH:
         *culprit = found->tie ? SW_NOBODY : found->rank;
         return SYMWIN_MISMATCH;
+    case SW_KERNEL_COUNTS:
+        *culprit = SW_NOBODY;
+        return SYMWIN_MISMATCH;
+    case SW_KERNEL_ROOM:
+        *culprit = found->rank;
+        return SYMWIN_MISMATCH;
     case SW_KERNEL_TIMEOUT:
         *culprit = found->rank;
         return SYMWIN_TIMEOUT;
@@ -246,6 +252,26 @@ static symwin_status mismatch(const char *call, const struct sw_finding *found)
         argument == SW_ARGUMENT_COLLECTIVE ? "call" : "pass");
 }
 
+/* Parts of unequal lengths. */
+static symwin_status counts(const char *call, const struct sw_finding *found, uint32_t code)
+{
+    const unsigned long long theirs = found->theirs, others = found->others;
+
+    if (code == SW_KERNEL_ROOM)
+        return sw_fail(
+            SYMWIN_MISMATCH,
+            "%s: in collective %u, the part for rank %d in %s of rank %d ends at element "
+            "%llu, and the buffer has %llu; nothing was written there; destroy the "
+            "communicator",
+            call, found->epoch, found->other, found->argument == SW_ARGUMENT_OUT ? "out" : "in",
+            found->rank, theirs, others);
+    return sw_fail(SYMWIN_MISMATCH,
+                   "%s: in collective %u, a count differs: rank %d sends %llu elements to rank %d, "
+                   "which receives %llu from it; pass equal counts on both; destroy the "
+                   "communicator",
+                   call, found->epoch, found->rank, theirs, found->other, others);
+}
+
 symwin_status sw_report_tell(const struct sw_kernel_report *report, const char *call)
 {
     const struct sw_finding *found = &report->found;
@@ -253,6 +279,8 @@ symwin_status sw_report_tell(const struct sw_kernel_report *report, const char *
 
     if (code == SW_KERNEL_MISMATCH)
         return mismatch(call, found);
+    if (code == SW_KERNEL_COUNTS || code == SW_KERNEL_ROOM)
+        return counts(call, found, code);
     if (code == SW_KERNEL_TIMEOUT)
         return sw_fail(SYMWIN_TIMEOUT,
                        "%s: in collective %u, rank %d waited %llu ms for rank %d; destroy the "

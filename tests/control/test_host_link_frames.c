@@ -400,8 +400,8 @@ static void test_end_overtakes_messages(void)
     sw_exchange_fail(p.group.exchange, SYMWIN_ABORTED, 1);
     sw_host_link_end(&p.group);
     read_until(&p, SW_FRAME_END, &got);
-    tap_ok(got.last == SW_FRAME_END && got.messages < MANY, "an end comes before the rest of the messages: %d of %d",
-           got.messages, MANY);
+    tap_ok(got.last == SW_FRAME_END && got.messages < MANY,
+           "an end comes before the rest of the messages: %d of %d", got.messages, MANY);
     pair_close(&p);
 }
 

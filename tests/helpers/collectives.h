@@ -267,6 +267,9 @@ HARNESS_UNUSED symwin_status job_call_on(const struct rank *r, const struct job 
         return symwin_reduce_with(c, in, out, j->count, j->type, j->op, j->root, o, stream);
     case SYMWIN_BARRIER:
         return symwin_barrier_with(c, o, stream);
+    case SYMWIN_ALLTOALLV: /* parts.h */
+    case SYMWIN_ALLGATHERV:
+        break;
     }
     return SYMWIN_INVALID;
 }
@@ -306,6 +309,9 @@ HARNESS_UNUSED symwin_status job_query(const struct rank *r, const struct job *j
         return symwin_reduce_query(c, in, out, j->count, j->type, j->op, j->root, o, info);
     case SYMWIN_BARRIER:
         return symwin_barrier_query(c, o, info);
+    case SYMWIN_ALLTOALLV:
+    case SYMWIN_ALLGATHERV:
+        break;
     }
     return SYMWIN_INVALID;
 }

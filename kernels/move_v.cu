@@ -1,0 +1,85 @@
+/* All-to-all and all-gather of unequal parts by push: bytes go from the senders' parts to the
+ * receivers' as a table says (table.cuh).
+ *
+ *   in, out    this rank's device memory, any alignment: a part for each rank. The same part of a
+ *              rank's `in` and `out` may be the same memory, if both tables are equal
+ *   slots      2 * slot_bytes for each source: entries, and answers
+ *   grid       any; ranks' grids may differ; all blocks must be resident together with the peers'
+ *   entries    eight bytes with flags, because the bytes may have any value
+ *   types      none: bytes are moved
+ *
+ * In place: a thread loads its entries of a round before it stores what it receives in the round,
+ * and entry i of a rank's part is its own in `in` as in `out`.
+ */
+#include "table.cuh"
+
+struct sw_move_v {
+    typedef sw_byte element;
+    typedef sw_wire_flags wire;
+
+    SYMWIN_DEVICE void own(const struct sw_table_args &args, const sw_role &role)
+    {
+        const sw_table_part in = sw_table_in(args, args.call.rank);
+        const sw_table_part out = sw_table_out(args, args.call.rank);
+        const sw_rounds rounds = sw_rounds_of_bytes<wire>(
+            in.bytes < out.bytes ? in.bytes : out.bytes, UINT64_MAX);
+
+        if (in.address == out.address || rounds.bytes == 0)
+            return;
+        SYMWIN_NO_UNROLL
+        for (uint32_t c = 0; c < rounds.count; c++) {
+            const sw_part from = sw_part_of<wire>(in.address, rounds, c);
+            const sw_part to = sw_part_of<wire>(out.address, rounds, c);
+
+            SYMWIN_NO_UNROLL
+            for (uint32_t i = role.index; i < rounds.extent; i += role.workers) {
+                uint64_t word[wire::words];
+
+                sw_entry_load<sw_byte, wire>(from, i, word);
+                sw_entry_store<sw_byte, wire>(to, i, word);
+            }
+        }
+    }
+
+    SYMWIN_DEVICE void round(const struct sw_table_args &args, sw_call &call, const sw_role &role,
+                             uint32_t c)
+    {
+        if (c == 0)
+            own(args, role);
+        SYMWIN_NO_UNROLL
+        for (int32_t p = 0; p < args.call.nranks; p++) {
+            const sw_table_part to = sw_table_out(args, p);
+            const sw_rounds rounds = sw_table_rounds<wire>(args, to.bytes);
+            const sw_part part = sw_part_of<wire>(to.address, rounds, c);
+            const uint64_t slots = call.state + sw_slot_place<0>(args.call, call.round + c, p, 0);
+
+            if (p == args.call.rank || c >= rounds.count)
+                continue;
+            SYMWIN_NO_UNROLL
+            for (uint32_t i = role.index; i < rounds.extent; i += SW_TABLE_BATCH * role.workers) {
+                typename wire::entry entry[SW_TABLE_BATCH];
+
+                if (!sw_table_await<wire>(args, call, role, p, slots, rounds.extent, i, entry))
+                    return;
+                SYMWIN_UNROLL
+                for (uint32_t j = 0; j < SW_TABLE_BATCH; j++) {
+                    uint64_t word[wire::words];
+
+                    if (i + j * role.workers >= rounds.extent)
+                        break;
+                    wire::decode(entry[j], word);
+                    sw_entry_store<sw_byte, wire>(part, i + j * role.workers, word);
+                }
+                sw_table_empty<wire>(role, slots, rounds.extent, i);
+            }
+        }
+    }
+};
+
+#define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
+    SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
+    {                                                                                              \
+        sw_table_run<sw_move_v>(args);                                                             \
+    }
+SW_KERNEL_LIST_MOVE_V(SW_DEFINE)
+#undef SW_DEFINE

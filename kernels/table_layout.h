@@ -1,0 +1,32 @@
+/* Arguments of the kernels whose parts have unequal lengths (table.cuh): what each rank's part of
+ * a buffer is. Shared by parts.c, nvcc and the emulated driver's compiler; plain C99. */
+#ifndef SYMWIN_TABLE_LAYOUT_H
+#define SYMWIN_TABLE_LAYOUT_H
+
+#include "kernel_args.h"
+
+/* Ranks whose parts fit in the arguments. Other communicators have them in device memory. */
+#define SW_TABLE_RANKS 16
+/* The room of a buffer whose parts the host has checked, or that nobody knows; times the bytes of
+ * an element it does not wrap. */
+#define SW_TABLE_ANY_ROOM (UINT64_MAX / 16)
+
+struct sw_table_row {
+    uint64_t count, place; /* elements; `place` counts from the beginning of the buffer */
+};
+
+struct sw_table_side {
+    /* Addresses of uint64_t in device memory; counts is 0: rows has both. Rank p's count is at
+     * counts + p * step, and its place at places + 8 * p, or it is 0 if places is. */
+    uint64_t counts, places, step;
+    uint64_t room; /* elements of the buffer */
+    struct sw_table_row rows[SW_TABLE_RANKS];
+};
+
+struct sw_table_args {
+    struct sw_kernel_args call; /* count, bytes and steps are not used */
+    uint64_t element;           /* bytes */
+    struct sw_table_side in, out;
+};
+
+#endif

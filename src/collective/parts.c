@@ -1,0 +1,218 @@
+/* Collectives whose parts have unequal lengths: the public calls, and what their kernels get
+ * (kernels/table.cuh). */
+#include <stdio.h>
+
+#include "src/collective/calls.h"
+#include "src/collective/select.h"
+
+enum { IN, OUT };
+
+/* The name of a buffer's parts in the public call. */
+static const char *name_of(const struct sw_request *r, int b)
+{
+    return r->collective == SYMWIN_ALLGATHERV ? "parts" : b == IN ? "in_parts" : "out_parts";
+}
+
+/* The arrays of one buffer in device memory. */
+static symwin_status find_on_device(const struct sw_request *r, int b, struct sw_table_side *side,
+                                    size_t *reach, size_t *longest)
+{
+    const symwin_parts *parts = r->parts[b];
+    const CUdeviceptr counts = (CUdeviceptr)(uintptr_t)parts->counts;
+    const CUdeviceptr places = (CUdeviceptr)(uintptr_t)parts->displacements;
+    const size_t element = symwin_type_bytes(r->type);
+    char which[40];
+    symwin_status status;
+
+    if (parts->room > SIZE_MAX / 16)
+        return sw_fail(SYMWIN_INVALID, "%s: %s->room is %llu, more than any memory holds", r->name,
+                       name_of(r, b), (unsigned long long)parts->room);
+    if ((counts | places) % 8 != 0)
+        return sw_fail(SYMWIN_INVALID, "%s: an array of %s is not aligned to 8 bytes", r->name,
+                       name_of(r, b));
+    snprintf(which, sizeof which, "%s->counts", name_of(r, b));
+    status = sw_comm_check_device(r->comm, r->name, which, counts, -1);
+    snprintf(which, sizeof which, "%s->displacements", name_of(r, b));
+    if (status == SYMWIN_OK && places == 0)
+        return sw_fail(SYMWIN_INVALID, "%s: %s is NULL, and must be an array in device memory",
+                       r->name, which);
+    if (status == SYMWIN_OK)
+        status = sw_comm_check_device(r->comm, r->name, which, places, -1);
+    if (status != SYMWIN_OK)
+        return status;
+    *side = (struct sw_table_side){
+        .counts = counts, .places = places, .step = 8, .room = parts->room};
+    *reach = (size_t)parts->room * element;
+    if (*longest < *reach / (size_t)r->comm->nranks)
+        *longest = *reach / (size_t)r->comm->nranks;
+    return SYMWIN_OK;
+}
+
+/* The arrays of one buffer in host memory. */
+static symwin_status find_on_host(const struct sw_request *r, int b, struct sw_table_side *side,
+                                  size_t *reach, size_t *longest)
+{
+    const symwin_parts *parts = r->parts[b];
+    const uint64_t room = parts->room > 0 ? parts->room : SW_TABLE_ANY_ROOM;
+    const size_t element = symwin_type_bytes(r->type);
+    uint64_t end = 0;
+    int p;
+
+    if (r->comm->nranks > SW_TABLE_RANKS)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: %s has its arrays in host memory, which serve %d ranks, and there are "
+                       "%d; pass arrays in device memory (on_device)",
+                       r->name, name_of(r, b), SW_TABLE_RANKS, r->comm->nranks);
+    *side = (struct sw_table_side){.room = SW_TABLE_ANY_ROOM};
+    for (p = 0; p < r->comm->nranks; p++) {
+        const uint64_t count = parts->counts[p];
+        const uint64_t place = parts->displacements != NULL ? parts->displacements[p] : end;
+
+        if (place > room || count > room - place)
+            return sw_fail(SYMWIN_INVALID,
+                           "%s: the part for rank %d in %s has %llu elements from element %llu on, "
+                           "and the buffer has room for %llu",
+                           r->name, p, name_of(r, b), (unsigned long long)count,
+                           (unsigned long long)place, (unsigned long long)room);
+        end = place + count;
+        side->rows[p] = (struct sw_table_row){count, place};
+        if (count > 0 && *reach < end * element)
+            *reach = (size_t)end * element;
+        if (*longest < count * element)
+            *longest = (size_t)count * element;
+    }
+    return SYMWIN_OK;
+}
+
+static symwin_status find_side(const struct sw_request *r, int b, struct sw_table_side *side,
+                               size_t *reach, size_t *longest)
+{
+    const symwin_parts *parts = r->parts[b];
+
+    if (parts == NULL || parts->counts == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: %s%s is NULL", r->name, name_of(r, b),
+                       parts == NULL ? "" : "->counts");
+    return (parts->on_device ? find_on_device : find_on_host)(r, b, side, reach, longest);
+}
+
+/* The one part that this rank sends to every rank: what `out` has of it. */
+static void send_own(const struct sw_request *r, const struct sw_table_side *out,
+                     struct sw_table_side *in, size_t *reach)
+{
+    const struct sw_table_row own = {
+        .count = r->parts[OUT]->on_device ? 0 : out->rows[r->comm->rank].count};
+    int p;
+
+    *in = (struct sw_table_side){.room = SW_TABLE_ANY_ROOM};
+    *reach = (size_t)own.count * symwin_type_bytes(r->type);
+    if (r->parts[OUT]->on_device) {
+        in->counts = out->counts + 8 * (uint64_t)r->comm->rank;
+        *reach = symwin_type_bytes(r->type); /* at least that much is looked up */
+    }
+    for (p = 0; p < r->comm->nranks && p < SW_TABLE_RANKS; p++)
+        in->rows[p] = own;
+}
+
+/* What the host can say of both sides together. */
+static symwin_status compare(const struct sw_request *r, const struct sw_table_side *in,
+                             const struct sw_table_side *out)
+{
+    const int own = r->comm->rank;
+    int p;
+
+    if (r->parts[IN]->on_device || r->parts[OUT]->on_device)
+        return SYMWIN_OK;
+    if (in->rows[own].count != out->rows[own].count)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: rank %d sends %llu elements to itself and receives %llu; pass equal "
+                       "counts",
+                       r->name, own, (unsigned long long)in->rows[own].count,
+                       (unsigned long long)out->rows[own].count);
+    for (p = 0; p < r->comm->nranks && r->in == r->out && r->in != NULL; p++)
+        if (in->rows[p].count != out->rows[p].count || in->rows[p].place != out->rows[p].place)
+            return sw_fail(
+                SYMWIN_INVALID,
+                "%s: in place, in_parts and out_parts must be equal, and differ for rank "
+                "%d; pass two buffers",
+                r->name, p);
+    return SYMWIN_OK;
+}
+
+symwin_status sw_parts_find(const struct sw_request *r, size_t bytes[2], size_t *longest)
+{
+    struct sw_table_args *table = r->table;
+    symwin_status status = find_side(r, OUT, &table->out, &bytes[OUT], longest);
+
+    table->element = symwin_type_bytes(r->type);
+    if (status != SYMWIN_OK)
+        return status;
+    if (r->collective == SYMWIN_ALLGATHERV) {
+        send_own(r, &table->out, &table->in, &bytes[IN]);
+        return SYMWIN_OK;
+    }
+    status = find_side(r, IN, &table->in, &bytes[IN], longest);
+    return status == SYMWIN_OK ? compare(r, &table->in, &table->out) : status;
+}
+
+int sw_parts_in_place(const struct sw_request *r)
+{
+    const CUdeviceptr in = (CUdeviceptr)(uintptr_t)r->in, out = (CUdeviceptr)(uintptr_t)r->out;
+
+    if (r->collective != SYMWIN_ALLGATHERV)
+        return in == out;
+    return r->parts[OUT]->on_device || /* only the kernel knows */
+           in == out + r->table->out.rows[r->comm->rank].place * r->table->element;
+}
+
+/* ---- the public calls ------------------------------------------------------------------------ */
+
+static symwin_status call(symwin_collective collective, symwin_comm *comm, const void *in,
+                          const symwin_parts *in_parts, void *out, const symwin_parts *out_parts,
+                          symwin_type type, const symwin_collective_options *options,
+                          CUstream stream)
+{
+    struct sw_table_args table;
+    const struct sw_request r = {.collective = collective,
+                                 .name = sw_collectives[collective].call,
+                                 .comm = comm,
+                                 .in = in,
+                                 .out = out,
+                                 .type = type,
+                                 .options = options,
+                                 .stream = stream,
+                                 .parts = {in_parts, out_parts},
+                                 .table = &table};
+    symwin_status status = sw_request_check(&r);
+
+    return status == SYMWIN_OK ? sw_request_run(&r, NULL) : status;
+}
+
+symwin_status symwin_alltoallv_with(symwin_comm *comm, const void *in, const symwin_parts *in_parts,
+                                    void *out, const symwin_parts *out_parts, symwin_type type,
+                                    const symwin_collective_options *options,
+                                    struct CUstream_st *stream)
+{
+    return call(SYMWIN_ALLTOALLV, comm, in, in_parts, out, out_parts, type, options, stream);
+}
+
+symwin_status symwin_alltoallv(symwin_comm *comm, const void *in, const symwin_parts *in_parts,
+                               void *out, const symwin_parts *out_parts, symwin_type type,
+                               struct CUstream_st *stream)
+{
+    return symwin_alltoallv_with(comm, in, in_parts, out, out_parts, type, NULL, stream);
+}
+
+symwin_status symwin_allgatherv_with(symwin_comm *comm, const void *in, void *out,
+                                     const symwin_parts *parts, symwin_type type,
+                                     const symwin_collective_options *options,
+                                     struct CUstream_st *stream)
+{
+    return call(SYMWIN_ALLGATHERV, comm, in, NULL, out, parts, type, options, stream);
+}
+
+symwin_status symwin_allgatherv(symwin_comm *comm, const void *in, void *out,
+                                const symwin_parts *parts, symwin_type type,
+                                struct CUstream_st *stream)
+{
+    return symwin_allgatherv_with(comm, in, out, parts, type, NULL, stream);
+}

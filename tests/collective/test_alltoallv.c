@@ -1,0 +1,165 @@
+/* All-to-all and all-gather of unequal parts against a plain reference: random counts, gaps,
+ * types, alignments and grids, with arrays on the host and in device memory; among other
+ * collectives; in graphs whose counts change; in place. test_alltoallv_refused.c tests what
+ * fails. Also runs on GPUs (tests/gpu/both.txt). */
+#include "parts.h"
+
+#if defined(__SANITIZE_THREAD__)
+enum { SWEEP = 40, FLIGHTS = 2, REPLAYS = 3 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { SWEEP = 80, FLIGHTS = 3, REPLAYS = 4 };
+#else
+enum { SWEEP = 250, FLIGHTS = 8, REPLAYS = 6 };
+#endif
+enum { IN_FLIGHT = 8 };
+
+static void sweep(const struct rank *r, const struct arrays *a)
+{
+    unsigned i;
+
+    for (i = 0; i < SWEEP; i++) {
+        const struct parts_job j = parts_job_of(r, i, 0, ROOM / 2);
+
+        parts_prepare(r, &j, a);
+        host_must(parts_call(r, &j, a, 0), "symwin_alltoallv");
+        job_wait(r, 0);
+        host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+        must_be(parts_right(r, &j), "a call", r->rank);
+    }
+}
+
+/* Several calls under way in two streams, with an all-to-all, an all-reduce and a broadcast between
+ * them, which use the same slots. */
+static void in_flight(const struct rank *r, const struct arrays *a)
+{
+    const size_t pitch = ROOM / IN_FLIGHT / 64 * 64;
+    struct parts_job jobs[IN_FLIGHT];
+    struct job others[IN_FLIGHT];
+    int turn, i;
+
+    for (turn = 0; turn < FLIGHTS; turn++) {
+        for (i = 0; i < IN_FLIGHT; i++) {
+            const unsigned number = 5000u + (unsigned)(turn * IN_FLIGHT + i);
+
+            if (i % 2 == 0) {
+                jobs[i] = parts_job_of(r, number, (size_t)i * pitch, pitch);
+                parts_prepare(r, &jobs[i], &a[i]);
+                continue;
+            }
+            others[i] = (struct job){.is = &shapes[number / 2 % 3],
+                                     .options = {.size = sizeof others[i].options},
+                                     .type = SYMWIN_U8,
+                                     .count = mix(number) % (pitch / 2 / (unsigned)r->nranks),
+                                     .root = (int)(mix(number + 1) % (unsigned)r->nranks),
+                                     .in = (size_t)i * pitch + GUARD,
+                                     .out = (size_t)i * pitch + GUARD,
+                                     .seed = number};
+            job_prepare(r, &others[i]);
+        }
+        for (i = 0; i < IN_FLIGHT; i++) {
+            const int stream = (int)(mix((unsigned)(turn * 100 + i)) % 2);
+
+            if (i % 2 == 0)
+                host_must(parts_call(r, &jobs[i], &a[i], stream), "symwin_alltoallv");
+            else
+                host_must(job_call(r, &others[i], stream), others[i].is->name);
+        }
+        job_wait(r, 0);
+        job_wait(r, 1);
+        host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+        for (i = 0; i < IN_FLIGHT; i++)
+            must_be(i % 2 == 0 ? parts_right(r, &jobs[i]) : job_is_right(r, &others[i]),
+                    "a call among others", r->rank);
+    }
+}
+
+/* A graph that copies counts to where the call reads them: each replay has other counts, and the
+ * host knows none of them. */
+static void graphs(const struct rank *r, struct arrays *a)
+{
+    struct parts_job j = parts_job_of(r, 1, 0, ROOM / 2);
+    struct sw_scope scope;
+    CUgraphExec exec;
+    unsigned k;
+
+    j.type = SYMWIN_U8;
+    j.gathers = r->nranks % 2;
+    j.on_device[0] = j.on_device[1] = 1;
+    parts_prepare(r, &j, a);
+    host_must(sw_scope_enter(r->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuStreamBeginCapture(r->streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                   "cuStreamBeginCapture");
+    host_must(symwin_memcpy(r->device, a->device, a->spare, ARRAYS_BYTES, r->streams[0]), "counts");
+    host_must(parts_call(r, &j, a, 0), "a captured call");
+    exec = host_end_capture(r->streams[0], NULL);
+    for (k = 0; k < REPLAYS; k++) {
+        j.seed = 7000u + k;
+        parts_prepare(r, &j, a);
+        host_must(symwin_memcpy(r->device, a->spare, a->device, ARRAYS_BYTES, r->streams[0]),
+                  "counts");
+        job_wait(r, 0);
+        memset(r->host, 0xff, ARRAYS_BYTES);
+        host_must(host_copy(r->device, a->device, r->host, ARRAYS_BYTES), "other counts");
+        host_must_cuda(sw_drv.cuGraphLaunch(exec, r->streams[0]), "cuGraphLaunch");
+        job_wait(r, 0);
+        host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+        must_be(parts_right(r, &j), "a replay", r->rank);
+    }
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    sw_scope_leave(&scope);
+}
+
+/* `out` is `in`, and each pair swaps what it has. */
+static void in_place(const struct rank *r, const struct arrays *a)
+{
+    unsigned k;
+
+    for (k = 0; k < 12; k++) {
+        struct parts_job j = parts_job_of(r, 900 + k, 0, ROOM / 2);
+
+        j.in_place = 1;
+        j.gathers = (int)k % 2;
+        parts_prepare(r, &j, a);
+        host_must(parts_call(r, &j, a, 0), "symwin_alltoallv in place");
+        job_wait(r, 0);
+        host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+        must_be(parts_right(r, &j), "a call in place", r->rank);
+    }
+}
+
+static void body(struct processes *p, int rank)
+{
+    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    struct arrays arrays[IN_FLIGHT];
+    int i;
+
+    open_rank(p, &r, WAIT_MS);
+    for (i = 0; i < IN_FLIGHT; i++)
+        arrays_open(&r, &arrays[i]);
+    sweep(&r, arrays);
+    in_flight(&r, arrays);
+    graphs(&r, arrays);
+    in_place(&r, arrays);
+    for (i = 0; i < IN_FLIGHT; i++)
+        arrays_close(&arrays[i]);
+    close_rank(p, &r);
+}
+
+int main(void)
+{
+    static const int counts[] = {1, 2, 3, 4, 5, 8};
+    struct processes *p;
+    size_t place, i;
+
+    for (i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        tap_ok(places_run(&places_all[0], counts[i], body, NULL, &p), "%d ranks of a process",
+               counts[i]);
+        processes_free(p);
+    }
+    for (place = 1; place < places_count(); place++) {
+        tap_ok(places_run(&places_all[place], 3, body, NULL, &p), "3 ranks, %s",
+               places_all[place].name);
+        processes_free(p);
+    }
+    return tap_done();
+}

@@ -1,0 +1,284 @@
+/* All-to-all of unequal parts that fails: wrong arguments are refused; counts that differ, parts
+ * past a buffer, other calls, and ranks that do not come are named, and nothing is stored outside
+ * the outputs. Also runs on GPUs (tests/gpu/both.txt). */
+#include "kernels/table_layout.h"
+#include "parts.h"
+
+static void refused(const struct rank *r, symwin_status status, symwin_status want,
+                    const char *words)
+{
+    if (status != want || !host_error_has(words))
+        fprintf(stderr, "%s \"%s\", not %s \"%s\"\n", symwin_status_name(status),
+                symwin_last_error(), symwin_status_name(want), words);
+    must_be(status == want && host_error_has(words), words, r->rank);
+}
+
+/* ---- arguments ---- */
+
+enum { ONE = 1 << 10 };
+
+static symwin_status call(const struct rank *r, const void *in, const symwin_parts *in_parts,
+                          void *out, const symwin_parts *out_parts)
+{
+    return symwin_alltoallv(r->comm, in, in_parts, out, out_parts, SYMWIN_U32, r->streams[0]);
+}
+
+static void arguments(const struct rank *r, const struct arrays *a)
+{
+    uint64_t *device = (uint64_t *)(void *)a->device;
+    uint64_t counts[PARTS_RANKS] = {0}, more[PARTS_RANKS] = {0}, far[PARTS_RANKS] = {0};
+    symwin_parts good = {counts, NULL, 0, 0}, bad = good;
+    const symwin_collective_options put = {.size = sizeof put, .algo = SYMWIN_ALGO_PUT};
+    int p;
+
+    for (p = 0; p < r->nranks; p++)
+        counts[p] = more[p] = 4;
+    more[r->rank] = 5;
+    far[0] = UINT64_MAX;
+    refused(r, symwin_alltoallv(NULL, r->in, &good, r->out, &good, SYMWIN_U32, NULL),
+            SYMWIN_INVALID, "symwin_alltoallv: comm is NULL");
+    refused(r, call(r, r->in, NULL, r->out, &good), SYMWIN_INVALID, "in_parts is NULL");
+    refused(r, call(r, r->in, &good, r->out, NULL), SYMWIN_INVALID, "out_parts is NULL");
+    bad.counts = NULL;
+    refused(r, call(r, r->in, &good, r->out, &bad), SYMWIN_INVALID, "out_parts->counts is NULL");
+    refused(r, call(r, NULL, &good, r->out, &good), SYMWIN_INVALID, "in is NULL");
+    refused(r, call(r, r->in, &good, NULL, &good), SYMWIN_INVALID, "out is NULL");
+    refused(r, call(r, r->in, &good, r->out + 2, &good), SYMWIN_INVALID, "not aligned to u32");
+    refused(r, call(r, r->in, &good, r->in + 4, &good), SYMWIN_INVALID, "overlap in part");
+    bad.counts = more;
+    refused(r, call(r, r->in, &good, r->out, &bad), SYMWIN_INVALID,
+            "sends 4 elements to itself and receives 5; pass equal counts");
+    bad = (symwin_parts){counts, NULL, 4 * (uint64_t)r->nranks - 1, 0};
+    refused(r, call(r, r->in, &bad, r->out, &good), SYMWIN_INVALID,
+            "in in_parts has 4 elements from element |and the buffer has room for ");
+    bad = (symwin_parts){counts, far, 0, 0};
+    refused(r, call(r, r->in, &good, r->out, &bad), SYMWIN_INVALID,
+            "part for rank 0 in out_parts has 4 elements from element 18446744073709551615");
+    memset(far, 0, sizeof far);
+    far[0] = 4096;
+    refused(r, call(r, r->in, &good, r->in, &bad), SYMWIN_INVALID,
+            "in place, in_parts and out_parts must be equal, and differ for rank 0");
+    refused(r, symwin_allgatherv(r->comm, r->in, r->out, NULL, SYMWIN_U32, NULL), SYMWIN_INVALID,
+            "symwin_allgatherv: parts is NULL");
+    refused(r, symwin_allgatherv(r->comm, NULL, r->out, &good, SYMWIN_U32, NULL), SYMWIN_INVALID,
+            "in is NULL");
+    refused(r, symwin_allgatherv(r->comm, r->out + 4, r->out, &good, SYMWIN_U32, NULL),
+            SYMWIN_INVALID, "overlap in part");
+    refused(r,
+            symwin_alltoallv_with(r->comm, r->in, &good, r->out, &good, SYMWIN_U32, &put,
+                                  r->streams[0]),
+            SYMWIN_UNSUPPORTED, "symwin_alltoallv: there is no algorithm put for it; pass auto");
+    refused(r,
+            symwin_alltoallv(r->comm, r->in, &good, r->out, &good, (symwin_type)12, r->streams[0]),
+            SYMWIN_INVALID, "there is no type 12");
+    bad = (symwin_parts){counts, counts, 100, 1};
+    refused(r, call(r, r->in, &good, r->out, &bad), SYMWIN_INVALID,
+            "out_parts->counts (0x|is not device memory");
+    bad = (symwin_parts){device, NULL, 100, 1};
+    refused(r, call(r, r->in, &bad, r->out, &good), SYMWIN_INVALID,
+            "in_parts->displacements is NULL, and must be an array in device memory");
+    bad.displacements = (const uint64_t *)(const void *)(a->device + 4);
+    refused(r, call(r, r->in, &bad, r->out, &good), SYMWIN_INVALID,
+            "an array of in_parts is not aligned to 8 bytes");
+    bad = (symwin_parts){device, device, UINT64_MAX, 1};
+    refused(r, call(r, r->in, &bad, r->out, &good), SYMWIN_INVALID,
+            "in_parts->room is 18446744073709551615, more than any memory holds");
+}
+
+/* More ranks than a kernel's arguments have counts for. */
+static void many(struct processes *p, int rank)
+{
+    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    uint64_t counts[PARTS_RANKS] = {0};
+    const symwin_parts parts = {counts, NULL, 0, 0};
+    struct parts_job j;
+    struct arrays a;
+
+    open_rank(p, &r, WAIT_MS);
+    arrays_open(&r, &a);
+    refused(&r, call(&r, NULL, &parts, NULL, &parts), SYMWIN_UNSUPPORTED,
+            "which serve 16 ranks, and there are 17; pass arrays in device memory (on_device)");
+    processes_barrier(p);
+    j = parts_job_of(&r, 5, 0, ROOM);
+    j.on_device[0] = j.on_device[1] = 1;
+    parts_prepare(&r, &j, &a);
+    host_must(parts_call(&r, &j, &a, 0), "symwin_alltoallv");
+    job_wait(&r, 0);
+    host_must(symwin_comm_check(r.comm), "symwin_comm_check");
+    must_be(parts_right(&r, &j), "a call of 17 ranks", rank);
+    arrays_close(&a);
+    close_rank(p, &r);
+}
+
+/* ---- calls that differ, and ranks that are late ---------------------------------------------- */
+
+enum oddity { SAME, MORE, LESS, MUCH, PAST_IN, PAST_OUT, COLLECTIVE, TYPE, LATE };
+
+struct row {
+    enum oddity oddity;
+    int on_device;
+    int odd;
+};
+
+static const struct oddity_text {
+    const char *name, *words;
+    symwin_status status;
+} texts[] = {
+    [MORE] = {"a rank that sends more",
+              "a count differs: rank %d sends 101 elements to rank %d, which receives 100 from it",
+              SYMWIN_MISMATCH},
+    [LESS] = {"a rank that sends nothing",
+              "a count differs: rank %d sends 0 elements to rank %d, which receives 100 from it",
+              SYMWIN_MISMATCH},
+    [MUCH] = {"a rank that sends many rounds",
+              "a count differs: rank %d sends 900 elements to rank %d, which receives 100 from it",
+              SYMWIN_MISMATCH},
+    [PAST_IN] = {"a part past the end of in",
+                 "the part for rank %2$d in in of rank %1$d ends at element 1125, and the buffer "
+                 "has 1024",
+                 SYMWIN_MISMATCH},
+    [PAST_OUT] = {"a part past the end of out",
+                  "the part for rank %2$d in out of rank %1$d ends at element "
+                  "18446744073709551615, and the buffer has 1024",
+                  SYMWIN_MISMATCH},
+    [COLLECTIVE] = {"a rank that calls all-reduce",
+                    "the call differs: rank %d called symwin_allreduce(), rank %d called "
+                    "symwin_alltoallv()",
+                    SYMWIN_MISMATCH},
+    [TYPE] = {"another type", "type differs: rank %d passed f32, rank %d passed u32",
+              SYMWIN_MISMATCH},
+    [LATE] = {"a late rank", "waited 100 ms for rank %d", SYMWIN_TIMEOUT},
+};
+
+/* 100 elements for each rank, but for what is odd: between this rank and `other`. */
+static symwin_status odd_call(const struct rank *r, const struct row *row, const struct arrays *to,
+                              int odd, int other)
+{
+    const uint64_t *device = (const uint64_t *)(const void *)to->device;
+    struct arrays a = *to;
+    symwin_parts in = {a.host[0], a.host[1], ONE, 0}, out = {a.host[2], a.host[3], ONE, 0};
+    int p;
+
+    for (p = 0; p < r->nranks; p++) {
+        a.host[0][p] = a.host[2][p] = 100;
+        a.host[1][p] = a.host[3][p] = (uint64_t)p * 100;
+    }
+    if (odd && row->oddity == MORE)
+        a.host[0][other] = 101;
+    if (odd && row->oddity == LESS)
+        a.host[0][other] = 0;
+    if (odd && row->oddity == MUCH) {
+        a.host[0][other] = 900;
+        a.host[1][other] = 0;
+    }
+    if (odd && row->oddity == PAST_IN)
+        a.host[1][other] = ONE + 1;
+    if (odd && row->oddity == PAST_OUT)
+        a.host[3][other] = UINT64_MAX - 50;
+    if (odd && row->oddity == COLLECTIVE)
+        return symwin_allreduce(r->comm, r->in, r->out + GUARD, 100, SYMWIN_U32, SYMWIN_SUM,
+                                r->streams[0]);
+    if (row->on_device) {
+        host_must(host_copy(r->device, a.device, a.host, ARRAYS_BYTES), "arrays");
+        in = (symwin_parts){device, device + PARTS_RANKS, ONE, 1};
+        out = (symwin_parts){device + 2 * PARTS_RANKS, device + 3 * PARTS_RANKS, ONE, 1};
+    }
+    return symwin_alltoallv(r->comm, r->in, &in, r->out + GUARD, &out,
+                            odd && row->oddity == TYPE ? SYMWIN_F32 : SYMWIN_U32, r->streams[0]);
+}
+
+static void differs(struct processes *p, struct rank *r, const struct row *row,
+                    const struct arrays *a)
+{
+    const struct oddity_text *is = &texts[row->oddity];
+    const int odd = r->rank == row->odd, other = row->odd == 0 ? 1 : 0;
+    size_t i, wrong = 0;
+    symwin_status status;
+    char words[200];
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    snprintf(words, sizeof words, is->words, row->odd, other);
+#pragma GCC diagnostic pop
+    memset(r->host, FILLED, ROOM);
+    host_must(host_copy(r->device, r->out, r->host, ROOM), "fill");
+    processes_barrier(p);
+    if (row->oddity == LATE && !odd) {
+        host_must(odd_call(r, row, a, 0, other), "a call");
+        job_wait(r, 0);
+    }
+    if (row->oddity == LATE)
+        processes_barrier(p);
+    if (odd || row->oddity != LATE)
+        host_must(odd_call(r, row, a, odd, other), "a call");
+    processes_barrier(p);
+    job_wait(r, 0);
+    (void)symwin_comm_check(r->comm);
+    processes_barrier(p);
+    status = processes_note(p, r->rank, symwin_comm_check(r->comm));
+    /* The kernel of a rank that is not one of the two may have succeeded. Then its host knows from
+     * the others that their calls differ. */
+    if (row->oddity <= PAST_OUT && !odd && r->rank != other)
+        words[0] = '\0';
+#if defined(__SANITIZE_THREAD__)
+    if (host_error_has("the arguments differ"))
+        words[0] = '\0';
+#endif
+    refused(r, status, is->status, words);
+    host_must(host_copy(r->device, r->host, r->out, ROOM), "read");
+    for (i = 0; i < ROOM; i++)
+        if (i < GUARD || i >= GUARD + (size_t)r->nranks * 400)
+            wrong += r->host[i] != FILLED;
+    must_be(wrong == 0, "nothing is written past what is received", r->rank);
+    processes_barrier(p);
+}
+
+static void body(struct processes *p, int rank)
+{
+    const struct row *row = places_arg(p);
+    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    struct arrays a;
+
+    open_rank(p, &r, row->oddity == LATE ? 100 : WAIT_MS);
+    arrays_open(&r, &a);
+    if (row->oddity != SAME) {
+        differs(p, &r, row, &a);
+    } else {
+        const struct parts_job j = parts_job_of(&r, 3, 0, ROOM / 2);
+
+        arguments(&r, &a);
+        processes_barrier(p);
+        parts_prepare(&r, &j, &a); /* the communicator still works */
+        host_must(parts_call(&r, &j, &a, 0), "symwin_alltoallv");
+        job_wait(&r, 0);
+        host_must(symwin_comm_check(r.comm), "symwin_comm_check");
+        must_be(parts_right(&r, &j), "a call", r.rank);
+    }
+    arrays_close(&a);
+    close_rank(p, &r);
+}
+
+int main(void)
+{
+    struct row row = {.oddity = SAME};
+    struct processes *p;
+    int r, right, number = 0;
+
+    tap_ok(places_run(&places_all[0], 3, body, &row, &p), "arguments that are wrong");
+    processes_free(p);
+    tap_ok(places_run(&places_all[0], SW_TABLE_RANKS + 1, many, NULL, &p), "17 ranks");
+    processes_free(p);
+    for (row.on_device = 0; row.on_device < 2; row.on_device++)
+        for (row.oddity = MORE; row.oddity <= LATE; row.oddity++) {
+            if (!row.on_device && (row.oddity == PAST_IN || row.oddity == PAST_OUT))
+                continue; /* the host refuses it */
+            row.odd = number++ % 3;
+            right = places_run(&places_all[0], 3, body, &row, &p);
+            for (r = 1; r < 3 && row.oddity > PAST_OUT; r++)
+                right &= strcmp(p->rank[r].text, p->rank[0].text) == 0;
+            tap_ok(right, "%s, arrays on the %s: %s", texts[row.oddity].name,
+                   row.on_device ? "device" : "host", p->rank[0].text);
+            processes_free(p);
+        }
+    return tap_done();
+}
