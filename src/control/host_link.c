@@ -371,9 +371,31 @@ static int is_left(struct sw_host_link *link)
     return left;
 }
 
+static const struct timespec moment = {.tv_nsec = 1000000};
+
+static int has_room(struct sw_host_link *link)
+{
+    int r, queued = 0;
+
+    pthread_mutex_lock(&link->queue);
+    for (r = 0; r < link->group->nranks; r++)
+        queued += link->queued[r];
+    pthread_mutex_unlock(&link->queue);
+    return queued < MOST_QUEUED / 2;
+}
+
+int sw_host_link_await_room(struct sw_group *group, int host, int64_t deadline)
+{
+    while (!has_room(&group->links[host]) && !sw_exchange_ended(group->exchange)) {
+        if (sw_now_ms() >= deadline)
+            return 0;
+        nanosleep(&moment, NULL);
+    }
+    return 1;
+}
+
 void sw_host_link_settle(struct sw_group *group)
 {
-    const struct timespec moment = {.tv_nsec = 1000000};
     const int64_t end = sw_now_ms() + SETTLE_MS;
     int h;
 

@@ -64,6 +64,10 @@ void sw_host_link_leave(struct sw_group *group, int rank, int but);
  * been sent all that is for them, at most SETTLE_MS. */
 void sw_host_link_settle(struct sw_group *group);
 
+/* In the linking process, for a thread without the poll lock: waits until half of the queue to
+ * another host is free, or the exchange has ended. Returns 0 if neither is so by the deadline. */
+int sw_host_link_await_room(struct sw_group *group, int host, int64_t deadline);
+
 /* In the linking process: queues a message to another host. Returns 0 if there is no host memory,
  * or if the queue is full: then the exchange has been ended, and of the process that has most
  * messages in it, the rank is named that has most. After an end a full queue drops the message. */

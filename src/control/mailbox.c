@@ -359,11 +359,13 @@ static int dispatch(struct sw_group *group, const union sw_frame *frame, int fd,
         return delivered ? 0 : ENOMEM;
     }
     if (group->host_of[to] != group->host) {
+        const int next = group->host == 0 ? group->host_of[to] : 0;
+
         process = sw_host_link_here(group);
+        if (process == group->process && !sw_host_link_await_room(group, next, deadline))
+            return ETIMEDOUT;
         if (process == group->process)
-            return sw_host_link_message(group, group->host == 0 ? group->host_of[to] : 0, words)
-                       ? 0
-                       : ENOMEM;
+            return sw_host_link_message(group, next, words) ? 0 : ENOMEM;
     }
     return sw_frame_send(group->sockets[process].watch.fd, frame, fd, deadline);
 }

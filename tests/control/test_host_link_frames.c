@@ -391,6 +391,24 @@ static void test_slow_reader(void)
     pair_close(&p);
 }
 
+/* A rank waits for room in the queue, by its deadline, where the poll thread would not. */
+static void test_room(void)
+{
+    const struct sw_frame_message words = {.from = 1, .to = 2, .kind = SW_MESSAGE_GONE};
+    struct got got;
+    struct pair p;
+
+    (void)pair_open_full(&p);
+    TAP_EQ("no room by the deadline", sw_mailbox_try(&p.group, &words, -1, 0, sw_now_ms() + 20),
+           ETIMEDOUT);
+    sw_host_link_leave(&p.group, 1, -1);
+    read_until(&p, SW_FRAME_LEAVE, &got);
+    tap_ok(got.messages == MANY && !sw_exchange_ended(p.group.exchange) &&
+               sw_mailbox_try(&p.group, &words, -1, 0, sw_now_ms() + 20) == 0,
+           "nothing has ended, and there is room after %d messages", got.messages);
+    pair_close(&p);
+}
+
 static void test_end_overtakes_messages(void)
 {
     struct got got;
@@ -577,6 +595,7 @@ int main(void)
     for (i = 0; i < sizeof crowds / sizeof crowds[0]; i++)
         test_letters(&crowds[i]);
     test_slow_reader();
+    test_room();
     test_end_overtakes_messages();
     test_last_leave(1);
     test_last_leave(0);
