@@ -70,7 +70,7 @@ static struct {
 } pool;
 
 static struct {
-    int faults, runs, retries, divided, wrong, absorbed;
+    int faults, runs, retries, late, divided, wrong, absorbed;
     int64_t slowest_us;
 } seen;
 
@@ -332,21 +332,38 @@ static void complain(const struct plan *plan, const char *what)
 
 /* ---- the sweep ---- */
 
-/* One run. Returns whether the fault hit. */
+/* Whether a rank came too late although no call failed: on a busy machine that is no fault of the
+ * library. */
+static int is_late(void)
+{
+    int r = 0;
+
+    while (r < RANKS && pool.p->rank[r].status != SYMWIN_TIMEOUT)
+        r++;
+    return pool.board->hit[0] == '\0' && r < RANKS;
+}
+
+/* One run, again if a rank is late once. Returns whether the fault hit. */
 static int run(const struct arrangement *arrangement, const struct plan *plan)
 {
     const char *wrong;
-    int hit, r;
+    int hit, r, again;
 
-    if (pool.p == NULL)
-        pool_start(arrangement);
-    seen.runs++;
-    if (!pool_round(plan)) {
-        complain(plan, "a process hangs or died");
-        pool_stop(1);
-        return 1;
+    for (again = 0;; again = 1) {
+        if (pool.p == NULL)
+            pool_start(arrangement);
+        seen.runs++;
+        if (!pool_round(plan)) {
+            complain(plan, "a process hangs or died");
+            pool_stop(1);
+            return 1;
+        }
+        wrong = judge(plan, pool.p, pool.board);
+        if (wrong == NULL || again || !is_late())
+            break;
+        seen.late++;
+        pool_stop(0);
     }
-    wrong = judge(plan, pool.p, pool.board);
     hit = pool.board->hit[0] != '\0';
     if (wrong != NULL) {
         complain(plan, wrong);
@@ -467,8 +484,8 @@ int main(int argc, char **argv)
         if (only < 0 || which == only)
             sweep_strided(which, stride);
     printf("# %d faults in %d runs: %d absorbed, %d where the victim could not tell the others; %d "
-           "retries without a fault; slowest %.1f ms\n",
-           seen.faults, seen.runs, seen.absorbed, seen.divided, seen.retries,
+           "retries without a fault; %d runs again for a late rank; slowest %.1f ms\n",
+           seen.faults, seen.runs, seen.absorbed, seen.divided, seen.retries, seen.late,
            seen.slowest_us / 1000.0);
     unlink(table);
     return tap_done();
