@@ -118,7 +118,7 @@ for (['reduce_scatter', 'auto oneshot twoshot'], ['allgather', 'auto oneshot put
     is(join(' ', map { $_->{algo} } @rows), $want, 'all of its algorithms');
 }
 @rows = good('', '-t 2 -b 1K -e 1K -n 1 -G 1 --algo put --collective all');
-is(join(' ', map { $_->{collective} } @rows), 'allgather alltoall broadcast',
+is(join(' ', map { $_->{collective} } @rows), 'allgather alltoall broadcast scatter',
     'and those collectives that have the algorithm');
 
 refused('', '-t 2 --algo put', 'put does not have any of the collectives');
