@@ -83,8 +83,11 @@ gpu)
     export SYMWIN_DRIVER=emu
     # Tests make fewer checks under sanitizers.
     grep -qs -e -fsanitize= "$build/flags" || export SYMWIN_TEST_LEAST=tests/least.txt
-    # More than the two cores: many tests wait for processes that they stopped or killed.
-    jobs=${SYMWIN_TEST_JOBS:-3}
+    # More than the two cores: many tests wait for processes that they stopped or killed. Under
+    # ThreadSanitizer they compute.
+    jobs=4
+    ! grep -qs -e -fsanitize=thread "$build/flags" || jobs=3
+    jobs=${SYMWIN_TEST_JOBS:-$jobs}
     ;;
 esac
 
