@@ -69,6 +69,8 @@ for my $name (@all) {
             is($parts, $name =~ /^(allreduce|broadcast|reduce)$/ ? 1 : 3, 'and its count');
         }
     }
+    # Without its barrier the check is a race, at which ThreadSanitizer ends the program.
+    next if $threads && $name eq 'barrier';
     my ($status, undef, $error) =
       perf('SYMWIN_PERF_BREAK=idle', "-t 2 -b 64 -e 64 -n 1 --collective $name");
     is($status, 1, "what the last repetition did not do in $name: exit status");
