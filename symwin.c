@@ -133,7 +133,7 @@ static symwin_status check_options(const symwin_comm_options *o)
  * which uses host memory, and for a single rank, which needs no slots. */
 static size_t default_slot_bytes(int nranks)
 {
-    const size_t all = (size_t)(sw_driver_is_emulated() ? 1 : 128) << 20;
+    const size_t all = (size_t)(sw_driver_is_emulated() ? 4 : 128) << 20;
     size_t bytes = (size_t)(nranks > 1 ? 32 : 1) << 20;
 
     while (4 * bytes * (size_t)(nranks - 1) > all)
