@@ -106,6 +106,7 @@ static void send_own(const struct sw_request *r, const struct sw_table_side *out
     *in = (struct sw_table_side){.room = SW_TABLE_ANY_ROOM};
     *reach = (size_t)own.count * symwin_type_bytes(r->type);
     if (r->parts[OUT]->on_device) {
+        in->room = out->room;
         in->counts = out->counts + 8 * (uint64_t)r->comm->rank;
         *reach = symwin_type_bytes(r->type); /* at least that much is looked up */
     }

@@ -258,6 +258,39 @@ static void body(struct processes *p, int rank)
     close_rank(p, &r);
 }
 
+/* A router's counts pass the room, and nothing of `in`, which ends there, is read for them. */
+static void passes_room(struct processes *p, int rank)
+{
+    enum { BYTES = 2 << 20 };
+    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    symwin_parts parts = {.room = 1024, .on_device = 1};
+    unsigned char *big;
+    struct arrays a;
+    uint64_t q;
+
+    open_rank(p, &r, WAIT_MS);
+    arrays_open(&r, &a);
+    big = host_alloc(r.device, BYTES);
+    for (q = 0; q < (uint64_t)r.nranks; q++) {
+        a.host[0][q] = q == 1 ? 2000 : 4;
+        a.host[1][q] = q * 4;
+    }
+    host_must(host_copy(r.device, a.device, a.host, ARRAYS_BYTES), "arrays");
+    parts.counts = (const uint64_t *)(const void *)a.device;
+    parts.displacements = parts.counts + PARTS_RANKS;
+    processes_barrier(p);
+    host_must(symwin_allgatherv(r.comm, big + BYTES - 16, r.out, &parts, SYMWIN_U32, r.streams[0]),
+              "symwin_allgatherv");
+    job_wait(&r, 0);
+    processes_barrier(p);
+    must_be(symwin_comm_check(r.comm) == SYMWIN_MISMATCH && host_error_has("in out of|has 1024"),
+            "counts that pass the room", rank);
+    processes_barrier(p);
+    host_must(symwin_mem_free(big), "symwin_mem_free");
+    arrays_close(&a);
+    close_rank(p, &r);
+}
+
 int main(void)
 {
     struct row row = {.oddity = SAME};
@@ -280,5 +313,7 @@ int main(void)
                    row.on_device ? "device" : "host", p->rank[0].text);
             processes_free(p);
         }
+    tap_ok(places_run(&places_all[0], 3, passes_room, NULL, &p), "counts that pass the room");
+    processes_free(p);
     return tap_done();
 }
