@@ -454,19 +454,6 @@ static void body(struct processes *p, int rank)
 
 int main(void)
 {
-    static const int counts[] = {1, 2, 3, 4, 5, 8};
-    struct processes *p;
-    size_t place, i;
-
-    for (i = 0; i < sizeof counts / sizeof counts[0] && counts[i] <= MOST_RANKS; i++) {
-        tap_ok(places_run(&places_all[0], counts[i], body, NULL, &p), "%d ranks of a process",
-               counts[i]);
-        processes_free(p);
-    }
-    for (place = 1; place < places_count(); place++) {
-        tap_ok(places_run(&places_all[place], 3, body, NULL, &p), "3 ranks, %s",
-               places_all[place].name);
-        processes_free(p);
-    }
+    everywhere(body, MOST_RANKS);
     return tap_done();
 }

@@ -366,4 +366,24 @@ HARNESS_UNUSED void close_rank(struct processes *p, struct rank *r)
     free(r->want);
 }
 
+/* Runs `body` on 1 to 8 ranks of a process, at most `most_ranks`, and on 3 ranks in each other
+ * place. One check for each. */
+HARNESS_UNUSED void everywhere(void (*body)(struct processes *, int), int most_ranks)
+{
+    static const int counts[] = {1, 2, 3, 4, 5, 8};
+    struct processes *p;
+    size_t place, i;
+
+    for (i = 0; i < sizeof counts / sizeof counts[0] && counts[i] <= most_ranks; i++) {
+        tap_ok(places_run(&places_all[0], counts[i], body, NULL, &p), "%d ranks of a process",
+               counts[i]);
+        processes_free(p);
+    }
+    for (place = 1; place < places_count(); place++) {
+        tap_ok(places_run(&places_all[place], 3, body, NULL, &p), "3 ranks, %s",
+               places_all[place].name);
+        processes_free(p);
+    }
+}
+
 #endif
