@@ -344,7 +344,7 @@ int sw_host_link_message(struct sw_group *group, int host, const struct sw_frame
     if (queued < MOST_QUEUED) {
         *at = message;
         link->queued[words->from]++;
-    } else {
+    } else if (!sw_exchange_ended(group->exchange)) {
         most = most_queued(link, group->nranks);
     }
     pthread_mutex_unlock(&link->queue);
