@@ -6,8 +6,8 @@
  *
  * Any thread sends, and none waits for room: the rest of a frame that does not fit stays in
  * link->out, and the poll thread goes on when there is room. A thread sends for one turn at most
- * (SW_TURN_FRAMES). How long a host reads nothing is no matter here: calls have deadlines, the
- * queue has a bound, and the system gives the connection up (TCP_USER_TIMEOUT). */
+ * (SW_TURN_FRAMES). How long a host reads nothing is no matter here: calls have deadlines, a rank's
+ * messages have a bound, and the system gives the connection up (TCP_USER_TIMEOUT). */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -20,11 +20,10 @@
 #include "src/control/control.h"
 
 enum {
-    SEND_MS = 100,      /* timeout of an END when creation fails */
-    SETTLE_MS = 1500,   /* for so long the last rank that leaves waits for room */
-    PULSE_MS = 100,     /* between two calls of beat() */
-    MOST_QUEUED = 4096, /* messages that wait to be sent */
-    KEEPALIVE_S = 5,    /* of silence before the first probe */
+    SEND_MS = 100,    /* timeout of an END when creation fails */
+    SETTLE_MS = 1500, /* for so long the last rank that leaves waits for room */
+    PULSE_MS = 100,   /* between two calls of beat() */
+    KEEPALIVE_S = 5,  /* of silence before the first probe */
     PROBE_S = 2,
     PROBES = 3
 };
@@ -150,6 +149,8 @@ static struct sw_link_message *next_message(struct sw_host_link *link)
 
     if (message != NULL) {
         link->messages = message->next;
+        if (link->messages == NULL)
+            link->messages_end = &link->messages;
         link->queued[message->words.from]--;
     }
     return message;
@@ -308,51 +309,28 @@ static void say(struct sw_host_link *link, int *what)
     tell_news(link);
 }
 
-/* Of the process that has most messages in the queue, the rank that has most. Under link->queue. */
-static int most_queued(const struct sw_host_link *link, int nranks)
-{
-    const uint16_t *process = link->group->process_of;
-    int most = 0, most_sum = 0, r, q;
-
-    for (r = 0; r < nranks; r++) {
-        int sum = 0;
-
-        for (q = 0; q < nranks; q++)
-            sum += process[q] == process[r] ? link->queued[q] : 0;
-        if (sum > most_sum || (sum == most_sum && link->queued[r] > link->queued[most])) {
-            most = r;
-            most_sum = sum;
-        }
-    }
-    return most;
-}
-
 int sw_host_link_message(struct sw_group *group, int host, const struct sw_frame_message *words)
 {
     struct sw_host_link *link = &group->links[host];
-    struct sw_link_message **at = &link->messages;
-    struct sw_link_message *message;
-    int queued = 0, most = 0;
+    struct sw_link_message *message = calloc(1, sizeof *message);
+    int fits;
 
-    message = calloc(1, sizeof *message);
     if (message == NULL)
         return 0;
     message->words = *words;
     pthread_mutex_lock(&link->queue);
-    for (; *at != NULL && queued < MOST_QUEUED; queued++)
-        at = &(*at)->next;
-    if (queued < MOST_QUEUED) {
-        *at = message;
+    fits = link->queued[words->from] < SW_MOST_MESSAGES;
+    if (fits) {
+        *link->messages_end = message;
+        link->messages_end = &message->next;
         link->queued[words->from]++;
-    } else if (!sw_exchange_ended(group->exchange)) {
-        most = most_queued(link, group->nranks);
     }
     pthread_mutex_unlock(&link->queue);
-    if (queued == MOST_QUEUED) {
+    if (!fits) {
         message_free(message);
         if (sw_exchange_ended(group->exchange))
             return 1;
-        sw_exchange_fail(group->exchange, SYMWIN_MISMATCH, most);
+        sw_exchange_fail(group->exchange, SYMWIN_MISMATCH, words->from);
         return 0;
     }
     tell_news(link);
@@ -372,27 +350,6 @@ static int is_left(struct sw_host_link *link)
 }
 
 static const struct timespec moment = {.tv_nsec = 1000000};
-
-static int has_room(struct sw_host_link *link)
-{
-    int r, queued = 0;
-
-    pthread_mutex_lock(&link->queue);
-    for (r = 0; r < link->group->nranks; r++)
-        queued += link->queued[r];
-    pthread_mutex_unlock(&link->queue);
-    return queued < MOST_QUEUED / 2;
-}
-
-int sw_host_link_await_room(struct sw_group *group, int host, int64_t deadline)
-{
-    while (!has_room(&group->links[host]) && !sw_exchange_ended(group->exchange)) {
-        if (sw_now_ms() >= deadline)
-            return 0;
-        nanosleep(&moment, NULL);
-    }
-    return 1;
-}
 
 void sw_host_link_settle(struct sw_group *group)
 {
@@ -680,6 +637,7 @@ int sw_host_link_create(struct sw_group *group)
         struct sw_host_link *link = &group->links[h];
 
         link->connection.fd = link->watch.fd = -1;
+        link->messages_end = &link->messages;
         pthread_mutex_init(&link->mutex, NULL);
         pthread_mutex_init(&link->queue, NULL);
         link->due = calloc(nranks, sizeof *link->due);

@@ -33,9 +33,10 @@ struct sw_host_link {
     int posts;           /* number of DUE_POST */
     uint64_t round;      /* of these posts, which have so many bytes */
     size_t post_bytes;
-    int asks, answers;                /* ASK and WELL are to be sent */
-    struct sw_link_message *messages; /* owned: to be sent, the oldest first */
-    int *queued;                      /* owned: of each rank, how many of them */
+    int asks, answers;                     /* ASK and WELL are to be sent */
+    struct sw_link_message *messages;      /* owned: to be sent, the oldest first */
+    struct sw_link_message **messages_end; /* where the next one goes */
+    int *queued;                           /* owned: of each rank, how many of them */
 };
 
 /* This host's linking process. */
@@ -64,13 +65,9 @@ void sw_host_link_leave(struct sw_group *group, int rank, int but);
  * been sent all that is for them, at most SETTLE_MS. */
 void sw_host_link_settle(struct sw_group *group);
 
-/* In the linking process, for a thread without the poll lock: waits until half of the queue to
- * another host is free, or the exchange has ended. Returns 0 if neither is so by the deadline. */
-int sw_host_link_await_room(struct sw_group *group, int host, int64_t deadline);
-
-/* In the linking process: queues a message to another host. Returns 0 if there is no host memory,
- * or if the queue is full: then the exchange has been ended, and of the process that has most
- * messages in it, the rank is named that has most. After an end a full queue drops the message. */
+/* In the linking process: queues a message to another host, and does not wait. Returns 0 if there
+ * is no host memory, or if SW_MOST_MESSAGES of its rank are queued: then the exchange has been
+ * ended, and that rank is named. After an end such a message is dropped. */
 int sw_host_link_message(struct sw_group *group, int host, const struct sw_frame_message *words);
 
 /* Sends END over a connection between hosts: the exchange has ended, or will not start. */

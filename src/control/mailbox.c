@@ -20,9 +20,6 @@
 #include "src/control/control.h"
 
 enum {
-    /* Messages of one rank that a process holds. Each lane is in one channel at a time, and a
-     * channel sends three messages: channels never need more. */
-    MOST_MESSAGES = 3 * SW_STATE_LANES,
     DESCRIPTORS = 4, /* messages may hold 1/4 of the process's descriptors */
     REST_MS = 1,     /* between two turns, for others to get the lock */
     SLICE_MS = 20,   /* poll interval for what wakes nobody, such as a rank that left */
@@ -252,7 +249,7 @@ static int accept_message(struct sw_group *group, const struct sw_frame_message 
     if (!sender_is_valid(group, words, process))
         return EPROTO;
     if (sw_group_is_local(group, words->to)) {
-        if (group->waiting[words->from] >= MOST_MESSAGES)
+        if (group->waiting[words->from] >= SW_MOST_MESSAGES)
             return too_many(group, words, fd);
         return deliver(group, words, fd, 0) ? 0 : ENOMEM;
     }
@@ -359,13 +356,11 @@ static int dispatch(struct sw_group *group, const union sw_frame *frame, int fd,
         return delivered ? 0 : ENOMEM;
     }
     if (group->host_of[to] != group->host) {
-        const int next = group->host == 0 ? group->host_of[to] : 0;
-
         process = sw_host_link_here(group);
-        if (process == group->process && !sw_host_link_await_room(group, next, deadline))
-            return ETIMEDOUT;
         if (process == group->process)
-            return sw_host_link_message(group, next, words) ? 0 : ENOMEM;
+            return sw_host_link_message(group, group->host == 0 ? group->host_of[to] : 0, words)
+                       ? 0
+                       : ENOMEM;
     }
     return sw_frame_send(group->sockets[process].watch.fd, frame, fd, deadline);
 }

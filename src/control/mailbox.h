@@ -6,6 +6,10 @@
 #include "src/control/group.h"
 #include "src/driver/driver.h"
 
+/* Messages of one rank that a process holds, or that wait for a link to another host. Each lane is
+ * in one channel at a time, and a channel sends three messages: channels never need more. */
+enum { SW_MOST_MESSAGES = 3 * SW_STATE_LANES };
+
 /* A message may carry memory: as `fd`, as `memory`, or as a fabric handle in `words`, depending on
  * where the receiver is (enum sw_message_way). */
 struct sw_message {

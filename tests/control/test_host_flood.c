@@ -1,5 +1,6 @@
 /* A rank that sends too many messages to a rank of another host. All ranks are told its name, and
- * not that of a process on the way. */
+ * not that of a process on the way. What channels may need is not too many, if the other host reads
+ * nothing meanwhile. */
 #include "processes.h"
 
 enum { RANKS = 4, MOST = 3 * SW_STATE_LANES, BURST = 64, SOON_MS = 20000 };
@@ -78,6 +79,52 @@ static void run(const struct flood *f)
     processes_free(p);
 }
 
+/* ---- a receiver that is stopped for a while ---- */
+
+/* Rank 1's messages are forwarded by rank 0. */
+static const struct flood channels = {"two messages a channel, to a rank that reads nothing",
+                                      "aaab", 1, 3, MOST / 3};
+
+static void patient(struct processes *p, int rank)
+{
+    const int64_t end = sw_now_ms() + SOON_MS;
+    symwin_comm *comm = NULL;
+    int arrived = 0;
+
+    processes_on_host(channels.hosts, rank);
+    host_must(processes_comm(p, rank, SOON_MS, &comm), "symwin_comm_create");
+    processes_barrier(p);
+    if (rank == channels.to)
+        sw_poll_lock();
+    processes_barrier(p);
+    if (rank == channels.from)
+        send_many(comm, &channels);
+    processes_barrier(p);
+    if (rank == channels.to)
+        sw_poll_unlock();
+    while (rank == channels.to && arrived < MOST - MOST / 3 + BURST && sw_now_ms() < end) {
+        usleep(1000);
+        arrived = atomic_load(&comm->group->waiting[channels.from]);
+    }
+    processes_barrier(p);
+    processes_note(p, rank, symwin_comm_check(comm));
+    processes_barrier(p);
+    symwin_comm_destroy(comm);
+}
+
+static void run_channels(void)
+{
+    struct processes *p = processes_new(RANKS, NULL);
+    int good = 1, r;
+
+    for (r = 0; r < RANKS; r++)
+        processes_fork(p, r, patient);
+    for (r = 0; r < RANKS; r++)
+        good &= processes_wait(p, r) == 0 && p->rank[r].status == SYMWIN_OK;
+    tap_ok(good, "%s: %s", channels.name, p->rank[channels.from].text);
+    processes_free(p);
+}
+
 int main(void)
 {
     size_t i, count = sizeof floods / sizeof floods[0];
@@ -87,5 +134,6 @@ int main(void)
 #endif
     for (i = 0; i < count; i++)
         run(&floods[i]);
+    run_channels();
     return tap_done();
 }
