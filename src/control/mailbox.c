@@ -388,7 +388,10 @@ symwin_status sw_mailbox_send(struct sw_group *group, const struct sw_frame_mess
     if (error == 0 || error == EPIPE || error == ECONNRESET)
         return SYMWIN_OK; /* the peer socket shows that the process has ended or left */
     if (error == ETIMEDOUT)
-        sw_exchange_fail(group->exchange, SYMWIN_TIMEOUT, words->to);
+        sw_exchange_fail(group->exchange, SYMWIN_TIMEOUT,
+                         group->host_of[words->to] == group->host
+                             ? words->to
+                             : sw_group_leader_of(group, sw_host_link_here(group)));
     else
         sw_exchange_fail(group->exchange, SYMWIN_NO_MEMORY, words->from);
     return sw_exchange_settled(group->exchange, call);

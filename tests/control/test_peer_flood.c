@@ -270,6 +270,41 @@ static void test_forward_after_the_end(void)
     sw_exchange_destroy(group.exchange);
 }
 
+/* A message to a process that does not read: to rank 1 there, or through it to rank 2, on another
+ * host. A rank of that process is named. */
+static void test_full_socket(int to, int culprit)
+{
+    static uint16_t process_of[] = {0, 0, 2, 1}, host_of[] = {0, 0, 1, 0};
+    const struct sw_frame_message words = {.from = 3, .to = to, .kind = SW_MESSAGE_GONE};
+    struct sw_peer_socket sockets[3] = {{.process = 0}};
+    struct sw_group group = {.nranks = 4,
+                             .process = 1,
+                             .processes = 3,
+                             .hosts = 2,
+                             .process_of = process_of,
+                             .host_of = host_of,
+                             .sockets = sockets,
+                             .exchange = sw_exchange_create(4)};
+    symwin_status status = SYMWIN_OK;
+    int fds[2], named = -1;
+
+    if (group.exchange == NULL ||
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0)
+        abort();
+    sockets[0].watch.fd = fds[0];
+    while (send(fds[0], "", 1, 0) == 1)
+        ;
+    (void)sw_mailbox_send(&group, &words, -1, 0, sw_now_ms() + 20, "test");
+    (void)sw_exchange_outcome(group.exchange, &status, &named);
+    tap_ok(status == SYMWIN_TIMEOUT && named == culprit,
+           "a full socket on the way to rank %d: %s, "
+           "rank %d",
+           to, symwin_status_name(status), named);
+    close(fds[0]);
+    close(fds[1]);
+    sw_exchange_destroy(group.exchange);
+}
+
 int main(void)
 {
     struct harness_leaks before;
@@ -285,6 +320,8 @@ int main(void)
     test_wait(0);
     test_collect();
     test_forward_after_the_end();
+    test_full_socket(1, 1);
+    test_full_socket(2, 0);
     harness_no_leaks("peers", &before);
     return tap_done();
 }
