@@ -15,7 +15,8 @@
  * second, or none can come any more, it ends the exchange itself.
  *
  * A rank's data is in one of two buffers of its slot, by the round's parity. It may be overwritten
- * two rounds later: by then every rank has posted the round between, after reading this one.
+ * two rounds later: by then every rank has posted the round between, after reading this one. Unless
+ * the exchange has ended: then nothing is overwritten, because ranks and links may still read.
  *
  * Any thread may call. Waiting ranks spin a little, then sleep on the page's futex word.
  */
@@ -583,6 +584,8 @@ int sw_exchange_post(struct sw_exchange *x, int rank, uint64_t round, const void
     struct page_slot *slot = &x->page->slots[rank];
     uint64_t word = atomic_load(&x->page->word);
 
+    if (word >> CULPRIT_SHIFT != 0)
+        return 0;
     memcpy(slot->data[round & 1], data, bytes);
     do {
         if (word >> CULPRIT_SHIFT != 0)

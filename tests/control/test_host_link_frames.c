@@ -231,6 +231,33 @@ static void test_end_in_order(void)
     pair_close(&p);
 }
 
+/* A round is complete on host 0, and its posts wait for room. Rank 0 hears of an end in the next
+ * round and calls once more. Host 1 gets what rank 0 had posted. */
+static void test_post_stays(void)
+{
+    const uint64_t first = 1, second = 2, third = 3;
+    union sw_frame frame;
+    struct pair p;
+    int r, error;
+
+    pair_open(&p, 0);
+    pthread_mutex_lock(&p.group.links[1].mutex);
+    for (r = 0; r < RANKS; r++)
+        sw_exchange_post(p.group.exchange, r, 0, &first, sizeof first);
+    p.group.exchange_hosts.send(&p.group, 0, sizeof first);
+    sw_exchange_post(p.group.exchange, 0, 1, &second, sizeof second);
+    sw_exchange_fail(p.group.exchange, SYMWIN_ABORTED, 1);
+    TAP_EQ("no post after the end", sw_exchange_post(p.group.exchange, 0, 2, &third, sizeof third),
+           0);
+    pthread_mutex_unlock(&p.group.links[1].mutex);
+    sw_host_link_end(&p.group);
+    error = sw_connection_receive(&p.other, &frame, NULL, sw_now_ms() + SOON_MS);
+    tap_ok(error == 0 && frame.header.type == SW_FRAME_POST && frame.post.rank == 0 &&
+               memcmp(frame.post.data, &first, sizeof first) == 0,
+           "a post that waited is sent as it was made");
+    pair_close(&p);
+}
+
 /* A rank that leaves is told to the other host, unless it has said so itself. */
 static void test_leave_is_told(int host)
 {
@@ -607,6 +634,7 @@ int main(void)
         test_leave_is_told((int)i);
     }
     test_end_in_order();
+    test_post_stays();
     test_keepalive();
     test_letters(0);
     test_letters(1);
