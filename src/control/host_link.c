@@ -8,12 +8,14 @@
  * link->out, and the poll thread goes on when there is room. A thread sends for one turn at most
  * (SW_TURN_FRAMES). How long a host reads nothing is no matter here: calls have deadlines, a rank's
  * messages have a bound, and the system gives the connection up (TCP_USER_TIMEOUT). */
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 
@@ -21,7 +23,7 @@
 
 enum {
     SEND_MS = 100,    /* timeout of an END when creation fails */
-    SETTLE_MS = 1500, /* for so long the last rank that leaves waits for room */
+    SETTLE_MS = 1500, /* for so long the last rank that leaves waits */
     PULSE_MS = 100,   /* between two calls of beat() */
     KEEPALIVE_S = 5,  /* of silence before the first probe */
     PROBE_S = 2,
@@ -349,15 +351,24 @@ static int is_left(struct sw_host_link *link)
     return left;
 }
 
-static const struct timespec moment = {.tv_nsec = 1000000};
+/* Whether bytes in the socket have not arrived at the other host, and still can. */
+static int is_under_way(const struct sw_host_link *link)
+{
+    struct pollfd broken = {.fd = link->connection.fd}; /* POLLHUP and POLLERR */
+    int bytes = 0;
+
+    return ioctl(link->connection.fd, SIOCOUTQ, &bytes) == 0 && bytes > 0 &&
+           poll(&broken, 1, 0) == 0;
+}
 
 void sw_host_link_settle(struct sw_group *group)
 {
+    const struct timespec moment = {.tv_nsec = 1000000};
     const int64_t end = sw_now_ms() + SETTLE_MS;
     int h;
 
     for (h = 0; h < group->hosts && group->links != NULL; h++)
-        while (is_left(&group->links[h]) && sw_now_ms() < end)
+        while ((is_left(&group->links[h]) || is_under_way(&group->links[h])) && sw_now_ms() < end)
             nanosleep(&moment, NULL);
 }
 

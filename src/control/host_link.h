@@ -61,8 +61,8 @@ void sw_host_link_stop(struct sw_group *group);
 void sw_host_link_end(struct sw_group *group);
 void sw_host_link_leave(struct sw_group *group, int rank, int but);
 
-/* Without the poll lock, when all ranks of this process have left: waits until the other hosts have
- * been sent all that is for them, at most SETTLE_MS. */
+/* Without the poll lock, when all ranks of this process have left: waits until all that is for
+ * the other hosts has arrived there, at most SETTLE_MS. */
 void sw_host_link_settle(struct sw_group *group);
 
 /* In the linking process: queues a message to another host, and does not wait. Returns 0 if there

@@ -4,9 +4,11 @@
  * without end does not keep the poll lock, and closing a connection does not wait. Nor does sending
  * to a host that reads nothing: all frames arrive, in order, once it reads. */
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
@@ -504,6 +506,45 @@ static void test_last_leave(int reads)
     pair_close(&p);
 }
 
+/* The socket has taken everything, but the other host reads late: what it has not acknowledged is
+ * waited for. If it is gone, nobody is. */
+static void test_last_leave_arrives(int gone)
+{
+    enum { TIMES = 500, GONE_MS = 1000 };
+    const struct sw_frame_message words = {.from = 1, .to = 2};
+    struct got *got = NULL;
+    int64_t begin;
+    const int much = 1 << 20;
+    int i, bytes = 0, left;
+    pthread_t reader;
+    struct pair p;
+
+    pair_open(&p, 0);
+    setsockopt(p.fd, SOL_SOCKET, SO_SNDBUF, &much, sizeof much);
+    for (i = 0; i < TIMES; i++)
+        (void)sw_mailbox_try(&p.group, &words, -1, 0, 0);
+    sw_host_link_leave(&p.group, 1, -1);
+    pthread_mutex_lock(&p.group.links[1].mutex);
+    left = p.group.links[1].left;
+    pthread_mutex_unlock(&p.group.links[1].mutex);
+    (void)ioctl(p.fd, SIOCOUTQ, &bytes);
+    tap_ok(!left && bytes > 0, "%d bytes are in the socket", bytes);
+    if (gone)
+        sw_connection_close(&p.other);
+    else if (pthread_create(&reader, NULL, read_late, &p) != 0)
+        abort();
+    begin = sw_now_ms();
+    sw_host_link_settle(&p.group);
+    (void)ioctl(p.fd, SIOCOUTQ, &bytes);
+    tap_ok(gone ? sw_now_ms() - begin < GONE_MS : bytes == 0,
+           "the last leave of a process: %d bytes left after %lld ms, the other host %s", bytes,
+           (long long)(sw_now_ms() - begin), gone ? "gone" : "reads late");
+    if (!gone)
+        pthread_join(reader, (void **)&got);
+    free(got);
+    pair_close(&p);
+}
+
 /* ---- a host that sends a lot ---- */
 
 /* Whenever a frame is read from one, the other sends one. */
@@ -644,6 +685,8 @@ int main(void)
     test_end_overtakes_messages();
     test_last_leave(1);
     test_last_leave(0);
+    test_last_leave_arrives(0);
+    test_last_leave_arrives(1);
     test_flood();
     test_many_then_the_end();
     test_lingering();
