@@ -296,7 +296,7 @@ SW_DEVICE_SLOW void sw_call_report(const struct sw_kernel_args &args, uint32_t e
     call.peers = {args.base, args.stride, args.rank, args.nranks};
     call.state = symwin_own_address(call.peers, args.state);
     call.epoch = epoch;
-    word = symwin_load_relaxed_u32(sw_failed_address(call));
+    word = symwin_load_acquire_u32(sw_failed_address(call)); /* sw_counts_differ() */
     code = SW_FAILED_CODE(word);
     /* Blocks other than 0 do not publish a mismatch. So `word` may be 0: block 0 will report it. */
     if (word == 0 || symwin_load_relaxed_u32(SW_STATE_AT(call.state, settled)) != 0 ||
