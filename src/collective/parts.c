@@ -24,9 +24,6 @@ static symwin_status find_on_device(const struct sw_request *r, int b, struct sw
     char which[40];
     symwin_status status;
 
-    if (parts->room > SIZE_MAX / 16)
-        return sw_fail(SYMWIN_INVALID, "%s: %s->room is %llu, more than any memory holds", r->name,
-                       name_of(r, b), (unsigned long long)parts->room);
     if ((counts | places) % 8 != 0)
         return sw_fail(SYMWIN_INVALID, "%s: an array of %s is not aligned to 8 bytes", r->name,
                        name_of(r, b));
@@ -92,6 +89,9 @@ static symwin_status find_side(const struct sw_request *r, int b, struct sw_tabl
     if (parts == NULL || parts->counts == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: %s%s is NULL", r->name, name_of(r, b),
                        parts == NULL ? "" : "->counts");
+    if (parts->room > SW_TABLE_ANY_ROOM)
+        return sw_fail(SYMWIN_INVALID, "%s: %s->room is %llu, more than any memory holds", r->name,
+                       name_of(r, b), (unsigned long long)parts->room);
     return (parts->on_device ? find_on_device : find_on_host)(r, b, side, reach, longest);
 }
 

@@ -80,6 +80,10 @@ static void arguments(const struct rank *r, const struct arrays *a)
     bad.displacements = (const uint64_t *)(const void *)(a->device + 4);
     refused(r, call(r, r->in, &bad, r->out, &good), SYMWIN_INVALID,
             "an array of in_parts is not aligned to 8 bytes");
+    far[0] = (uint64_t)1 << 62;
+    bad = (symwin_parts){far, NULL, UINT64_MAX / 2, 0}; /* 2^62 elements of 4 bytes wrap */
+    refused(r, symwin_allgatherv(r->comm, r->in, r->out, &bad, SYMWIN_U32, NULL), SYMWIN_INVALID,
+            "parts->room is 9223372036854775807, more than any memory holds");
     bad = (symwin_parts){device, device, UINT64_MAX, 1};
     refused(r, call(r, r->in, &bad, r->out, &good), SYMWIN_INVALID,
             "in_parts->room is 18446744073709551615, more than any memory holds");
