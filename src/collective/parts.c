@@ -39,7 +39,8 @@ static symwin_status find_on_device(const struct sw_request *r, int b, struct sw
         return status;
     *side = (struct sw_table_side){
         .counts = counts, .places = places, .step = 8, .room = parts->room};
-    *reach = (size_t)parts->room * element;
+    if ((b == IN ? r->in : r->out) != NULL) /* otherwise all counts are 0, or the kernel tells */
+        *reach = (size_t)parts->room * element;
     if (*longest < *reach / (size_t)r->comm->nranks)
         *longest = *reach / (size_t)r->comm->nranks;
     return SYMWIN_OK;
@@ -108,7 +109,7 @@ static void send_own(const struct sw_request *r, const struct sw_table_side *out
     if (r->parts[OUT]->on_device) {
         in->room = out->room;
         in->counts = out->counts + 8 * (uint64_t)r->comm->rank;
-        *reach = symwin_type_bytes(r->type); /* at least that much is looked up */
+        *reach = r->in != NULL ? symwin_type_bytes(r->type) : 0; /* that much is looked up */
     }
     for (p = 0; p < r->comm->nranks && p < SW_TABLE_RANKS; p++)
         in->rows[p] = own;
