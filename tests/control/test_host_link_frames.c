@@ -283,7 +283,7 @@ static const struct crowd {
     {"of a process, from two ranks", {0, 1, 1, 2}, {0, 0, 0, 2, 2, 2, 1, 1}, 2},
 };
 
-static void test_letters(const struct crowd *c)
+static void test_messages(const struct crowd *c)
 {
     struct sw_frame_message words = {.to = 3, .kind = SW_MESSAGE_GONE};
     uint16_t process_of[RANKS];
@@ -593,7 +593,7 @@ int main(void)
     test_end_in_order();
     test_keepalive();
     for (i = 0; i < sizeof crowds / sizeof crowds[0]; i++)
-        test_letters(&crowds[i]);
+        test_messages(&crowds[i]);
     test_slow_reader();
     test_room();
     test_end_overtakes_messages();
