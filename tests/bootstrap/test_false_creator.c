@@ -3,9 +3,9 @@
  * A rank asks for proof of the secret, and sends no proof of its own before it has that one. It
  * gives up when its timeout expires. */
 #include <fcntl.h>
-#include <sys/syscall.h>
 
 #include "false_creator.h"
+#include "old_system.h"
 
 enum { LINK_KEY = 0xa7 }; /* each byte of it; HMAC has no such padding */
 enum { LINGER_S = 6 };
@@ -44,18 +44,6 @@ static void answer_with_another_key(int fd, union sw_frame *hello)
 
     sw_frame_prove_creator(key, &hello->hello, &frame.challenge, frame.challenge.proof);
     hostile_send_frame(fd, &frame);
-}
-
-static int is_old; /* the system cannot refuse descriptors */
-
-/* Replaces the C library's. */
-int setsockopt(int fd, int level, int name, const void *value, socklen_t bytes)
-{
-    if (is_old && level == SOL_SOCKET && name == 83) { /* SO_PASSRIGHTS */
-        errno = ENOPROTOOPT;
-        return -1;
-    }
-    return (int)syscall(SYS_setsockopt, fd, level, name, value, bytes);
 }
 
 /* Linux 6.16 and later refuse the descriptors: then the frame comes without them, and is not
