@@ -209,15 +209,15 @@ SYMWIN_DEVICE int32_t sw_who_is_late(const struct sw_kernel_args &args, const sw
     return peer;
 }
 
-/* A call by table whose counts differ between `peer` and this rank, or whose part for `peer` does
- * not fit here. This rank has seen it (sw_counts_differ() of table.cuh). Of counts that differ, the
- * sender comes first. */
+/* A call by table whose counts differ between `peer` and this rank, or whose part for `peer` is not
+ * in memory here. This rank has seen it (sw_counts_differ() of table.cuh). Of counts that differ,
+ * the sender comes first. */
 SYMWIN_DEVICE int32_t sw_judge_counts(const struct sw_kernel_args &args, const sw_call &call,
                                       uint64_t found, uint32_t code, int32_t peer)
 {
     const uint64_t pair = SW_STATE_AT(call.state, pair);
     const uint32_t out = symwin_load_relaxed_u32(SW_STATE_AT(call.state, pair_is_out));
-    const bool self = code == SW_KERNEL_ROOM || out == 0;
+    const bool self = code != SW_KERNEL_COUNTS || out == 0;
     const int32_t culprit = self ? args.rank : peer;
 
     symwin_store_relaxed_u32(SW_FOUND_AT(found, rank), (uint32_t)culprit);
@@ -239,7 +239,7 @@ SYMWIN_DEVICE int32_t sw_judge(const struct sw_kernel_args &args, const sw_call 
     symwin_store_relaxed_u32(SW_FOUND_AT(found, rank), (uint32_t)peer);
     symwin_store_relaxed_u32(SW_FOUND_AT(found, other), (uint32_t)args.rank);
     symwin_store_relaxed_u64(SW_FOUND_AT(found, theirs), args.timeout_ns);
-    if (code == SW_KERNEL_COUNTS || code == SW_KERNEL_ROOM)
+    if (code >= SW_KERNEL_COUNTS)
         return sw_judge_counts(args, call, found, code, peer);
     if (code != SW_KERNEL_MISMATCH)
         return peer;
@@ -296,7 +296,7 @@ SW_DEVICE_SLOW void sw_call_report(const struct sw_kernel_args &args, uint32_t e
     call.peers = {args.base, args.stride, args.rank, args.nranks};
     call.state = symwin_own_address(call.peers, args.state);
     call.epoch = epoch;
-    word = symwin_load_relaxed_u32(sw_failed_address(call));
+    word = symwin_load_acquire_u32(sw_failed_address(call)); /* sw_counts_differ() */
     code = SW_FAILED_CODE(word);
     /* Blocks other than 0 do not publish a mismatch. So `word` may be 0: block 0 will report it. */
     if (word == 0 || symwin_load_relaxed_u32(SW_STATE_AT(call.state, settled)) != 0 ||

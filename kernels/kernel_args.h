@@ -40,7 +40,8 @@ enum sw_kernel_code {
     SW_KERNEL_ABORTED = 3,  /* the host set abort */
     SW_KERNEL_LEFT = 4,     /* `rank` destroyed its communicator before this call */
     SW_KERNEL_COUNTS = 5,   /* `rank` sends another count to `other` than that receives from it */
-    SW_KERNEL_ROOM = 6      /* the part that `rank` has for `other` passes the end of its buffer */
+    SW_KERNEL_ROOM = 6,     /* the part that `rank` has for `other` passes the end of its buffer */
+    SW_KERNEL_NULL = 7      /* ... has elements, and its buffer is NULL */
 };
 
 /* sw_comm_state.failed: the reason, the culprit, and the call (16 bits of its epoch). */

@@ -43,8 +43,8 @@
  * of the pair report both (failure.cuh), and ranks that wait for entries leave. A rank that needs
  * nothing from the two may have ended the call, and fails in the next.
  *
- * A part in a table in device memory that passes the end of its buffer is treated as empty, and
- * reported.
+ * A part in a table in device memory that passes the end of its buffer, or has elements although
+ * the buffer is NULL, is treated as empty, and reported.
  */
 #ifndef SYMWIN_KERNELS_TABLE_CUH
 #define SYMWIN_KERNELS_TABLE_CUH
@@ -58,10 +58,10 @@ enum { SW_TABLE_BATCH = 4 };
 
 struct sw_table_part {
     uint64_t address;
-    uint64_t bytes; /* 0 if it does not fit */
-    uint64_t count; /* elements, as the table says */
-    uint64_t end;   /* of it in the buffer, in elements; UINT64_MAX: more than that */
-    bool fits;
+    uint64_t bytes;            /* 0 if it is not there */
+    uint64_t count;            /* elements, as the table says */
+    uint64_t end;              /* of it in the buffer, in elements; UINT64_MAX: more than that */
+    enum sw_kernel_code wrong; /* SW_KERNEL_OK: it is there; _NULL, or _ROOM */
 };
 
 /* The part for rank p, or from it, in the buffer at `buffer`. */
@@ -81,9 +81,13 @@ SYMWIN_DEVICE sw_table_part sw_table_part_of(const struct sw_table_args &args,
         if (side.places != 0)
             place = symwin_load_u64(side.places + at * 8);
     }
-    part.fits = place <= side.room && count <= side.room - place;
-    part.address = buffer + (part.fits ? place * args.element : 0);
-    part.bytes = part.fits ? count * args.element : 0;
+    part.wrong = SW_KERNEL_OK;
+    if (place > side.room || count > side.room - place)
+        part.wrong = SW_KERNEL_ROOM;
+    if (buffer == 0 && count > 0)
+        part.wrong = SW_KERNEL_NULL;
+    part.address = buffer + (part.wrong == SW_KERNEL_OK ? place * args.element : 0);
+    part.bytes = part.wrong == SW_KERNEL_OK ? count * args.element : 0;
     part.count = count;
     part.end = count <= UINT64_MAX - place ? place + count : UINT64_MAX;
     return part;
@@ -195,9 +199,10 @@ SYMWIN_DEVICE void sw_counts_check(const struct sw_table_args &args, sw_call &ca
         const sw_table_part in = sw_table_in(args, p), out = sw_table_out(args, p);
         uint64_t sent = in.count, received = out.count; /* by this rank to itself */
 
-        if (!out.fits || (!in.fits && args.in.step != 0))
-            sw_counts_differ(call, SW_KERNEL_ROOM, p, out.fits ? in.end : out.end,
-                             out.fits ? args.in.room : args.out.room, !out.fits);
+        if (out.wrong != SW_KERNEL_OK)
+            sw_counts_differ(call, out.wrong, p, out.end, args.out.room, 1);
+        else if (in.wrong == SW_KERNEL_NULL || (in.wrong != SW_KERNEL_OK && args.in.step != 0))
+            sw_counts_differ(call, in.wrong, p, in.end, args.in.room, 0);
         else if (p != args.call.rank && (!sw_counts_take(args, call, p, 0, &sent) ||
                                          !sw_counts_take(args, call, p, 1, &received)))
             return;

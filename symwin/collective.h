@@ -335,16 +335,21 @@ typedef struct symwin_parts {
     const uint64_t *counts;        /* elements of each rank's part */
     const uint64_t *displacements; /* the element of the buffer at which each part begins. NULL, on
                                     * the host only: each begins where the one before it ends */
-    uint64_t room;                 /* elements of the buffer; 0, on the host only: not checked */
+    /* Elements of the buffer, which every part has to end in; one without elements has to begin in
+     * it, or at its end. 0: with arrays on the host, this is not checked; on the device, every part
+     * that has elements fails. */
+    uint64_t room;
     /* 0: the two arrays are in host memory, and are read by the call. Otherwise they are in device
-     * memory of this rank, aligned to 8 bytes, and are read when the call runs in its stream. So a
-     * kernel ahead of it may write them, and no host waits. */
+     * memory of this rank, aligned to 8 bytes, and are read while the call runs in its stream. So a
+     * kernel ahead of it may write them, and no host waits; they must not change until the call has
+     * ended there. */
     int on_device;
 } symwin_parts;
 
-/* Every rank gets from every rank the part that is for it, of any length.
+/* Every rank gets from every rank the part that is for it, of any length. The calls with parts have
+ * no query.
  *
- *   in, out   device memory, aligned to the element. What a rank neither sends nor receives may be
+ *   in, out   device memory, aligned to the element. A buffer whose parts have no elements may be
  *             NULL
  *   in_parts  what this rank sends to each rank
  *   out_parts what it receives from each: as many elements as that rank sends. It stores no more
@@ -360,8 +365,9 @@ typedef struct symwin_parts {
  *                       above
  *   SYMWIN_UNSUPPORTED  arrays in host memory, and more than 16 ranks
  *   SYMWIN_MISMATCH     from symwin_comm_check(): two ranks differ in what one sends to the other,
- *                       with both counts; or a part in device memory passes the room of its buffer,
- *                       with the element at which it ends. It has not been accessed */
+ *                       with both counts; or, by arrays in device memory, a part passes the room
+ *                       of its buffer, with the element at which it ends, or has elements in a
+ *                       buffer that is NULL. It has not been accessed */
 SYMWIN_API symwin_status symwin_alltoallv(symwin_comm *comm, const void *in,
                                           const symwin_parts *in_parts, void *out,
                                           const symwin_parts *out_parts, symwin_type type,

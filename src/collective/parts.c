@@ -24,9 +24,6 @@ static symwin_status find_on_device(const struct sw_request *r, int b, struct sw
     char which[40];
     symwin_status status;
 
-    if (parts->room > SIZE_MAX / 16)
-        return sw_fail(SYMWIN_INVALID, "%s: %s->room is %llu, more than any memory holds", r->name,
-                       name_of(r, b), (unsigned long long)parts->room);
     if ((counts | places) % 8 != 0)
         return sw_fail(SYMWIN_INVALID, "%s: an array of %s is not aligned to 8 bytes", r->name,
                        name_of(r, b));
@@ -42,7 +39,8 @@ static symwin_status find_on_device(const struct sw_request *r, int b, struct sw
         return status;
     *side = (struct sw_table_side){
         .counts = counts, .places = places, .step = 8, .room = parts->room};
-    *reach = (size_t)parts->room * element;
+    if ((b == IN ? r->in : r->out) != NULL) /* otherwise all counts are 0, or the kernel tells */
+        *reach = (size_t)parts->room * element;
     if (*longest < *reach / (size_t)r->comm->nranks)
         *longest = *reach / (size_t)r->comm->nranks;
     return SYMWIN_OK;
@@ -92,6 +90,9 @@ static symwin_status find_side(const struct sw_request *r, int b, struct sw_tabl
     if (parts == NULL || parts->counts == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: %s%s is NULL", r->name, name_of(r, b),
                        parts == NULL ? "" : "->counts");
+    if (parts->room > SW_TABLE_ANY_ROOM)
+        return sw_fail(SYMWIN_INVALID, "%s: %s->room is %llu, more than any memory holds", r->name,
+                       name_of(r, b), (unsigned long long)parts->room);
     return (parts->on_device ? find_on_device : find_on_host)(r, b, side, reach, longest);
 }
 
@@ -108,7 +109,7 @@ static void send_own(const struct sw_request *r, const struct sw_table_side *out
     if (r->parts[OUT]->on_device) {
         in->room = out->room;
         in->counts = out->counts + 8 * (uint64_t)r->comm->rank;
-        *reach = symwin_type_bytes(r->type); /* at least that much is looked up */
+        *reach = r->in != NULL ? symwin_type_bytes(r->type) : 0; /* that much is looked up */
     }
     for (p = 0; p < r->comm->nranks && p < SW_TABLE_RANKS; p++)
         in->rows[p] = own;

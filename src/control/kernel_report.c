@@ -148,6 +148,7 @@ symwin_status sw_report_status(const struct sw_kernel_report *report, int *culpr
         *culprit = SW_NOBODY;
         return SYMWIN_MISMATCH;
     case SW_KERNEL_ROOM:
+    case SW_KERNEL_NULL:
         *culprit = found->rank;
         return SYMWIN_MISMATCH;
     case SW_KERNEL_TIMEOUT:
@@ -256,15 +257,20 @@ static symwin_status mismatch(const char *call, const struct sw_finding *found)
 static symwin_status counts(const char *call, const struct sw_finding *found, uint32_t code)
 {
     const unsigned long long theirs = found->theirs, others = found->others;
+    const char *buffer = found->argument == SW_ARGUMENT_OUT ? "out" : "in";
 
+    if (code == SW_KERNEL_NULL)
+        return sw_fail(SYMWIN_MISMATCH,
+                       "%s: in collective %u, %s of rank %d is NULL, and its part for rank %d has "
+                       "elements; pass memory, or counts of 0; destroy the communicator",
+                       call, found->epoch, buffer, found->rank, found->other);
     if (code == SW_KERNEL_ROOM)
         return sw_fail(
             SYMWIN_MISMATCH,
             "%s: in collective %u, the part for rank %d in %s of rank %d ends at element "
             "%llu, and the buffer has %llu; nothing was written there; destroy the "
             "communicator",
-            call, found->epoch, found->other, found->argument == SW_ARGUMENT_OUT ? "out" : "in",
-            found->rank, theirs, others);
+            call, found->epoch, found->other, buffer, found->rank, theirs, others);
     return sw_fail(SYMWIN_MISMATCH,
                    "%s: in collective %u, a count differs: rank %d sends %llu elements to rank %d, "
                    "which receives %llu from it; pass equal counts on both; destroy the "
@@ -279,7 +285,7 @@ symwin_status sw_report_tell(const struct sw_kernel_report *report, const char *
 
     if (code == SW_KERNEL_MISMATCH)
         return mismatch(call, found);
-    if (code == SW_KERNEL_COUNTS || code == SW_KERNEL_ROOM)
+    if (code == SW_KERNEL_COUNTS || code == SW_KERNEL_ROOM || code == SW_KERNEL_NULL)
         return counts(call, found, code);
     if (code == SW_KERNEL_TIMEOUT)
         return sw_fail(SYMWIN_TIMEOUT,

@@ -3,13 +3,12 @@
  * and the job completes as soon as its last rank joins. */
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 
-#include "hostile.h"
+#include "attacked.h"
+#include "old_system.h"
 
-enum { RANKS = 3, LATE = RANKS - 1, ATTACKER = RANKS, MOST = 200, SOON_MS = 2000, LINGER_S = 6 };
-enum { OWN = 8 }; /* descriptors that the job needs to start */
+enum { LINGER_S = 6 };
 
 /* make() returns whether the creator reacted as it should. Connections in `held` (-1: none) stay
  * open until the job is done. */
@@ -21,17 +20,6 @@ struct attack {
 };
 
 static int held[MOST];
-static int is_old;
-
-/* Replaces the C library's. */
-int setsockopt(int fd, int level, int name, const void *value, socklen_t bytes)
-{
-    if (is_old && level == SOL_SOCKET && name == 83) { /* SO_PASSRIGHTS */
-        errno = ENOPROTOOPT;
-        return -1;
-    }
-    return (int)syscall(SYS_setsockopt, fd, level, name, value, bytes);
-}
 
 static int clock_jumps; /* the time of day reads an hour ahead of the system's */
 
@@ -88,19 +76,6 @@ static int silent_around_a_handshake(const symwin_unique_id *id, const struct at
     return refused;
 }
 
-/* A valid HELLO in a buffer large enough for more. */
-static union sw_frame right_hello(const symwin_unique_id *id)
-{
-    union sw_frame frame;
-    struct sw_id made;
-
-    memset(&frame, 0, sizeof frame);
-    memcpy(&made, id, sizeof made);
-    sw_id_name(&made, frame.hello.name);
-    sw_frame_seal(&frame, SW_FRAME_HELLO);
-    return frame;
-}
-
 /* The same over TCP, where frames are keyed after CHALLENGE. The refused client gets SYMWIN_BUSY,
  * so that it retries. */
 static int sent_away_over_tcp(const symwin_unique_id *id, const struct attack *attack)
@@ -118,7 +93,7 @@ static int sent_away_over_tcp(const symwin_unique_id *id, const struct attack *a
     if (sw_connection_open(&channel, socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), 1) != 0 ||
         connect(channel.fd, (struct sockaddr *)&to, sizeof to) != 0)
         return 0;
-    hello = right_hello(id);
+    hello = hostile_hello(id);
     right = sw_connection_send(&channel, &hello, -1, deadline) == 0 &&
             sw_connection_receive(&channel, &challenge, NULL, deadline) == 0 &&
             silent_after_hello(id, attack);
@@ -171,7 +146,7 @@ static int rubbish(const symwin_unique_id *id, const struct attack *attack)
 
 static int cut_short(const symwin_unique_id *id, const struct attack *attack)
 {
-    const union sw_frame frame = right_hello(id);
+    const union sw_frame frame = hostile_hello(id);
 
     return sent_in_vain(id, &frame, (size_t)attack->number, 0);
 }
@@ -179,7 +154,7 @@ static int cut_short(const symwin_unique_id *id, const struct attack *attack)
 /* Adds `number` to the length in the frame's header. */
 static int lying_bytes(const symwin_unique_id *id, const struct attack *attack)
 {
-    union sw_frame frame = right_hello(id);
+    union sw_frame frame = hostile_hello(id);
     const size_t bytes = frame.header.bytes;
 
     frame.header.bytes += (uint32_t)attack->number;
@@ -195,7 +170,7 @@ static int too_long(const symwin_unique_id *id, const struct attack *attack)
     } out;
     size_t bytes;
 
-    out.frame = right_hello(id);
+    out.frame = hostile_hello(id);
     bytes = out.frame.header.bytes + (size_t)attack->number;
     out.frame.header.bytes = (uint32_t)bytes;
     return sent_in_vain(id, &out, bytes, 0);
@@ -208,7 +183,7 @@ static int wrong_header(const symwin_unique_id *id, const struct attack *attack)
 
     (void)attack;
     for (i = 0; i < 4; i++)
-        frames[i] = right_hello(id);
+        frames[i] = hostile_hello(id);
     frames[0].header.magic++;
     frames[1].header.form++;
     frames[2].header.zero = 1;
@@ -276,7 +251,7 @@ static int unknown_name(const symwin_unique_id *id, const struct attack *attack)
  * its own at the end (processes_fork()). */
 static int with_descriptors(const symwin_unique_id *id, const struct attack *attack)
 {
-    const union sw_frame frame = right_hello(id);
+    const union sw_frame frame = hostile_hello(id);
     union sw_frame join;
     struct hostile h;
     int dropped;
@@ -303,7 +278,7 @@ static int with_descriptors(const symwin_unique_id *id, const struct attack *att
  * received, or after one for which the connection is closed. Nobody may wait for that close. */
 static int with_lingering_ones(const symwin_unique_id *id, const struct attack *attack)
 {
-    const union sw_frame frame = right_hello(id);
+    const union sw_frame frame = hostile_hello(id);
     int right = 1, i;
 
     for (i = 0; i < attack->number && right; i++) {
@@ -426,79 +401,6 @@ static int wrong_pid(const symwin_unique_id *id, const struct attack *attack)
     return join_is_refused(&h, &join);
 }
 
-/* ---- more connections than descriptors ---- */
-
-static atomic_int is_over;
-static pthread_t crowd;
-static struct {
-    struct sockaddr_in to;
-    union sw_frame hello;
-    int says_hello;
-} crowd_of;
-
-/* Holds MOST connections over TCP, and replaces each that is dropped. */
-static void *keep_up(void *arg)
-{
-    const struct timespec moment = {.tv_nsec = 500000};
-    int fds[MOST], i;
-    char word;
-
-    (void)arg;
-    for (i = 0; i < MOST; i++)
-        fds[i] = -1;
-    while (!is_over) {
-        for (i = 0; i < MOST; i++) {
-            const ssize_t got = fds[i] < 0 ? 0 : recv(fds[i], &word, 1, MSG_DONTWAIT);
-
-            if (got < 0 && (errno == EAGAIN || errno == ENOTCONN))
-                continue;
-            if (fds[i] >= 0)
-                close(fds[i]);
-            fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-            (void)connect(fds[i], (struct sockaddr *)&crowd_of.to, sizeof crowd_of.to);
-            if (crowd_of.says_hello)
-                (void)send(fds[i], &crowd_of.hello, crowd_of.hello.header.bytes, MSG_NOSIGNAL);
-        }
-        nanosleep(&moment, NULL);
-    }
-    for (i = 0; i < MOST; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
-    return NULL;
-}
-
-static int begin_crowd(const symwin_unique_id *id, int says_hello)
-{
-    struct sw_id made;
-
-    memcpy(&made, id, sizeof made);
-    crowd_of.to = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = made.port};
-    memcpy(&crowd_of.to.sin_addr, made.address, sizeof crowd_of.to.sin_addr);
-    crowd_of.hello = right_hello(id);
-    crowd_of.says_hello = says_hello;
-    if (pthread_create(&crowd, NULL, keep_up, NULL) != 0)
-        return 0;
-    usleep(200000);
-    return 1;
-}
-
-static int silent_crowd(const symwin_unique_id *id, const struct attack *attack)
-{
-    (void)attack;
-    return begin_crowd(id, 0);
-}
-
-static int crowd_that_greets(const symwin_unique_id *id, const struct attack *attack)
-{
-    (void)attack;
-    return begin_crowd(id, 1);
-}
-
-static int is_crowd(const struct attack *attack)
-{
-    return attack->make == silent_crowd || attack->make == crowd_that_greets;
-}
-
 /* ---- the job --------------------------------------------------------------------------------- */
 
 static const struct attack attacks[] = {
@@ -533,12 +435,6 @@ static const struct attack attacks[] = {
     {"200 descriptors, on an older system", with_descriptors, HOSTILE_MOST_FDS, 1},
     {"descriptors whose close takes its time", with_lingering_ones, 8, 0},
     {"descriptors whose close takes its time, on an older system", with_lingering_ones, 8, 1},
-    {"200 connections, and 8 descriptors", silent_crowd, OWN, 0},
-    {"200 connections, and 24 descriptors", silent_crowd, 24, 0},
-    {"200 connections, and 40 descriptors", silent_crowd, 40, 0},
-    {"200 connections, and 130 descriptors", silent_crowd, 130, 0},
-    {"200 HELLOs, and 24 descriptors", crowd_that_greets, 24, 0},
-    {"200 HELLOs, and 130 descriptors", crowd_that_greets, 130, 0},
     {"a recorded JOIN", replayed, 0, 0},
     {"a JOIN altered at each byte", altered, 0, 0},
     {"a wrong key", wrong_key, 0, 0},
@@ -564,93 +460,20 @@ static void attacker(struct processes *p, int rank)
     for (i = 0; i < MOST; i++)
         if (held[i] >= 0)
             close(held[i]);
-    is_over = 1;
-    if (is_crowd(attack))
-        pthread_join(crowd, NULL);
-}
-
-/* Limits the process to `count` more descriptors. */
-static void leave(long count)
-{
-    const rlim_t most = (rlim_t)harness_count_entries("/proc/self/fd") - 1 + (rlim_t)count;
-    const struct rlimit limit = {most, most};
-
-    must_be(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit", 0);
-}
-
-/* The creator's program opens files of its own during the attack: a quarter of the descriptors that
- * the library leaves. */
-static void *open_files(void *arg)
-{
-    struct processes *p = arg;
-    const struct attack *attack = p->arg;
-    const long wanted = (attack->number - OWN) / 4;
-    int fds[MOST];
-    long i, open_now = 0;
-
-    while (p->rank[ATTACKER].step == 0)
-        usleep(200);
-    for (i = 0; i < wanted; i++) {
-        fds[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
-        open_now += fds[i] >= 0;
-    }
-    for (i = 0; i < wanted; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
-    must_be(open_now == wanted, "strangers leave descriptors free", 0);
-    p->rank[0].step = 1;
-    return NULL;
 }
 
 static void job(struct processes *p, int rank)
 {
     const struct attack *attack = p->arg;
-    /* which process must be ready before the last rank joins */
-    const int before = is_crowd(attack) ? 0 : ATTACKER;
-    pthread_t program;
 
     is_old = attack->old;
     if (attack->make == sent_away_over_tcp)
         setenv("SYMWIN_ADDR", "127.0.0.1", 1);
-    if (is_crowd(attack)) /* the last rank has to get through the crowd */
-        processes_on_host("aab", rank);
     harness_device_count(); /* loads the driver first: it is not part of the measured time */
-    if (is_crowd(attack) && rank == 0) {
-        leave(attack->number);
-        processes_child_threads();
-        if (pthread_create(&program, NULL, open_files, p) != 0)
-            abort();
-    }
-    while (rank == LATE && p->rank[before].step == 0)
+    while (rank == LATE && p->rank[ATTACKER].step == 0)
         usleep(200);
     p->rank[rank].number = processes_now_us();
     host_must(hostile_job(p, rank), "the job");
-    if (is_crowd(attack) && rank == 0)
-        pthread_join(program, NULL);
-}
-
-static void run(const struct attack *attack)
-{
-    struct processes *p = processes_new(RANKS, (void *)(uintptr_t)attack);
-    int status[RANKS + 1];
-    int right = 1;
-    int64_t ms;
-    int r;
-
-    for (r = 0; r < RANKS; r++)
-        processes_fork(p, r, job);
-    processes_fork(p, ATTACKER, attacker);
-    for (r = 0; r <= RANKS; r++) {
-        status[r] = processes_wait(p, r);
-        if (r < RANKS)
-            right &= status[r] == 0;
-    }
-    ms = (p->rank[LATE].at_us - p->rank[LATE].number) / 1000;
-    tap_ok(right && ms < SOON_MS, "%s: the job starts, %lld ms after its last rank came",
-           attack->name, (long long)ms);
-    tap_ok(status[ATTACKER] == 0, "%s: has no answer but the right one (wait status 0x%x)",
-           attack->name, (unsigned)status[ATTACKER]);
-    processes_free(p);
 }
 
 /* The time of day is set back while a thread waits for the closer thread. */
@@ -678,7 +501,7 @@ int main(void)
     for (fd = STDERR_FILENO + 1; fd < 256; fd++)
         close(fd);
     for (i = 0; i < sizeof attacks / sizeof attacks[0]; i++)
-        run(&attacks[i]);
+        hostile_run(attacks[i].name, &attacks[i], job, attacker);
     jump();
     return tap_done();
 }

@@ -13,15 +13,15 @@ struct offered {
 static void tell(symwin_comm *comm, enum sw_message_kind kind, uint64_t number, uint64_t words,
                  struct offered memory)
 {
-    struct sw_frame_message letter;
+    struct sw_frame_message message;
 
-    sw_message_fill(comm, 0, kind, number, SYMWIN_OK, "", &letter);
-    letter.lanes = LANES;
-    letter.words = words;
-    letter.memory = memory.bytes > 0 ? SW_MESSAGE_WINDOW : SW_MESSAGE_NONE;
-    letter.place = memory.place;
-    letter.bytes = memory.bytes;
-    host_must(sw_mailbox_send(comm->group, &letter, -1, 0, sw_now_ms() + TIMEOUT_MS, "test"),
+    sw_message_fill(comm, 0, kind, number, SYMWIN_OK, "", &message);
+    message.lanes = LANES;
+    message.words = words;
+    message.memory = memory.bytes > 0 ? SW_MESSAGE_WINDOW : SW_MESSAGE_NONE;
+    message.place = memory.place;
+    message.bytes = memory.bytes;
+    host_must(sw_mailbox_send(comm->group, &message, -1, 0, sw_now_ms() + TIMEOUT_MS, "test"),
               "sw_mailbox_send");
 }
 

@@ -312,14 +312,14 @@ static void lie(enum lie which, const struct ends_member *m, struct sw_frame_mes
  * communicator, and every rank is told that `liar` did it. */
 static void must_catch(struct ends_member *m, int liar, int from, int to)
 {
-    struct sw_frame_message letter;
+    struct sw_frame_message message;
     char words[16];
     int i;
 
     if (m->rank == liar) {
-        sw_message_fill(m->comm, to, SW_MESSAGE_GONE, 1, SYMWIN_OK, "", &letter);
-        letter.from = (int32_t)from;
-        (void)sw_mailbox_try(m->comm->group, &letter, -1, 0, sw_now_ms() + 1000);
+        sw_message_fill(m->comm, to, SW_MESSAGE_GONE, 1, SYMWIN_OK, "", &message);
+        message.from = (int32_t)from;
+        (void)sw_mailbox_try(m->comm->group, &message, -1, 0, sw_now_ms() + 1000);
     }
     for (i = 0; i < 5000 && symwin_comm_check(m->comm) == SYMWIN_OK; i++)
         host_pause_ms(1);
@@ -341,7 +341,7 @@ static void lies(struct processes *p, int rank)
         [NOTHING] = {SYMWIN_NO_MEMORY, "no file descriptor is left"},
         [WINDOW] = {SYMWIN_MISMATCH, "has deregistered"},
     };
-    struct sw_frame_message letter;
+    struct sw_frame_message message;
     symwin_channel_end *end;
     symwin_channel channel;
     struct ends_member m;
@@ -352,16 +352,16 @@ static void lies(struct processes *p, int rank)
         if (rank == 1) {
             end = ends_offer(&m, 0, NULL, 0, 0);
             must_fail(symwin_channel_connect(m.comm, end, &channel), want[i].status, want[i].words,
-                      "a letter that lies", rank);
+                      "a message that lies", rank);
             ends_destroy(&m, end);
             continue;
         }
-        sw_message_fill(m.comm, 1, SW_MESSAGE_OFFER, (uint64_t)i + 1, SYMWIN_OK, "", &letter);
-        lie((enum lie)i, &m, &letter);
-        host_must(sw_mailbox_send(m.comm->group, &letter, -1, 0, sw_now_ms() + 1000, "a lie"),
+        sw_message_fill(m.comm, 1, SW_MESSAGE_OFFER, (uint64_t)i + 1, SYMWIN_OK, "", &message);
+        lie((enum lie)i, &m, &message);
+        host_must(sw_mailbox_send(m.comm->group, &message, -1, 0, sw_now_ms() + 1000, "a lie"),
                   "a lie");
-        sw_message_fill(m.comm, 1, SW_MESSAGE_VERDICT, (uint64_t)i + 1, SYMWIN_OK, "", &letter);
-        host_must(sw_mailbox_send(m.comm->group, &letter, -1, 0, sw_now_ms() + 1000, "a lie"),
+        sw_message_fill(m.comm, 1, SW_MESSAGE_VERDICT, (uint64_t)i + 1, SYMWIN_OK, "", &message);
+        host_must(sw_mailbox_send(m.comm->group, &message, -1, 0, sw_now_ms() + 1000, "a lie"),
                   "a lie");
     }
     processes_barrier(p);
@@ -387,20 +387,20 @@ static void lie_of_who_links(struct processes *p, int rank)
 static symwin_status said_at_destroy(struct ends_member *m, char text[SW_MESSAGE_TEXT])
 {
     symwin_status status = SYMWIN_OK;
-    struct sw_message *letter;
+    struct sw_message *message;
     int i, came = 0;
 
     for (i = 0; i < 5000 && !came; i++) {
         sw_mailbox_collect(m->comm->group, sw_now_ms() + 1000);
-        letter = sw_mailbox_take(m->comm->group, m->comm->rank);
-        if (letter == NULL) {
+        message = sw_mailbox_take(m->comm->group, m->comm->rank);
+        if (message == NULL) {
             host_pause_ms(1);
             continue;
         }
-        came = letter->words.kind == SW_MESSAGE_GONE;
-        status = (symwin_status)letter->words.status;
-        snprintf(text, SW_MESSAGE_TEXT, "%s", letter->words.text);
-        sw_message_free(letter);
+        came = message->words.kind == SW_MESSAGE_GONE;
+        status = (symwin_status)message->words.status;
+        snprintf(text, SW_MESSAGE_TEXT, "%s", message->words.text);
+        sw_message_free(message);
     }
     return status;
 }
@@ -411,7 +411,7 @@ static void failed_first(struct processes *p, int rank)
 {
     static const char lost[] = "the process of rank 7 has ended";
     char text[SW_MESSAGE_TEXT] = "";
-    struct sw_frame_message letter;
+    struct sw_frame_message message;
     symwin_channel_end *end;
     symwin_channel channel;
     struct ends_member m;
@@ -424,8 +424,8 @@ static void failed_first(struct processes *p, int rank)
                   "rank 0: the process of rank 7 has ended", "an end given up after a loss", rank);
         ends_destroy(&m, end);
     } else {
-        sw_message_fill(m.comm, 1, SW_MESSAGE_GONE, 1, SYMWIN_PEER_LOST, lost, &letter);
-        host_must(sw_mailbox_send(m.comm->group, &letter, -1, 0, sw_now_ms() + 1000, "gone"),
+        sw_message_fill(m.comm, 1, SW_MESSAGE_GONE, 1, SYMWIN_PEER_LOST, lost, &message);
+        host_must(sw_mailbox_send(m.comm->group, &message, -1, 0, sw_now_ms() + 1000, "gone"),
                   "gone");
     }
     processes_barrier(p);
@@ -468,8 +468,8 @@ int main(void)
     death("a peer that is stopped", STOPPED);
     processes_run("who links a host leaves", 4, leave, &(struct leaving){"abab", 1});
     processes_run("who links the first host leaves", 4, leave, &(struct leaving){"abab", 0});
-    processes_run("letters that lie", 2, lies, NULL);
-    processes_run("a letter that lies, of who links a host", 4, lie_of_who_links, turns);
+    processes_run("messages that lie", 2, lies, NULL);
+    processes_run("a message that lies, of who links a host", 4, lie_of_who_links, turns);
     processes_run("an end given up after a failure", 2, failed_first, two);
     return tap_done();
 }

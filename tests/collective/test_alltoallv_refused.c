@@ -80,6 +80,10 @@ static void arguments(const struct rank *r, const struct arrays *a)
     bad.displacements = (const uint64_t *)(const void *)(a->device + 4);
     refused(r, call(r, r->in, &bad, r->out, &good), SYMWIN_INVALID,
             "an array of in_parts is not aligned to 8 bytes");
+    far[0] = (uint64_t)1 << 62;
+    bad = (symwin_parts){far, NULL, UINT64_MAX / 2, 0}; /* 2^62 elements of 4 bytes wrap */
+    refused(r, symwin_allgatherv(r->comm, r->in, r->out, &bad, SYMWIN_U32, NULL), SYMWIN_INVALID,
+            "parts->room is 9223372036854775807, more than any memory holds");
     bad = (symwin_parts){device, device, UINT64_MAX, 1};
     refused(r, call(r, r->in, &bad, r->out, &good), SYMWIN_INVALID,
             "in_parts->room is 18446744073709551615, more than any memory holds");
@@ -112,7 +116,19 @@ static void many(struct processes *p, int rank)
 
 /* ---- calls that differ, and ranks that are late ---------------------------------------------- */
 
-enum oddity { SAME, MORE, LESS, MUCH, PAST_IN, PAST_OUT, COLLECTIVE, TYPE, LATE };
+enum oddity {
+    SAME,
+    MORE,
+    LESS,
+    MUCH,
+    PAST_IN,
+    PAST_OUT,
+    NULL_IN,
+    NULL_OUT,
+    COLLECTIVE,
+    TYPE,
+    LATE
+};
 
 struct row {
     enum oddity oddity;
@@ -141,6 +157,10 @@ static const struct oddity_text {
                   "the part for rank %2$d in out of rank %1$d ends at element "
                   "18446744073709551615, and the buffer has 1024",
                   SYMWIN_MISMATCH},
+    [NULL_IN] = {"elements of an in that is NULL", "in of rank %d is NULL, and its part for rank ",
+                 SYMWIN_MISMATCH},
+    [NULL_OUT] = {"elements of an out that is NULL",
+                  "out of rank %d is NULL, and its part for rank ", SYMWIN_MISMATCH},
     [COLLECTIVE] = {"a rank that calls all-reduce",
                     "the call differs: rank %d called symwin_allreduce(), rank %d called "
                     "symwin_alltoallv()",
@@ -183,7 +203,8 @@ static symwin_status odd_call(const struct rank *r, const struct row *row, const
         in = (symwin_parts){device, device + PARTS_RANKS, ONE, 1};
         out = (symwin_parts){device + 2 * PARTS_RANKS, device + 3 * PARTS_RANKS, ONE, 1};
     }
-    return symwin_alltoallv(r->comm, r->in, &in, r->out + GUARD, &out,
+    return symwin_alltoallv(r->comm, odd && row->oddity == NULL_IN ? NULL : r->in, &in,
+                            odd && row->oddity == NULL_OUT ? NULL : r->out + GUARD, &out,
                             odd && row->oddity == TYPE ? SYMWIN_F32 : SYMWIN_U32, r->streams[0]);
 }
 
@@ -216,9 +237,10 @@ static void differs(struct processes *p, struct rank *r, const struct row *row,
     (void)symwin_comm_check(r->comm);
     processes_barrier(p);
     status = processes_note(p, r->rank, symwin_comm_check(r->comm));
-    /* The kernel of a rank that is not one of the two may have succeeded. Then its host knows from
-     * the others that their calls differ. */
-    if (row->oddity <= PAST_OUT && !odd && r->rank != other)
+    /* The kernel of a rank that is not one of the two may have succeeded, as may any that has got
+     * what it needs. Then its host knows from the others that their calls differ. */
+    if (row->oddity <= NULL_OUT && !odd &&
+        (r->rank != other || row->oddity == PAST_OUT || row->oddity == NULL_OUT))
         words[0] = '\0';
 #if defined(__SANITIZE_THREAD__)
     if (host_error_has("the arguments differ"))
@@ -291,6 +313,64 @@ static void passes_room(struct processes *p, int rank)
     close_rank(p, &r);
 }
 
+/* Rank 1 sends nothing, rank 2 receives nothing, and nobody else knows: buffers are NULL. Then rank
+ * 1 has elements to gather, and still no buffer. */
+static void null_buffers(struct processes *p, int rank)
+{
+    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    symwin_parts parts[2] = {{.room = ONE, .on_device = 1}, {.room = ONE, .on_device = 1}};
+    const void *in;
+    struct arrays a;
+    int b, q, call;
+
+    open_rank(p, &r, WAIT_MS);
+    arrays_open(&r, &a);
+    in = rank == 1 ? NULL : r.in;
+    for (q = 0; q < r.nranks; q++) {
+        a.host[0][q] = rank == 1 || q == 2 ? 0 : 4;
+        a.host[2][q] = q == 1 || rank == 2 ? 0 : 4;
+        a.host[1][q] = a.host[3][q] = (uint64_t)q * 4;
+    }
+    for (b = 0; b < 2; b++) {
+        parts[b].counts = (const uint64_t *)(const void *)a.device + 2 * b * PARTS_RANKS;
+        parts[b].displacements = parts[b].counts + PARTS_RANKS;
+    }
+    for (call = 0; call < 3; call++) {
+        for (q = 0; q < r.nranks && call > 0; q++)
+            a.host[2][q] = q == 1 && call == 1 ? 0 : 4;
+        memset(r.host, FILLED + 1 + rank, 64);
+        host_must(host_copy(r.device, r.in, r.host, 64), "fill");
+        memset(r.host, FILLED, 64);
+        host_must(host_copy(r.device, r.out, r.host, 64), "fill");
+        host_must(host_copy(r.device, a.device, a.host, ARRAYS_BYTES), "arrays");
+        processes_barrier(p);
+        if (call == 0)
+            host_must(symwin_alltoallv(r.comm, in, &parts[0], rank == 2 ? NULL : r.out, &parts[1],
+                                       SYMWIN_U32, r.streams[0]),
+                      "symwin_alltoallv");
+        else
+            host_must(symwin_allgatherv(r.comm, in, r.out, &parts[1], SYMWIN_U32, r.streams[0]),
+                      "symwin_allgatherv");
+        job_wait(&r, 0);
+        processes_barrier(p);
+        if (call == 2)
+            break;
+        host_must(symwin_comm_check(r.comm), "symwin_comm_check");
+        host_must(host_copy(r.device, r.host, r.out, 64), "read");
+        for (q = 0; q < 64; q++)
+            must_be(r.host[q] == (q / 16 > 2 || q / 16 == 1 || (call == 0 && rank == 2)
+                                      ? FILLED
+                                      : FILLED + 1 + q / 16),
+                    "parts without buffers", rank);
+    }
+    must_be(symwin_comm_check(r.comm) == SYMWIN_MISMATCH &&
+                host_error_has("symwin_comm_check: |in of rank 1 is NULL, and its part for rank "),
+            "an all-gather from NULL", rank);
+    processes_barrier(p);
+    arrays_close(&a);
+    close_rank(p, &r);
+}
+
 int main(void)
 {
     struct row row = {.oddity = SAME};
@@ -303,16 +383,18 @@ int main(void)
     processes_free(p);
     for (row.on_device = 0; row.on_device < 2; row.on_device++)
         for (row.oddity = MORE; row.oddity <= LATE; row.oddity++) {
-            if (!row.on_device && (row.oddity == PAST_IN || row.oddity == PAST_OUT))
+            if (!row.on_device && row.oddity >= PAST_IN && row.oddity <= NULL_OUT)
                 continue; /* the host refuses it */
             row.odd = number++ % 3;
             right = places_run(&places_all[0], 3, body, &row, &p);
-            for (r = 1; r < 3 && row.oddity > PAST_OUT; r++)
+            for (r = 1; r < 3 && row.oddity > NULL_OUT; r++)
                 right &= strcmp(p->rank[r].text, p->rank[0].text) == 0;
             tap_ok(right, "%s, arrays on the %s: %s", texts[row.oddity].name,
                    row.on_device ? "device" : "host", p->rank[0].text);
             processes_free(p);
         }
+    tap_ok(places_run(&places_all[0], 3, null_buffers, NULL, &p), "buffers that are NULL");
+    processes_free(p);
     tap_ok(places_run(&places_all[0], 3, passes_room, NULL, &p), "counts that pass the room");
     processes_free(p);
     return tap_done();

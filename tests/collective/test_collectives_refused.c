@@ -190,7 +190,7 @@ static void past_a_window(const struct rank *r)
 
 /* ---- calls that differ, and ranks that are late ---------------------------------------------- */
 
-enum oddity { SAME, COLLECTIVE, COUNT, TYPE, ROOT, LATE, LEAVES, ABORTS };
+enum oddity { SAME, COLLECTIVE, COUNT, TYPE, ROOT, OFFSET, LATE, LEAVES, ABORTS };
 
 struct row {
     enum oddity oddity;
@@ -212,6 +212,8 @@ static const struct oddity_text {
     [TYPE] = {"another type of that size", "type differs: rank %d passed f32, rank %d passed u32",
               SYMWIN_MISMATCH},
     [ROOT] = {"another root", "root differs: rank %d passed 0, rank %d passed 2", SYMWIN_MISMATCH},
+    [OFFSET] = {"another offset of out",
+                "the offset of out differs: rank %d passed |rank %d passed", SYMWIN_MISMATCH},
     [LATE] = {"a late rank", "waited 100 ms for rank %d", SYMWIN_TIMEOUT},
     [LEAVES] = {"a rank that leaves",
                 "rank %d has destroyed its communicator|waited for it in "
@@ -229,7 +231,11 @@ static symwin_status odd_call(const struct rank *r, const struct row *row, int o
                           .root = odd && row->oddity == ROOT ? 0 : 2,
                           .in = GUARD,
                           .out = GUARD};
+    const symwin_collective_options put = {.size = sizeof put, .algo = SYMWIN_ALGO_PUT};
 
+    if (row->oddity == OFFSET)
+        return symwin_broadcast_with(r->comm, r->out, r->out + (odd ? 8192 : 4096), j.count, j.type,
+                                     j.root, &put, r->streams[0]);
     if (odd && row->oddity == COLLECTIVE)
         return symwin_allreduce(r->comm, r->in, r->out, 100, SYMWIN_U32, SYMWIN_SUM, r->streams[0]);
     return job_call(r, &j, 0);
@@ -239,11 +245,14 @@ static void differs(struct processes *p, struct rank *r, const struct row *row)
 {
     const struct oddity_text *is = &texts[row->oddity];
     const int odd = r->rank == row->odd;
+    symwin_window *window;
     char words[160];
     symwin_status status;
 
     snprintf(words, sizeof words, is->words, row->odd, row->odd == 0 ? 1 : 0,
              shapes[row->shape].name);
+    if (row->oddity == OFFSET)
+        host_must(symwin_window_register(r->comm, r->out, ROOM, 0, &window), "register");
     processes_barrier(p);
     if (odd && row->oddity == LEAVES) {
         symwin_comm_destroy(r->comm);
@@ -324,8 +333,9 @@ int main(void)
     processes_free(p);
     for (row.shape = 0; row.shape <= BARRIER; row.shape++)
         for (row.oddity = COLLECTIVE; row.oddity <= ABORTS; row.oddity++) {
-            row.odd = (row.shape + (int)row.oddity) % 3;
+            row.odd = row.oddity == OFFSET ? 2 /* the root */ : (row.shape + (int)row.oddity) % 3;
             if ((row.oddity == ROOT && !has_root(&shapes[row.shape])) ||
+                (row.oddity == OFFSET && shapes[row.shape].collective != SYMWIN_BROADCAST) ||
                 (row.shape == BARRIER && (row.oddity == COUNT || row.oddity == TYPE)))
                 continue;
             right = places_run(&places_all[0], 3, body, &row, &p);

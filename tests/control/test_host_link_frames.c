@@ -302,7 +302,7 @@ static void test_keepalive(void)
 
 /* Messages that wait because another thread holds the link's lock: of each rank as many as channels
  * may need. One more ends the exchange, and its rank is named. */
-static void test_letters(int culprit)
+static void test_messages(int culprit)
 {
     struct sw_frame_message words = {.to = 3, .kind = SW_MESSAGE_GONE};
     symwin_status status = SYMWIN_OK;
@@ -677,8 +677,8 @@ int main(void)
     test_end_in_order();
     test_post_stays();
     test_keepalive();
-    test_letters(0);
-    test_letters(1);
+    test_messages(0);
+    test_messages(1);
     test_slow_reader();
     test_room();
     test_queue_of_a_lost_link();
