@@ -66,6 +66,10 @@ NVCCFLAGS ?= -O3 --no-compress
 # SANITIZE=address,undefined or thread: instruments every object, emulated kernels included.
 ifdef SANITIZE
 SANFLAGS := -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer
+# gcc's macro, which tests ask for.
+ifeq ($(SANITIZE) $(CC),thread clang)
+SANFLAGS += -D__SANITIZE_THREAD__=1
+endif
 endif
 
 # LIBFUZZER=1, with clang: the library reports the branches that an input took.

@@ -33,7 +33,11 @@
 #endif
 
 #if defined(EMU_TSAN)
+#if defined(__clang__) /* whose no_sanitize() leaves out all but atomics */
+#define UNSEEN __attribute__((disable_sanitizer_instrumentation))
+#else
 #define UNSEEN __attribute__((no_sanitize("thread")))
+#endif
 void *__tsan_create_fiber(unsigned flags);
 void *__tsan_get_current_fiber(void);
 void __tsan_destroy_fiber(void *fiber);

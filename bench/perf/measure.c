@@ -506,7 +506,10 @@ static struct plan plan_for(struct rank *r, struct result *result)
     return (struct plan){
         .result = result,
         .pairs = r->memory[result->way->memory],
-        .data = {r->job->nranks, (int32_t)result->type, (int32_t)result->op, o->seed},
+        .data = {.nranks = r->job->nranks,
+                 .type = (int32_t)result->type,
+                 .op = (int32_t)result->op,
+                 .seed = o->seed},
         .rotate = o->rotate,
     };
 }

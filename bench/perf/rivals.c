@@ -237,11 +237,11 @@ static const struct {
     [SYMWIN_ALLREDUCE] = {NAMED(ncclAllReduce), .windows = 1},
     [SYMWIN_ALLGATHER] = {NAMED(ncclAllGather), .windows = 1},
     [SYMWIN_ALLTOALL] = {NAMED(ncclAlltoAll), .windows = 1, .two_buffers = 1},
-    [SYMWIN_BROADCAST] = {NAMED(ncclBroadcast)},
+    [SYMWIN_BROADCAST] = {NAMED(ncclBroadcast), .windows = 0},
     [SYMWIN_GATHER] = {NAMED(ncclGather), .windows = 1},
     [SYMWIN_SCATTER] = {NAMED(ncclScatter), .windows = 1},
     [SYMWIN_REDUCE_SCATTER] = {NAMED(ncclReduceScatter), .windows = 1},
-    [SYMWIN_REDUCE] = {NAMED(ncclReduce)},
+    [SYMWIN_REDUCE] = {NAMED(ncclReduce), .windows = 0},
 };
 
 int rival_serves(symwin_collective collective, int as_window)

@@ -428,8 +428,10 @@ static int crowded(const char *names, int folders, int longest_ms)
         return 1;
     unsetenv("XDG_RUNTIME_DIR");
     for (i = -1; i < DECOYS; i++) {
-        snprintf(name, sizeof name, i < 0 ? "%s/symwin-%lu" : names, place,
-                 (unsigned long)geteuid(), i);
+        if (i < 0)
+            snprintf(name, sizeof name, "%s/symwin-%lu", place, (unsigned long)geteuid());
+        else
+            snprintf(name, sizeof name, names, place, (unsigned long)geteuid(), i);
         if (folders && i >= 0)
             mkdir(name, 0755);
         else
