@@ -551,7 +551,8 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
     return SYMWIN_OK;
 }
 
-/* A failure names symwin_comm_split(), which the caller has made. */
+/* A failure names symwin_comm_split(), which the caller has made. Some texts come from the process
+ * that made the id, which does not know the call: so the name is replaced, once, here. */
 static symwin_status create_part(const struct sw_split *part, int device,
                                  const symwin_comm_options *options, symwin_comm **comm)
 {

@@ -341,21 +341,6 @@ static symwin_status read_state(const char *call, symwin_comm *comm,
     return status;
 }
 
-/* The text for a peer that did not come. */
-static symwin_status tell_absent(symwin_comm *comm, const char *call, int peer)
-{
-    symwin_status status;
-    int culprit;
-
-    if (sw_exchange_outcome(comm->group->exchange, &status, &culprit) && status == SYMWIN_TIMEOUT &&
-        culprit == peer)
-        sw_fail(status,
-                "%s: rank %d did not call symwin_channel_create, or not symwin_channel_connect, "
-                "for its end in time; destroy the communicator on every rank",
-                call, peer);
-    return SYMWIN_TIMEOUT;
-}
-
 symwin_status symwin_channel_connect(symwin_comm *comm, symwin_channel_end *handle,
                                      symwin_channel *out)
 {
@@ -381,8 +366,12 @@ symwin_status symwin_channel_connect(symwin_comm *comm, symwin_channel_end *hand
         if (status != SYMWIN_OK || state == SW_END_CONNECTED)
             break;
         status = sw_mailbox_wait(comm->group, comm->rank, peer, now, deadline, call);
-        if (status == SYMWIN_TIMEOUT)
-            status = tell_absent(comm, call, peer);
+        if (status == SYMWIN_TIMEOUT && sw_comm_absent(comm) == peer)
+            sw_fail(status,
+                    "%s: rank %d did not call symwin_channel_create, or not "
+                    "symwin_channel_connect, for its end in time; destroy the communicator on "
+                    "every rank",
+                    call, peer);
     }
     sw_comm_leave(comm);
     if (status == SYMWIN_OK)

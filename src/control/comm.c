@@ -239,6 +239,17 @@ static symwin_status ask_device(const char *call, const char *name, CUdeviceptr 
     return sw_check(result, "%s: cuPointerGetAttribute of %s (0x%llx)", call, name, ptr);
 }
 
+int sw_comm_absent(const symwin_comm *comm)
+{
+    symwin_status status;
+    int culprit;
+
+    return sw_exchange_outcome(comm->group->exchange, &status, &culprit) &&
+                   status == SYMWIN_TIMEOUT && culprit < comm->nranks
+               ? culprit
+               : -1;
+}
+
 symwin_status sw_comm_check_device(const symwin_comm *comm, const char *call, const char *name,
                                    CUdeviceptr ptr, int device)
 {

@@ -130,6 +130,9 @@ void sw_comm_take_leave(symwin_comm *comm);
 /* SYMWIN_OK, or the status that ended this communicator. */
 symwin_status sw_comm_status(symwin_comm *comm, const char *call);
 
+/* The rank that did not come in time and so ended this communicator; -1: none did. */
+int sw_comm_absent(const symwin_comm *comm);
+
 /* Fails unless `ptr` is memory of this communicator's device. `device` is the device of `ptr`;
  * below 0: the driver is queried. The error text names the call and its argument `name`. */
 symwin_status sw_comm_check_device(const symwin_comm *comm, const char *call, const char *name,

@@ -409,23 +409,6 @@ static symwin_status reserve(struct sw_registrations *r, struct sw_connected *sp
                : sw_fail(SYMWIN_NO_MEMORY, "no host memory to connect registered buffers");
 }
 
-/* The text for a rank that did not come: it may well have made the call. */
-static symwin_status tell_absent(symwin_comm *comm, const char *call)
-{
-    symwin_status status;
-    int culprit;
-
-    if (sw_exchange_outcome(comm->group->exchange, &status, &culprit) && status == SYMWIN_TIMEOUT &&
-        culprit < comm->nranks)
-        sw_fail(status,
-                "%s: rank %d did not come to the agreement about registered buffers in time: it "
-                "has not made this call, or its buffers are not registered, or its call is not "
-                "captured, as here; register the buffers (symwin_register) on all ranks or none, "
-                "and destroy the communicator on every rank",
-                call, culprit);
-    return SYMWIN_TIMEOUT;
-}
-
 symwin_status sw_register_agree(symwin_comm *comm, const char *call, symwin_status status,
                                 const struct sw_offer offers[2], size_t bytes,
                                 struct sw_connected *by[2])
@@ -464,8 +447,13 @@ symwin_status sw_register_agree(symwin_comm *comm, const char *call, symwin_stat
     status = status == SYMWIN_OK && asked ? reserved : status;
     comm->sequence++;
     status = sw_comm_agree(comm, call, status, values, V_COUNT);
-    if (status == SYMWIN_TIMEOUT)
-        status = tell_absent(comm, call);
+    if (status == SYMWIN_TIMEOUT && sw_comm_absent(comm) >= 0) /* it may well have made the call */
+        sw_fail(status,
+                "%s: rank %d did not come to the agreement about registered buffers in time: it "
+                "has not made this call, or its buffers are not registered, or its call is not "
+                "captured, as here; register the buffers (symwin_register) on all ranks or none, "
+                "and destroy the communicator on every rank",
+                call, sw_comm_absent(comm));
     if (status == SYMWIN_OK)
         status = decide(comm, call, offers, bytes, spares, by);
     if (status == SYMWIN_OK)
