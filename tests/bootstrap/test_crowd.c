@@ -148,11 +148,8 @@ int main(void)
         {"200 HELLOs, and 130 descriptors", 1, 130},
     };
     size_t i;
-    int fd;
 
-    /* The parent process may have left some open. */
-    for (fd = STDERR_FILENO + 1; fd < 256; fd++)
-        close(fd);
+    hostile_close_inherited();
     for (i = 0; i < sizeof limits / sizeof limits[0]; i++)
         hostile_run(limits[i].name, &limits[i], job, attacker);
     return tap_done();

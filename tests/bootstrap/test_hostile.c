@@ -495,11 +495,8 @@ static void jump(void)
 int main(void)
 {
     size_t i;
-    int fd;
 
-    /* The parent process may have left some open. */
-    for (fd = STDERR_FILENO + 1; fd < 256; fd++)
-        close(fd);
+    hostile_close_inherited();
     for (i = 0; i < sizeof attacks / sizeof attacks[0]; i++)
         hostile_run(attacks[i].name, &attacks[i], job, attacker);
     jump();

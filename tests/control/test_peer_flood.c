@@ -297,9 +297,8 @@ static void test_full_socket(int to, int culprit)
     (void)sw_mailbox_send(&group, &words, -1, 0, sw_now_ms() + 20, "test");
     (void)sw_exchange_outcome(group.exchange, &status, &named);
     tap_ok(status == SYMWIN_TIMEOUT && named == culprit,
-           "a full socket on the way to rank %d: %s, "
-           "rank %d",
-           to, symwin_status_name(status), named);
+           "a full socket on the way to rank %d: %s, rank %d", to, symwin_status_name(status),
+           named);
     close(fds[0]);
     close(fds[1]);
     sw_exchange_destroy(group.exchange);

@@ -19,6 +19,15 @@ HARNESS_UNUSED union sw_frame hostile_hello(const symwin_unique_id *id)
     return frame;
 }
 
+/* Closes what the parent process may have left open. */
+HARNESS_UNUSED void hostile_close_inherited(void)
+{
+    int fd;
+
+    for (fd = STDERR_FILENO + 1; fd < 256; fd++)
+        close(fd);
+}
+
 /* Runs `job` on each rank, and `attacker` beside them; both find `arg` in p->arg. The job must
  * start soon after its last rank came, and the attacker must end well. */
 HARNESS_UNUSED void hostile_run(const char *name, const void *arg,
