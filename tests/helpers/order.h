@@ -19,7 +19,7 @@ enum { COUNT = 1 << 17 };
 #endif
 
 enum { RANKS = 2, MOST = 3, BYTES = 4 * COUNT };
-enum { MORE_THAN_HALF = -1, TWO_FIFTHS = -2 }; /* of the blocks that fit on a device */
+enum { MORE_THAN_HALF = -1, TWO_FIFTHS = -2, ALL = -3 }; /* of the blocks that fit on a device */
 
 struct order_case {
     const char *name;
@@ -168,8 +168,8 @@ static int is_right(const struct member *m, int i)
 
 /* ---- calls ---- */
 
-/* More than half of the largest grid that the library accepts, so two such grids do not fit. The
- * error text for too many blocks has that number. */
+/* All or more than half of the largest grid that the library accepts, so two such grids do not fit.
+ * The error text for too many blocks has that number. */
 static int many_blocks(const struct member *m)
 {
     const symwin_allreduce_options options = {
@@ -181,17 +181,17 @@ static int many_blocks(const struct member *m)
                                SYMWIN_SUM, &options, &info) == SYMWIN_OK)
         return 0;
     text = strstr(symwin_last_error(), "asked for and ");
-    return text != NULL ? atoi(text + 14) * 6 / 10 : 0;
+    return text == NULL ? 0 : atoi(text + 14) * (m->c->blocks == ALL ? 10 : 6) / 10;
 }
 
 static int multiprocessors;
 
 static symwin_status call(const struct member *m, int i, CUstream stream)
 {
-    const int blocks = m->small                         ? 1
-                       : m->c->blocks == MORE_THAN_HALF ? many_blocks(m)
-                       : m->c->blocks == TWO_FIFTHS     ? multiprocessors * 2 / 5
-                                                        : m->c->blocks;
+    const int blocks = m->small                     ? 1
+                       : m->c->blocks == TWO_FIFTHS ? multiprocessors * 2 / 5
+                       : m->c->blocks < 0           ? many_blocks(m)
+                                                    : m->c->blocks;
     const symwin_allreduce_options options = {
         .size = sizeof options,
         .algo = m->c->algo,
