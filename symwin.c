@@ -85,6 +85,7 @@ void symwin_comm_destroy(symwin_comm *comm)
 
     if (comm == NULL || sw_fork_check("symwin_comm_destroy") != SYMWIN_OK)
         return; /* in a forked child all of it belongs to the parent */
+    sw_grouped_forget(comm);
     sw_comm_forget(comm);
     /* Not sw_scope_enter_context(): teardown sets no error, and continues if this fails. */
     scope.pushed = sw_drv.cuCtxPushCurrent(comm->context) == CUDA_SUCCESS;

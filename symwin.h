@@ -157,8 +157,8 @@ typedef struct symwin_comm_options {
     int kernel_timeout_ms;
     /* Bytes that one rank can push to another per round and stage: a multiple of 16, at most 4 GiB.
      * Larger messages take several rounds. A communicator allocates 4 * nranks * slot_bytes of
-     * device memory, by default up to 256 MiB (emulated driver: 8 MiB), and 256 KiB for channel
-     * counters. */
+     * device memory, by default up to 256 MiB (emulated driver: 8 MiB), up to 1 MiB a rank for
+     * sends and receives, and 256 KiB for channel counters. */
     size_t slot_bytes;
     /* Most blocks in use at once. If set, no kernel begins before the one ahead has ended. */
     int max_blocks;

@@ -24,6 +24,7 @@
 
 #include "../symwin/device.cuh"
 #include "kernel_list.h"
+#include "pair_layout.h"
 #include "table_layout.h"
 
 /* Turns of a poll loop between looks at the clock and at `failed`: tens of microseconds on a GPU,
@@ -123,6 +124,20 @@ SYMWIN_DEVICE void sw_give_up(sw_call &call, enum sw_kernel_code code, int32_t p
 {
     call.failed = true;
     (void)symwin_atomic_cas_u32(sw_failed_address(call), 0, SW_FAILED(code, peer, call.epoch));
+}
+
+/* Gives up because of what this rank and rank p say of their message. */
+SYMWIN_DEVICE void sw_counts_differ(sw_call &call, enum sw_kernel_code code, int32_t p,
+                                    uint64_t theirs, uint64_t others, uint32_t is_out)
+{
+    call.failed = true;
+    if (symwin_atomic_cas_u32(SW_STATE_AT(call.state, pair_taken), 0, 1) != 0)
+        return; /* another thread says what differs */
+    symwin_store_relaxed_u64(SW_STATE_AT(call.state, pair), theirs);
+    symwin_store_relaxed_u64(SW_STATE_AT(call.state, pair) + 8, others);
+    symwin_store_relaxed_u32(SW_STATE_AT(call.state, pair_is_out), is_out);
+    symwin_fence();
+    sw_give_up(call, code, p);
 }
 
 /* One wait for one or more peers; initialized to {0, 0, 0}. */

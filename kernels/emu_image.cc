@@ -4,6 +4,7 @@
 
 #include "../emu/emu.h"
 #include "kernel_list.h"
+#include "pair_layout.h"
 #include "table_layout.h"
 
 #define SW_DECLARE(file, family, algo, type, op, ranks, shape)                                     \

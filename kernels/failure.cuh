@@ -195,6 +195,22 @@ SYMWIN_DEVICE void sw_judge_mismatch(const struct sw_kernel_args &args, const sw
 
 /* ---- the verdict ----------------------------------------------------------------------------- */
 
+/* The same for a send or receive: from rank to rank as each says for whom it waits in one. */
+SYMWIN_DEVICE int32_t sw_who_waits_not(const struct sw_kernel_args &args, const sw_call &call,
+                                       int32_t peer)
+{
+    SYMWIN_NO_UNROLL
+    for (int32_t turn = 0; turn < args.nranks; turn++) {
+        const uint32_t next = symwin_load_relaxed_u32(
+            SW_STATE_AT(sw_state_address(args, call, peer, 0), awaits));
+
+        if (next == 0 || next > (uint32_t)args.nranks || (int32_t)next - 1 == args.rank)
+            break;
+        peer = (int32_t)next - 1;
+    }
+    return peer;
+}
+
 /* The rank to blame for a timeout: the lowest rank that has not come to the call, if any. The rank
  * waited for may itself wait for another rank. */
 SYMWIN_DEVICE int32_t sw_who_is_late(const struct sw_kernel_args &args, const sw_call &call,
@@ -202,6 +218,8 @@ SYMWIN_DEVICE int32_t sw_who_is_late(const struct sw_kernel_args &args, const sw
 {
     uint32_t digest;
 
+    if (args.what == SW_WHAT_PAIRS)
+        return sw_who_waits_not(args, call, peer);
     SYMWIN_NO_UNROLL
     for (int32_t p = 0; p < args.nranks; p++)
         if (!sw_has_come(args, call, p, &digest))
@@ -209,20 +227,22 @@ SYMWIN_DEVICE int32_t sw_who_is_late(const struct sw_kernel_args &args, const sw
     return peer;
 }
 
-/* A call by table whose counts differ between `peer` and this rank, or whose part for `peer` is not
- * in memory here. This rank has seen it (sw_counts_differ() of table.cuh). Of counts that differ,
+/* Counts or types that differ between `peer` and this rank, or, in a call by table, a part for
+ * `peer` that is not in memory here. This rank has seen it (sw_counts_differ()). Of two that differ,
  * the sender comes first. */
 SYMWIN_DEVICE int32_t sw_judge_counts(const struct sw_kernel_args &args, const sw_call &call,
                                       uint64_t found, uint32_t code, int32_t peer)
 {
     const uint64_t pair = SW_STATE_AT(call.state, pair);
     const uint32_t out = symwin_load_relaxed_u32(SW_STATE_AT(call.state, pair_is_out));
-    const bool self = code != SW_KERNEL_COUNTS || out == 0;
+    const bool self = code == SW_KERNEL_ROOM || code == SW_KERNEL_NULL || out == 0;
     const int32_t culprit = self ? args.rank : peer;
 
     symwin_store_relaxed_u32(SW_FOUND_AT(found, rank), (uint32_t)culprit);
     symwin_store_relaxed_u32(SW_FOUND_AT(found, other), (uint32_t)(self ? peer : args.rank));
-    symwin_store_relaxed_u32(SW_FOUND_AT(found, argument), out ? SW_ARGUMENT_OUT : SW_ARGUMENT_IN);
+    if (args.what != SW_WHAT_PAIRS)
+        symwin_store_relaxed_u32(SW_FOUND_AT(found, argument),
+                                 out ? SW_ARGUMENT_OUT : SW_ARGUMENT_IN);
     symwin_store_relaxed_u64(SW_FOUND_AT(found, theirs), symwin_load_relaxed_u64(pair));
     symwin_store_relaxed_u64(SW_FOUND_AT(found, others), symwin_load_relaxed_u64(pair + 8));
     return culprit;
@@ -239,6 +259,8 @@ SYMWIN_DEVICE int32_t sw_judge(const struct sw_kernel_args &args, const sw_call 
     symwin_store_relaxed_u32(SW_FOUND_AT(found, rank), (uint32_t)peer);
     symwin_store_relaxed_u32(SW_FOUND_AT(found, other), (uint32_t)args.rank);
     symwin_store_relaxed_u64(SW_FOUND_AT(found, theirs), args.timeout_ns);
+    if (args.what == SW_WHAT_PAIRS)
+        symwin_store_relaxed_u32(SW_FOUND_AT(found, argument), SW_ARGUMENT_PAIR);
     if (code >= SW_KERNEL_COUNTS)
         return sw_judge_counts(args, call, found, code, peer);
     if (code != SW_KERNEL_MISMATCH)

@@ -23,6 +23,9 @@
  *                                signals already waited for
  *  uint64_t offer[nranks]        written by peer p at [p], before its header: the offset of its
  *                                buffer, if offsets differ. Read until this rank has finished
+ *  struct sw_pair pair[nranks]   of sends and receives: what this rank has with each peer
+ *  entries  ring[nranks][SW_PAIR_SLOTS][...] of sends and receives: what peer p sends, at [p];
+ *                                zero except for entries in transit
  *
  * The epoch counts collective calls of this communicator on the device, so graphs can be replayed.
  * Rounds count uses of the slots: a call has several if its message is larger than the slots.
@@ -41,7 +44,8 @@ enum sw_kernel_code {
     SW_KERNEL_LEFT = 4,     /* `rank` destroyed its communicator before this call */
     SW_KERNEL_COUNTS = 5,   /* `rank` sends another count to `other` than that receives from it */
     SW_KERNEL_ROOM = 6,     /* the part that `rank` has for `other` passes the end of its buffer */
-    SW_KERNEL_NULL = 7      /* ... has elements, and its buffer is NULL */
+    SW_KERNEL_NULL = 7,     /* ... has elements, and its buffer is NULL */
+    SW_KERNEL_TYPES = 8     /* `rank` sends another type to `other` than that receives from it */
 };
 
 /* sw_comm_state.failed: the reason, the culprit, and the call (16 bits of its epoch). */
@@ -60,7 +64,8 @@ enum sw_kernel_argument {
     SW_ARGUMENT_ROOT = 5,
     SW_ARGUMENT_ALGO = 6, /* values as in SW_WHAT_ALGO() */
     SW_ARGUMENT_IN = 7,   /* offsets in the flat range */
-    SW_ARGUMENT_OUT = 8
+    SW_ARGUMENT_OUT = 8,
+    SW_ARGUMENT_PAIR = 9 /* not of a collective call, but of a send or receive */
 };
 
 /* A failure as all ranks report it. */
@@ -70,11 +75,12 @@ struct sw_finding {
     int32_t rank; /* the culprit; of several, the lowest */
     /* MISMATCH: the lowest rank that disagrees with `rank`; otherwise the rank that waited */
     int32_t other;
-    uint32_t argument; /* MISMATCH: enum sw_kernel_argument */
+    uint32_t argument; /* enum sw_kernel_argument; MISMATCH: the one that differs */
     uint32_t tie; /* MISMATCH: nonzero: no majority agrees, so `rank` may be as right as `other` */
-    /* MISMATCH: the argument at `rank`; TIMEOUT: nanoseconds waited; COUNTS: sent; ROOM: the end */
+    /* MISMATCH: the argument at `rank`; TIMEOUT: nanoseconds waited; COUNTS and TYPES: what is sent;
+     * ROOM: the end */
     uint64_t theirs;
-    uint64_t others; /* MISMATCH: at `other`; COUNTS: received; ROOM: the room */
+    uint64_t others; /* MISMATCH: at `other`; COUNTS and TYPES: received; ROOM: the room */
     uint64_t differ; /* MISMATCH: bit r: rank r < 64 differs from `other` */
     uint64_t agree;  /* MISMATCH: bit r: rank r < 64 agrees with `other` */
 };
@@ -99,13 +105,14 @@ struct sw_comm_state {
     /* nonzero: no later call begins. Written by the host that destroys the communicator */
     uint32_t left;
     uint32_t copied;       /* blocks of the running call that have copied (put.cu) */
-    uint32_t reserved[22]; /* to 128 bytes: a cache line of its own */
+    uint32_t awaits;       /* a send or receive waits for this rank, plus one; 0: none does */
+    uint32_t reserved[21]; /* to 128 bytes: a cache line of its own */
     /* Used after a failure only. */
     struct sw_said said;
     uint32_t claimed; /* at rank 0, for all ranks; nonzero: a rank is about to write `found` */
     uint32_t judged;  /* nonzero: that rank has written `found` */
     struct sw_finding found;
-    uint64_t pair[2];     /* COUNTS, ROOM: what becomes theirs and others of `found` */
+    uint64_t pair[2];     /* COUNTS, TYPES, ROOM: what becomes theirs and others of `found` */
     uint32_t pair_taken;  /* nonzero: a thread writes them, or has done so */
     uint32_t pair_is_out; /* of `out`: ROOM; or COUNTS, seen by the receiver. To 256 bytes */
 };
@@ -192,6 +199,7 @@ struct sw_kernel_args {
 #define SW_WHAT_OP(what) ((what) >> 8 & 0xffu)
 #define SW_WHAT_ALGO(what) ((what) >> 16 & 0x1ffu) /* bit 8: in windows */
 #define SW_WHAT_COLLECTIVE(what) ((what) >> 25)
+#define SW_WHAT_PAIRS (127u << 25) /* of sends and receives, which are no collective */
 
 /* Offsets from `state`. */
 #define SW_STATE_HEADER(nranks, parity, src)                                                       \
@@ -218,6 +226,34 @@ struct sw_kernel_args {
 #define SW_STATE_OFFER(nranks, slot_bytes, src)                                                    \
     (SW_STATE_CHANNELS(nranks, slot_bytes) + (uint64_t)SW_STATE_LANES * SW_STATE_LANE_BYTES +      \
      (uint64_t)(src)*8)
-#define SW_STATE_BYTES(nranks, slot_bytes) SW_STATE_OFFER(nranks, slot_bytes, nranks)
+
+/* What a rank has with one peer for sends and receives (pairs.cu). Chunks and messages have numbers
+ * from 1 on. */
+#define SW_PAIR_SLOTS 16
+struct sw_pair {
+    uint64_t sent, received; /* chunks so far, counted by this rank */
+    uint32_t direct;         /* chunks that have come without the ring, counted by this rank */
+    uint32_t landed;         /* the same, counted by the peer */
+    uint64_t way;            /* 1 + the number of the last large message that went without it */
+    uint64_t offered;        /* by the peer: the large message that it offers its buffer to */
+    uint64_t offer;          /* by the peer: the buffer's offset, or SW_NO_OFFSET */
+    uint64_t wants;          /* by the peer: count and type */
+    uint64_t unused[9];
+    uint64_t taken[SW_PAIR_SLOTS]; /* by the peer: the last chunk that it took from each slot */
+    uint64_t header[SW_PAIR_SLOTS * 2]; /* by the peer: entries with the count and type of the
+                                         * message that begins with the slot's chunk */
+};
+#define SW_STATE_PAIR(nranks, slot_bytes, src)                                                     \
+    (((SW_STATE_OFFER(nranks, slot_bytes, nranks) + 127) & ~(uint64_t)127) +                       \
+     (uint64_t)(src) * sizeof(struct sw_pair))
+/* Bytes of a slot: half of them are payload. */
+#define SW_PAIR_SLOT_BYTES(slot_bytes)                                                             \
+    ((slot_bytes) < 512          ? (uint64_t)64                                                    \
+     : (slot_bytes) > 512u << 10 ? (uint64_t)64 << 10                                              \
+                                 : ((uint64_t)(slot_bytes) / 8 & ~(uint64_t)15))
+#define SW_STATE_RING(nranks, slot_bytes, src, slot)                                               \
+    (((SW_STATE_PAIR(nranks, slot_bytes, nranks) + 511) & ~(uint64_t)511) +                        \
+     ((uint64_t)(src)*SW_PAIR_SLOTS + (uint64_t)(slot)) * SW_PAIR_SLOT_BYTES(slot_bytes))
+#define SW_STATE_BYTES(nranks, slot_bytes) SW_STATE_RING(nranks, slot_bytes, nranks, 0)
 
 #endif

@@ -27,7 +27,7 @@
 #define SW_KERNEL_QUOTED(name) #name
 
 /* The collectives of a family, and which algorithms of theirs: src/collective/table.c. */
-#define SW_KERNEL_FAMILY_LIST(X) X(allreduce) X(move) X(parts) X(barrier) X(table)
+#define SW_KERNEL_FAMILY_LIST(X) X(allreduce) X(move) X(parts) X(barrier) X(table) X(pair)
 enum sw_kernel_family {
 #define SW_KERNEL_FAMILY(name) SW_FAMILY_##name,
     SW_KERNEL_FAMILY_LIST(SW_KERNEL_FAMILY)
@@ -41,6 +41,7 @@ enum sw_kernel_family {
 #define SW_KERNEL_ARGS_parts struct sw_kernel_args
 #define SW_KERNEL_ARGS_barrier struct sw_kernel_args
 #define SW_KERNEL_ARGS_table struct sw_table_args
+#define SW_KERNEL_ARGS_pair struct sw_pair_args
 
 /* The most threads of a block: as many as there are registers for. */
 #define SW_KERNEL_THREADS_n 640  /* of 96 registers */
@@ -140,6 +141,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 /* What only moves data knows no type and no operation. */
 #define SW_KERNEL_LIST_MOVE(X) X(move, move, oneshot, bytes, move, n, any)
 #define SW_KERNEL_LIST_MOVE_V(X) X(move_v, table, oneshot, bytes, move, n, any)
+#define SW_KERNEL_LIST_PAIRS(X) X(pairs, pair, oneshot, bytes, move, n, any)
 #define SW_KERNEL_LIST_PUT(X)                                                                      \
     X(put, move, put, bytes, move, n, any) X(put, move, twoshot, bytes, move, n, any)
 #define SW_KERNEL_LIST_BARRIER(X) X(barrier, barrier, oneshot, bytes, move, n, any)
@@ -155,6 +157,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_LIST_MULTICAST(X)                                                                    \
     SW_KERNEL_LIST_MOVE(X)                                                                         \
     SW_KERNEL_LIST_MOVE_V(X)                                                                       \
+    SW_KERNEL_LIST_PAIRS(X)                                                                        \
     SW_KERNEL_LIST_PUT(X)                                                                          \
     SW_KERNEL_LIST_REDUCE_PARTS(X)                                                                 \
     SW_KERNEL_LIST_BARRIER(X)
@@ -165,6 +168,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     X(twoshot)                                                                                     \
     X(twoshot_push)                                                                                \
     X(twoshot_put)                                                                                 \
-    X(twoshot_bulk) X(copies) X(multicast) X(move) X(move_v) X(put) X(reduce_parts) X(barrier)
+    X(twoshot_bulk)                                                                                \
+    X(copies) X(multicast) X(move) X(move_v) X(pairs) X(put) X(reduce_parts) X(barrier)
 
 #endif

@@ -20,111 +20,11 @@
  * Order. As in twoshot.cu: before the first store every block acquires every peer's header, and the
  * end barrier makes all stores visible.
  */
+#include "bytes.cuh"
 #include "pattern.cuh"
 #include "window.cuh"
 
-#define SW_PUT_UNROLL 4  /* loads of a thread in flight */
 #define SW_PUT_LINES 256 /* bytes; shares of a broadcast are multiples of them */
-
-template <int size>
-struct sw_move_unit {
-    typedef uint64_t type;
-
-    SYMWIN_DEVICE type load(uint64_t address)
-    {
-        return sw_element_load<size, SW_OWN>(address);
-    }
-
-    SYMWIN_DEVICE void store(uint64_t address, type value)
-    {
-        sw_element_store<size, SW_OWN>(address, value);
-    }
-};
-
-template <>
-struct sw_move_unit<16> {
-    typedef symwin_v16 type;
-
-    SYMWIN_DEVICE type load(uint64_t address)
-    {
-        return symwin_load_v16(address);
-    }
-
-    SYMWIN_DEVICE void store(uint64_t address, const type &value)
-    {
-        symwin_store_v16(address, value);
-    }
-};
-
-/* Where bytes go: to the same offset at each of the ranks first .. end - 1 steps after this one,
- * but one. */
-struct sw_goal {
-    symwin_peers peers;
-    int32_t first, end;
-    int32_t but; /* a step; -1: none */
-};
-
-/* This rank's memory alone; offsets are addresses. */
-SYMWIN_DEVICE sw_goal sw_goal_here(void)
-{
-    return {{0, 0, 0, 1}, 0, 1, -1};
-}
-
-/* Copies `units` of `size` bytes at `from` to offset `to`. */
-template <int size>
-SYMWIN_DEVICE void sw_move_units(const sw_goal &goal, uint64_t from, uint64_t to, uint64_t units)
-{
-    const uint64_t threads = symwin_thread_count();
-
-    SYMWIN_NO_UNROLL
-    for (uint64_t i = symwin_thread_index(); i < units; i += SW_PUT_UNROLL * threads) {
-        typename sw_move_unit<size>::type unit[SW_PUT_UNROLL] = {};
-
-        SYMWIN_UNROLL
-        for (int u = 0; u < SW_PUT_UNROLL; u++)
-            if (i + (uint64_t)u * threads < units)
-                unit[u] = sw_move_unit<size>::load(from + (i + (uint64_t)u * threads) * size);
-        SYMWIN_NO_UNROLL
-        for (int32_t step = goal.first; step < goal.end; step++) {
-            const int32_t p = goal.peers.rank + step, n = goal.peers.nranks;
-            const uint64_t at = symwin_peer_address(goal.peers, p < n ? p : p - n, to);
-
-            SYMWIN_UNROLL
-            for (int u = 0; u < SW_PUT_UNROLL; u++)
-                if (step != goal.but && i + (uint64_t)u * threads < units)
-                    sw_move_unit<size>::store(at + (i + (uint64_t)u * threads) * size, unit[u]);
-        }
-    }
-}
-
-/* Copies `bytes`: units of `size` bytes, and the bytes before and after them. */
-template <int size>
-SYMWIN_DEVICE void sw_move_aligned(const sw_goal &goal, uint64_t from, uint64_t to, uint64_t bytes)
-{
-    const uint64_t before = (0 - to) % size, head = before < bytes ? before : bytes;
-    const uint64_t units = (bytes - head) / size, end = head + units * size;
-
-    sw_move_units<1>(goal, from, to, head);
-    sw_move_units<size>(goal, from + head, to + head, units);
-    sw_move_units<1>(goal, from + end, to + end, bytes - end);
-}
-
-/* Addresses are aligned as offsets are. */
-SYMWIN_DEVICE void sw_move_part(const sw_goal &goal, uint64_t from, uint64_t to, uint64_t bytes)
-{
-    const uint64_t apart = from - to;
-
-    if (apart % 16 == 0)
-        sw_move_aligned<16>(goal, from, to, bytes);
-    else if (apart % 8 == 0)
-        sw_move_aligned<8>(goal, from, to, bytes);
-    else if (apart % 4 == 0)
-        sw_move_aligned<4>(goal, from, to, bytes);
-    else if (apart % 2 == 0)
-        sw_move_aligned<2>(goal, from, to, bytes);
-    else
-        sw_move_units<1>(goal, from, to, bytes);
-}
 
 /* ---- put ------------------------------------------------------------------------------------- */
 
@@ -137,7 +37,8 @@ SYMWIN_DEVICE void sw_put_each(const struct sw_kernel_args &args, const symwin_p
         const int32_t p = sw_rank_after<0>(args, step);
         const bool offered = args.stage == SW_PUT_OFFERED && p != args.rank;
 
-        sw_move_part({peers, step, step + 1, -1}, args.in + (uint32_t)p * args.in_step,
+        sw_move_part({peers, step, step + 1, -1}, sw_crew_of_grid(),
+                     args.in + (uint32_t)p * args.in_step,
                      offered ? sw_offer_of(args, peers, p) : to, args.bytes);
     }
 }
@@ -151,7 +52,8 @@ SYMWIN_DEVICE void sw_put_parts(const struct sw_kernel_args &args, const symwin_
     if (args.to != SW_EVERY_RANK)
         return;
     if (args.in_step == 0)
-        sw_move_part({peers, first, args.nranks, -1}, args.in, args.out_offset + part, args.bytes);
+        sw_move_part({peers, first, args.nranks, -1}, sw_crew_of_grid(), args.in,
+                     args.out_offset + part, args.bytes);
     else
         sw_put_each(args, peers, first, args.out_offset + part);
 }
@@ -183,7 +85,8 @@ SYMWIN_DEVICE void sw_get_parts(const struct sw_kernel_args &args, const symwin_
 
         if (p != args.rank)
             from = symwin_peer_address(peers, p, sw_offer_of(args, peers, p));
-        sw_move_part(sw_goal_here(), from, args.out + (uint32_t)p * args.out_step, args.bytes);
+        sw_move_part(sw_goal_here(), sw_crew_of_grid(), from,
+                     args.out + (uint32_t)p * args.out_step, args.bytes);
     }
 }
 
@@ -217,8 +120,8 @@ SYMWIN_DEVICE void sw_pass_on(const struct sw_kernel_args &args, const symwin_pe
     const uint64_t begin = lines.begin * SW_PUT_LINES, end = lines.end * SW_PUT_LINES;
 
     if (lines.begin < lines.end)
-        sw_move_part({peers, 0, args.nranks, ahead}, from + begin, args.out_offset + begin,
-                     (end < args.bytes ? end : args.bytes) - begin);
+        sw_move_part({peers, 0, args.nranks, ahead}, sw_crew_of_grid(), from + begin,
+                     args.out_offset + begin, (end < args.bytes ? end : args.bytes) - begin);
 }
 
 SYMWIN_DEVICE void sw_run_twoshot(const struct sw_kernel_args &args)
@@ -230,7 +133,7 @@ SYMWIN_DEVICE void sw_run_twoshot(const struct sw_kernel_args &args)
 
     if (ahead) {
         if (!call.failed)
-            sw_move_part(sw_goal_here(), args.in, args.out, args.bytes);
+            sw_move_part(sw_goal_here(), sw_crew_of_grid(), args.in, args.out, args.bytes);
         sw_blocks_come(call);
     }
     if (gathers || is_root)
@@ -242,7 +145,7 @@ SYMWIN_DEVICE void sw_run_twoshot(const struct sw_kernel_args &args)
         else if (!is_root)
             sw_pass_on(args, call.peers);
         else if (copies && !ahead)
-            sw_move_part(sw_goal_here(), args.in, args.out, args.bytes);
+            sw_move_part(sw_goal_here(), sw_crew_of_grid(), args.in, args.out, args.bytes);
     }
     sw_call_end(args, call, 0);
 }

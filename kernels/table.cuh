@@ -157,20 +157,6 @@ SYMWIN_DEVICE void sw_counts_post(const struct sw_table_args &args, const sw_cal
     }
 }
 
-/* Gives up because of the counts of this rank and rank p. */
-SYMWIN_DEVICE void sw_counts_differ(sw_call &call, enum sw_kernel_code code, int32_t p,
-                                    uint64_t theirs, uint64_t others, uint32_t is_out)
-{
-    call.failed = true;
-    if (symwin_atomic_cas_u32(SW_STATE_AT(call.state, pair_taken), 0, 1) != 0)
-        return; /* another thread says what differs */
-    symwin_store_relaxed_u64(SW_STATE_AT(call.state, pair), theirs);
-    symwin_store_relaxed_u64(SW_STATE_AT(call.state, pair) + 8, others);
-    symwin_store_relaxed_u32(SW_STATE_AT(call.state, pair_is_out), is_out);
-    symwin_fence();
-    sw_give_up(call, code, p);
-}
-
 /* What rank p says that it sends here (`which` is 0) or receives from here; this rank says the same
  * of itself. False: the wait was given up. */
 SYMWIN_DEVICE bool sw_counts_take(const struct sw_table_args &args, sw_call &call, int32_t p,

@@ -405,6 +405,56 @@ SYMWIN_API symwin_status symwin_barrier_query(symwin_comm *comm,
                                               const symwin_collective_options *options,
                                               symwin_collective_info *info);
 
+/* Sends elements to rank `peer`, or receives them from there. Only these two ranks take part. The
+ * n-th send of a rank to a peer is for the n-th receive of the peer from it; both pass the same
+ * count and type. Order, streams, captures and threads are as for symwin_allreduce(), among
+ * collectives too. A send may end before its receive begins, or wait for it.
+ *
+ *   count    elements; 0 sends an empty message, which needs its receive too
+ *   in, out  device memory, aligned to the element; NULL if count is 0. Large messages are stored
+ *            straight into `out` if it lies in a window (symwin_window_register()), which the
+ *            receiver alone has to know
+ *   peer     a rank. This rank itself: with the other call of the two in one group
+ *   options  ONESHOT; the grid
+ *
+ *   SYMWIN_INVALID   on this rank alone: there is no such rank; a call with this rank itself is
+ *                    without its other one; and as above
+ *   SYMWIN_MISMATCH  from symwin_comm_check(): the two ranks differ in count or type, with both
+ *                    values. Nothing was written outside `out`
+ *   SYMWIN_TIMEOUT   from symwin_comm_check(): names the rank that did not come */
+SYMWIN_API symwin_status symwin_send(symwin_comm *comm, const void *in, uint64_t count,
+                                     symwin_type type, int peer, struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_send_with(symwin_comm *comm, const void *in, uint64_t count,
+                                          symwin_type type, int peer,
+                                          const symwin_collective_options *options,
+                                          struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_recv(symwin_comm *comm, void *out, uint64_t count, symwin_type type,
+                                     int peer, struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_recv_with(symwin_comm *comm, void *out, uint64_t count,
+                                          symwin_type type, int peer,
+                                          const symwin_collective_options *options,
+                                          struct CUstream_st *stream);
+
+/* Between these two, calls of collectives, sends and receives of this thread are checked and
+ * collected; the outermost symwin_group_end() launches them. Groups may be nested, and may have
+ * calls of several communicators, of several ranks that the thread drives too. Queries and other
+ * calls are not collected.
+ *
+ * The sends and receives of a communicator in a group make progress together, whatever their order:
+ * exchanges and rings do not deadlock. They are on one stream, and come after the collectives of
+ * the group, which are launched one by one in the order of the calls. Messages of one pair keep
+ * their order. Host arrays of symwin_parts are read by symwin_group_end() again.
+ *
+ * If a call in a group fails, it returns its status and so does symwin_group_end(); nothing of the
+ * group is launched then. The other ranks wait for this one, until their kernel_timeout_ms or
+ * symwin_comm_abort().
+ *
+ *   SYMWIN_INVALID  symwin_group_end(): no group is open; sends and receives of a communicator are
+ *                   on two streams; a rank sends to itself and does not receive it; or a
+ *                   communicator of the group was destroyed in it */
+SYMWIN_API symwin_status symwin_group_begin(void);
+SYMWIN_API symwin_status symwin_group_end(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,7 +1,7 @@
 /* The public calls of the collectives. They differ in their arguments alone: the table of
  * collectives (table.c) says what each is, and collective.c runs it.
  */
-#include "src/collective/calls.h"
+#include "src/collective/grouped.h"
 
 static symwin_status check_options(const char *call, const symwin_collective_options *o)
 {
@@ -38,6 +38,8 @@ static symwin_status call(struct sw_request r, CUstream stream)
     r.name = sw_collectives[r.collective].call;
     r.stream = stream;
     status = sw_request_check(&r);
+    if (sw_grouped())
+        return sw_grouped_add(&r, status);
     return status == SYMWIN_OK ? sw_request_run(&r, NULL) : status;
 }
 

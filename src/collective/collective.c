@@ -261,11 +261,9 @@ static uint32_t digest(const struct call *c, const struct sw_plan *plan)
     return (uint32_t)(hash ^ hash >> 32);
 }
 
-static struct sw_kernel_args args_of(const struct call *c, const struct sw_plan *plan,
-                                     CUdeviceptr done)
+struct sw_kernel_args sw_kernel_args_of(const struct sw_turn *turn)
 {
-    const struct sw_query *q = &c->query;
-    const symwin_comm *comm = q->comm;
+    const symwin_comm *comm = turn->calls->comm;
 
     return (struct sw_kernel_args){
         .base = comm->group->base,
@@ -273,68 +271,81 @@ static struct sw_kernel_args args_of(const struct call *c, const struct sw_plan 
         .state = comm->state_offset,
         .rank = comm->rank,
         .nranks = comm->nranks,
-        .in = c->buffers[IN].address,
-        .out = c->buffers[OUT].address,
-        .in_offset = c->buffers[IN].offset,
-        .out_offset = c->buffers[OUT].offset,
-        .count = c->count,
-        .digest = digest(c, plan),
-        .what = SW_WHAT(q->collective, q->type, q->op, plan->algo, q->windows),
-        .op = sw_kernel_op(plan->kernel, q->type, q->op),
-        .done = done,
+        .done = turn->captured ? 0 : comm->done_address,
         .slot_bytes = comm->slot_bytes,
         .report = comm->report_address,
-        .bytes = q->bytes,
-        .stage = plan->algorithm->stage,
-        .to = sends_to(c),
-        .from = receives_from(c),
-        .in_step = c->collective->in_each ? q->bytes : 0,
-        .out_step = c->collective->out_each ? q->bytes : 0,
-        .root = c->root,
         .timeout_ns = comm->kernel_timeout_ms < 0 ? 0
                                                   : (uint64_t)comm->kernel_timeout_ms * 1000000u,
     };
+}
+
+static struct sw_kernel_args args_of(const struct call *c, const struct sw_turn *turn,
+                                     const struct sw_plan *plan)
+{
+    const struct sw_query *q = &c->query;
+    struct sw_kernel_args args = sw_kernel_args_of(turn);
+
+    args.in = c->buffers[IN].address;
+    args.out = c->buffers[OUT].address;
+    args.in_offset = c->buffers[IN].offset;
+    args.out_offset = c->buffers[OUT].offset;
+    args.count = c->count;
+    args.digest = digest(c, plan);
+    args.what = SW_WHAT(q->collective, q->type, q->op, plan->algo, q->windows);
+    args.op = sw_kernel_op(plan->kernel, q->type, q->op);
+    args.bytes = q->bytes;
+    args.stage = plan->algorithm->stage;
+    args.to = sends_to(c);
+    args.from = receives_from(c);
+    args.in_step = c->collective->in_each ? q->bytes : 0;
+    args.out_step = c->collective->out_each ? q->bytes : 0;
+    args.root = c->root;
+    return args;
+}
+
+symwin_status sw_kernel_queue(const struct sw_turn *turn, const struct sw_kernel *kernel,
+                              const struct sw_grid *grid, void *args, int fixed)
+{
+    CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                               .value = {.programmaticStreamSerializationAllowed = 1}};
+    const CUlaunchConfig config = {.gridDimX = grid->blocks,
+                                   .gridDimY = 1,
+                                   .gridDimZ = 1,
+                                   .blockDimX = grid->threads,
+                                   .blockDimY = 1,
+                                   .blockDimZ = 1,
+                                   .sharedMemBytes = kernel->shared,
+                                   .hStream = turn->stream,
+                                   .attrs = &early,
+                                   .numAttrs = (unsigned)turn->early};
+    void *params[] = {args};
+    char what[64];
+
+    if (turn->calls->graph_launch.exec != NULL && fixed && !turn->captured &&
+        turn->partition == NULL)
+        return sw_graph_launch(&turn->calls->graph_launch, &config, kernel->function, params,
+                               turn->call);
+    snprintf(what, sizeof what, "cuLaunchKernelEx of %u blocks", grid->blocks);
+    return sw_check_stream(sw_drv.cuLaunchKernelEx(&config, kernel->function, params, NULL),
+                           turn->call, what);
 }
 
 /* Queues the call in the stream, as `turn` allows. */
 static symwin_status queue(const struct call *c, const struct sw_turn *turn,
                            const struct sw_plan *plan)
 {
-    struct sw_kernel_args args = args_of(c, plan, turn->captured ? 0 : c->query.comm->done_address);
-    CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-                               .value = {.programmaticStreamSerializationAllowed = 1}};
-    const CUlaunchConfig config = {.gridDimX = plan->grid.blocks,
-                                   .gridDimY = 1,
-                                   .gridDimZ = 1,
-                                   .blockDimX = plan->grid.threads,
-                                   .blockDimY = 1,
-                                   .blockDimZ = 1,
-                                   .sharedMemBytes = plan->kernel->shared,
-                                   .hStream = c->stream,
-                                   .attrs = &early,
-                                   .numAttrs = (unsigned)turn->early};
-    void *params[] = {&args};
-    char what[64];
+    struct sw_kernel_args args = args_of(c, turn, plan);
 
-    if (c->table != NULL) {
+    if (c->table != NULL)
         c->table->call = args;
-        params[0] = c->table;
-    }
-
     if (plan->algorithm->queue != NULL)
         return plan->algorithm->queue(&(struct sw_call){.query = &c->query,
                                                         .plan = plan,
                                                         .args = &args,
                                                         .stream = c->stream,
                                                         .early = turn->early});
-    /* A graph's kernel keeps the size of its arguments. */
-    if (turn->calls->graph_launch.exec != NULL && c->table == NULL && !turn->captured &&
-        turn->partition == NULL)
-        return sw_graph_launch(&turn->calls->graph_launch, &config, plan->kernel->function, params,
-                               c->collective->call);
-    snprintf(what, sizeof what, "cuLaunchKernelEx of %u blocks", plan->grid.blocks);
-    return sw_check_stream(sw_drv.cuLaunchKernelEx(&config, plan->kernel->function, params, NULL),
-                           c->collective->call, what);
+    return sw_kernel_queue(turn, plan->kernel, &plan->grid,
+                           c->table != NULL ? (void *)c->table : (void *)&args, c->table == NULL);
 }
 
 static symwin_status launch(struct call *c)

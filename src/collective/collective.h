@@ -3,6 +3,7 @@
 #define SYMWIN_COLLECTIVE_H
 
 #include "src/collective/copies.h"
+#include "src/collective/grouped.h"
 #include "src/collective/kernel_table.h"
 #include "src/collective/order.h"
 #include "src/collective/select.h"

@@ -153,6 +153,8 @@ static const struct sw_algorithm *algorithm_of(size_t which)
     const symwin_algo algo = (symwin_algo)kernel_list[which].algo;
     int c = 0;
 
+    if (kernel_list[which].family == SW_FAMILY_pair)
+        return &sw_pairs;
     while (c + 1 < SW_COLLECTIVES &&
            (!sw_algo_is_there((symwin_collective)c, algo) ||
             sw_algorithm((symwin_collective)c, algo)->family != kernel_list[which].family))
@@ -350,6 +352,11 @@ const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels,
     if (of[shape].function != NULL)
         return &of[shape];
     return of[SW_SHAPE_any].function != NULL ? &of[SW_SHAPE_any] : NULL;
+}
+
+const struct sw_kernel *sw_kernels_pairs(const struct sw_kernels *kernels)
+{
+    return &kernels->table[SW_FAMILY_pair][SYMWIN_ALGO_ONESHOT][0][0][SW_SHAPE_any];
 }
 
 uint32_t sw_kernel_op(const struct sw_kernel *kernel, symwin_type type, symwin_op op)

@@ -47,6 +47,16 @@ struct sw_calls {
 symwin_status sw_calls_create(symwin_comm *comm);
 void sw_calls_destroy(symwin_comm *comm); /* of a communicator at any stage of its creation */
 
+struct sw_turn;
+struct sw_grid;
+
+/* What the arguments of all kernels begin with, in this turn. */
+struct sw_kernel_args sw_kernel_args_of(const struct sw_turn *turn);
+/* Launches a kernel, as the turn allows. `fixed`: its arguments are one struct sw_kernel_args, so
+ * that it may be launched through the communicator's graph, whose kernel keeps that size. */
+symwin_status sw_kernel_queue(const struct sw_turn *turn, const struct sw_kernel *kernel,
+                              const struct sw_grid *grid, void *args, int fixed);
+
 /* ---- order.c ---- */
 
 /* Gives the communicator a count of ended blocks and, if its kernels wait for peers, adds it to the

@@ -2,7 +2,7 @@
  * (kernels/table.cuh). */
 #include <stdio.h>
 
-#include "src/collective/calls.h"
+#include "src/collective/grouped.h"
 #include "src/collective/select.h"
 
 enum { IN, OUT };
@@ -186,6 +186,8 @@ static symwin_status call(symwin_collective collective, symwin_comm *comm, const
                                  .table = &table};
     symwin_status status = sw_request_check(&r);
 
+    if (sw_grouped())
+        return sw_grouped_add(&r, status);
     return status == SYMWIN_OK ? sw_request_run(&r, NULL) : status;
 }
 

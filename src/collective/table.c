@@ -109,6 +109,8 @@ static const struct sw_algorithm by_parts[SW_ALGOS] = {
                              .control_warps = 1},
 };
 
+const struct sw_algorithm sw_pairs = {.chosen = SW_CHOSEN, .family = SW_FAMILY_pair};
+
 #define CALLS(name) .call = "symwin_" #name, .query = "symwin_" #name "_query"
 
 #define SMALL .small = SYMWIN_ALGO_ONESHOT

@@ -90,6 +90,9 @@ struct sw_collective {
 
 extern const struct sw_collective sw_collectives[SW_COLLECTIVES]; /* indexed by symwin_collective */
 
+/* Of sends and receives, which are no collective. */
+extern const struct sw_algorithm sw_pairs;
+
 static inline const struct sw_algorithm *sw_algorithm(symwin_collective collective,
                                                       symwin_algo algo)
 {

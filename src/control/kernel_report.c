@@ -145,6 +145,7 @@ symwin_status sw_report_status(const struct sw_kernel_report *report, int *culpr
         *culprit = found->tie ? SW_NOBODY : found->rank;
         return SYMWIN_MISMATCH;
     case SW_KERNEL_COUNTS:
+    case SW_KERNEL_TYPES:
         *culprit = SW_NOBODY;
         return SYMWIN_MISMATCH;
     case SW_KERNEL_ROOM:
@@ -210,6 +211,7 @@ static const char *name_value(char *text, size_t bytes, uint32_t argument, uint6
     case SW_ARGUMENT_ROOT:
     case SW_ARGUMENT_IN:
     case SW_ARGUMENT_OUT:
+    case SW_ARGUMENT_PAIR:
         break;
     }
     if (name == NULL)
@@ -253,9 +255,21 @@ static symwin_status mismatch(const char *call, const struct sw_finding *found)
         argument == SW_ARGUMENT_COLLECTIVE ? "call" : "pass");
 }
 
-/* Parts of unequal lengths. */
+/* Where it happened. */
+static const char *name_call(char *text, size_t bytes, const struct sw_finding *found)
+{
+    if (found->argument == SW_ARGUMENT_PAIR)
+        snprintf(text, bytes, "a send or receive");
+    else
+        snprintf(text, bytes, "collective %u", found->epoch);
+    return text;
+}
+
+/* Parts of unequal lengths, and messages. */
 static symwin_status counts(const char *call, const struct sw_finding *found, uint32_t code)
 {
+    char where[32], sent[64], received[64];
+
     const unsigned long long theirs = found->theirs, others = found->others;
     const char *buffer = found->argument == SW_ARGUMENT_OUT ? "out" : "in";
 
@@ -271,31 +285,41 @@ static symwin_status counts(const char *call, const struct sw_finding *found, ui
             "%llu, and the buffer has %llu; nothing was written there; destroy the "
             "communicator",
             call, found->epoch, found->other, buffer, found->rank, theirs, others);
+    name_call(where, sizeof where, found);
+    if (code == SW_KERNEL_TYPES)
+        return sw_fail(
+            SYMWIN_MISMATCH,
+            "%s: in %s, the type differs: rank %d sends %s to rank %d, which receives %s "
+            "from it; pass equal types on both; destroy the communicator",
+            call, where, found->rank, name_value(sent, sizeof sent, SW_ARGUMENT_TYPE, theirs),
+            found->other, name_value(received, sizeof received, SW_ARGUMENT_TYPE, others));
     return sw_fail(SYMWIN_MISMATCH,
-                   "%s: in collective %u, a count differs: rank %d sends %llu elements to rank %d, "
+                   "%s: in %s, a count differs: rank %d sends %llu elements to rank %d, "
                    "which receives %llu from it; pass equal counts on both; destroy the "
                    "communicator",
-                   call, found->epoch, found->rank, theirs, found->other, others);
+                   call, where, found->rank, theirs, found->other, others);
 }
 
 symwin_status sw_report_tell(const struct sw_kernel_report *report, const char *call)
 {
     const struct sw_finding *found = &report->found;
     const uint32_t code = __atomic_load_n(&report->code, __ATOMIC_ACQUIRE);
+    char where[32];
 
     if (code == SW_KERNEL_MISMATCH)
         return mismatch(call, found);
-    if (code == SW_KERNEL_COUNTS || code == SW_KERNEL_ROOM || code == SW_KERNEL_NULL)
+    if (code >= SW_KERNEL_COUNTS)
         return counts(call, found, code);
+    name_call(where, sizeof where, found);
     if (code == SW_KERNEL_TIMEOUT)
         return sw_fail(SYMWIN_TIMEOUT,
-                       "%s: in collective %u, rank %d waited %llu ms for rank %d; destroy the "
+                       "%s: in %s, rank %d waited %llu ms for rank %d; destroy the "
                        "communicator",
-                       call, found->epoch, found->other,
-                       (unsigned long long)found->theirs / 1000000, found->rank);
+                       call, where, found->other, (unsigned long long)found->theirs / 1000000,
+                       found->rank);
     return sw_fail(
         SYMWIN_PEER_LOST,
-        "%s: rank %d has destroyed its communicator, and rank %d waited for it in collective "
-        "%u; every rank must make the same collective calls before it does",
-        call, found->rank, found->other, found->epoch);
+        "%s: rank %d has destroyed its communicator, and rank %d waited for it in %s; every rank "
+        "must make the same collective calls before it does, and all its sends and receives",
+        call, found->rank, found->other, where);
 }

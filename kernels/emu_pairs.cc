@@ -1,0 +1,2 @@
+/* The kernel of sends and receives, for the emulated driver. */
+#include "pairs.cu"

@@ -1,0 +1,43 @@
+/* Arguments of the kernel of sends and receives (pairs.cu). Shared by send_receive.c, nvcc and the
+ * emulated driver's compiler; plain C99. */
+#ifndef SYMWIN_PAIR_LAYOUT_H
+#define SYMWIN_PAIR_LAYOUT_H
+
+#include "kernel_args.h"
+
+#define SW_PAIR_ITEMS 64 /* in a launch: what arguments of 4 KiB hold */
+/* A message of more chunks waits for its receiver's offer. */
+#define SW_PAIR_EAGER 4
+
+enum sw_pair_kind {
+    SW_PAIR_SEND = 0,
+    SW_PAIR_RECEIVE = 1,
+    SW_PAIR_COPY = 2 /* a send to this rank itself with its receive */
+};
+
+/* Count and type of a message in one word. */
+#define SW_PAIR_SAYS(count, type) ((uint64_t)(count) | (uint64_t)(type) << 56)
+#define SW_PAIR_COUNT(says) ((says) & ~((uint64_t)255 << 56))
+#define SW_PAIR_TYPE(says) ((says) >> 56)
+
+struct sw_pair_item {
+    uint64_t address; /* of the buffer; COPY: from there */
+    /* RECEIVE: the buffer's offset, or SW_NO_OFFSET. COPY: the address to copy to */
+    uint64_t place;
+    uint64_t says;   /* SW_PAIR_SAYS() */
+    uint64_t bytes;  /* of the message */
+    uint64_t chunks; /* of it: at least 1 */
+    uint64_t before; /* chunks of the items before it of the same peer and kind */
+    int32_t peer;
+    uint16_t kind;
+    uint16_t last; /* no later item has the same peer and kind. A large one is always the last */
+};
+
+struct sw_pair_args {
+    struct sw_kernel_args call; /* in, out, count and pattern are not used */
+    uint32_t items;
+    uint32_t large; /* some items are: has more than SW_PAIR_EAGER chunks */
+    struct sw_pair_item item[SW_PAIR_ITEMS];
+};
+
+#endif

@@ -1,0 +1,579 @@
+/* Sends and receives: bytes from one rank to another, for a table of them (pair_layout.h).
+ *
+ *   in, out    this rank's device memory, aligned to an element
+ *   ring       SW_PAIR_SLOTS slots for each source (kernel_args.h)
+ *   grid       any; ranks' grids may differ; all blocks must be resident together with the peers'
+ *   entries    eight bytes with flags, because the bytes may have any value
+ *   types      none: bytes are moved
+ *
+ * Numbers. Messages from r to p consist of chunks, which have the numbers 1, 2, ... for the life of
+ * the communicator; r counts them in `sent`, p in `received`. The last block of a kernel adds those
+ * of the kernel. The flag of an entry is the number of its chunk, in 31 bits.
+ *
+ * Ring. Chunk s lies in slot s mod SW_PAIR_SLOTS at p, and a message's first chunk has the message's
+ * count and type in the slot's header. An entry that is not in transit is zero. A block of p takes a
+ * chunk: it loads the entries with the chunk's flag and stores zeros; then one thread writes s to
+ * `taken` at r, with release. A block of r acquires s - SW_PAIR_SLOTS there before it sends s. So
+ * entries meet nothing, and since a chunk has its own flag, no block takes another's.
+ *
+ * Large messages have more than SW_PAIR_EAGER chunks. r sends the header of the first one, and waits
+ * until p has offered its buffer to that chunk's number: with count and type, which r compares, and
+ * the buffer's offset. With an offset, the blocks of r store their chunks there, and each adds their
+ * number to `landed` at p, with release; only the first chunk has a number and a slot. p waits for
+ * the header and for all chunks. An offer stays until the message has been received: no item of the
+ * same peer and kind follows it in a kernel. A block of r that has chunks of the message has read
+ * the offer by then, and others do not read it.
+ *
+ * Progress. Block b handles the chunks c of item i with (c + i) mod blocks = b, of each item in
+ * order, of all items in turn. It begins a chunk only if it can end it: a send if the slot is free,
+ * a receive if the first entry is there, whose sender's block sends the rest without waiting.
+ * Otherwise it goes on to its next item. With one item left it may wait. So a chunk waits only for
+ * chunks of earlier numbers in its pair, and for the other rank's kernel.
+ */
+#include "bytes.cuh"
+#include "stages.cuh"
+
+typedef sw_wire_flags sw_pair_wire;
+
+/* Entries that a thread has in flight. */
+enum { SW_PAIR_BATCH = 4 };
+
+/* What a block does next with an item. */
+enum sw_pair_way {
+    SW_PAIR_ANNOUNCE, /* send: the header of a large message */
+    SW_PAIR_ASK,      /* send: find out what the receiver offers */
+    SW_PAIR_RING,     /* send or receive a chunk through the ring */
+    SW_PAIR_STORE,    /* send: store into the buffer offered */
+    SW_PAIR_NOTICE,   /* receive: the header of a message that comes without the ring */
+    SW_PAIR_LAND,     /* receive: the chunks of such a message */
+    SW_PAIR_HERE      /* copy */
+};
+
+/* A block's view of an item; in shared memory. */
+struct sw_pair_state {
+    uint64_t first; /* number of the message's first chunk */
+    uint64_t chunk; /* the block's next chunk of the message; `chunks` or more: none */
+    uint32_t way;
+};
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+/* A member of what rank `at` has with rank `with`. */
+#define SW_PAIR_AT(args, call, at, with, member)                                                   \
+    sw_state_address((args).call, call, at,                                                        \
+                     SW_STATE_PAIR((args).call.nranks, (args).call.slot_bytes, with) +             \
+                         offsetof(struct sw_pair, member))
+
+SYMWIN_DEVICE uint64_t sw_pair_payload(const struct sw_pair_args &args)
+{
+    return SW_PAIR_SLOT_BYTES(args.call.slot_bytes) / 2;
+}
+
+/* The slot of a chunk that `from` sends to `to`, and its header. */
+SYMWIN_DEVICE uint64_t sw_pair_slot(const struct sw_pair_args &args, const sw_call &call,
+                                    int32_t from, int32_t to, uint64_t number)
+{
+    return sw_state_address(
+        args.call, call, to,
+        SW_STATE_RING(args.call.nranks, args.call.slot_bytes, from, number % SW_PAIR_SLOTS));
+}
+
+SYMWIN_DEVICE uint64_t sw_pair_header(const struct sw_pair_args &args, const sw_call &call,
+                                      int32_t from, int32_t to, uint64_t number)
+{
+    return SW_PAIR_AT(args, call, to, from, header) + number % SW_PAIR_SLOTS * 16;
+}
+
+SYMWIN_DEVICE sw_part sw_pair_part(const struct sw_pair_args &args, const sw_pair_item &item,
+                                   uint64_t chunk)
+{
+    const uint32_t extent = (uint32_t)(sw_pair_payload(args) / 8);
+
+    return sw_part_at<sw_pair_wire>(item.address, item.bytes, chunk * extent, extent);
+}
+
+SYMWIN_DEVICE bool sw_pair_is_large(const sw_pair_item &item)
+{
+    return item.chunks > SW_PAIR_EAGER;
+}
+
+SYMWIN_DEVICE bool sw_pair_is_direct(const sw_pair_item &item) /* of a receive */
+{
+    return sw_pair_is_large(item) && item.place != SW_NO_OFFSET;
+}
+
+/* ---- entries --------------------------------------------------------------------------------- */
+
+SYMWIN_DEVICE uint64_t sw_pair_flag(uint64_t number)
+{
+    return ((number & 0x7fffffffu) | 0x80000000u) << 32;
+}
+
+SYMWIN_DEVICE symwin_v16 sw_pair_encode(uint64_t word, uint64_t number)
+{
+    const uint64_t flag = sw_pair_flag(number);
+
+    return {(word & 0xffffffffu) | flag, word >> 32 | flag};
+}
+
+SYMWIN_DEVICE bool sw_pair_is_there(const symwin_v16 &entry, uint64_t number)
+{
+    const uint64_t flag = sw_pair_flag(number) >> 32;
+
+    return entry.lo >> 32 == flag && entry.hi >> 32 == flag;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+SYMWIN_DEVICE bool sw_pair_left(const struct sw_pair_args &args, const sw_call &call, int32_t p)
+{
+    return symwin_load_acquire_u32(SW_STATE_AT(sw_state_address(args.call, call, p, 0), left)) != 0;
+}
+
+/* Whether the block's next chunk of an item can be handled to its end. By any thread. */
+SYMWIN_DEVICE bool sw_pair_is_ready(const struct sw_pair_args &args, const sw_call &call,
+                                    const sw_pair_item &item, const sw_pair_state &state)
+{
+    const uint64_t number = state.first + state.chunk;
+    const int32_t self = args.call.rank, peer = item.peer;
+
+    switch (state.way) {
+    case SW_PAIR_ASK:
+        return symwin_load_acquire_u64(SW_PAIR_AT(args, call, self, peer, offered)) == state.first;
+    case SW_PAIR_STORE:
+    case SW_PAIR_HERE:
+        return true;
+    case SW_PAIR_LAND:
+        return symwin_load_acquire_u32(SW_PAIR_AT(args, call, self, peer, landed)) -
+                   symwin_load_relaxed_u32(SW_PAIR_AT(args, call, self, peer, direct)) ==
+               (uint32_t)item.chunks;
+    case SW_PAIR_NOTICE:
+        return sw_pair_is_there(
+            symwin_load_relaxed_v16(sw_pair_header(args, call, peer, self, number)), number);
+    default:
+        break;
+    }
+    if (item.kind == SW_PAIR_SEND)
+        return number <= SW_PAIR_SLOTS ||
+               symwin_load_acquire_u64(SW_PAIR_AT(args, call, self, peer, taken) +
+                                       number % SW_PAIR_SLOTS * 8) >= number - SW_PAIR_SLOTS;
+    return sw_pair_is_there(
+        symwin_load_relaxed_v16(state.chunk == 0 ? sw_pair_header(args, call, peer, self, number)
+                                                 : sw_pair_slot(args, call, peer, self, number)),
+        number);
+}
+
+/* Waits for an entry from rank p. False: the wait was given up. */
+SYMWIN_DEVICE bool sw_pair_await(const struct sw_pair_args &args, sw_call &call, int32_t p,
+                                 uint64_t address, uint64_t number, symwin_v16 *entry)
+{
+    sw_wait wait = {0, 0, 0};
+    bool left = false;
+
+    for (;;) {
+        *entry = symwin_load_relaxed_v16(address);
+        if (sw_pair_is_there(*entry, number))
+            return true;
+        if (left) {
+            sw_give_up(call, SW_KERNEL_LEFT, p);
+            return false;
+        }
+        if (!sw_wait_turn(wait))
+            continue;
+        symwin_store_relaxed_u32(SW_STATE_AT(call.state, awaits), (uint32_t)p + 1);
+        if (!sw_wait_look(args.call, call, wait, p))
+            return false;
+        left = sw_pair_left(args, call, p);
+    }
+}
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+SYMWIN_DEVICE void sw_pair_send_header(const struct sw_pair_args &args, const sw_call &call,
+                                       const sw_pair_item &item, uint64_t number)
+{
+    symwin_store_relaxed_v16(sw_pair_header(args, call, args.call.rank, item.peer, number),
+                             sw_pair_encode(item.says, number));
+}
+
+/* A chunk through the ring. */
+SYMWIN_DEVICE void sw_pair_send_chunk(const struct sw_pair_args &args, const sw_call &call,
+                                      const sw_pair_item &item, const sw_pair_state &state)
+{
+    const uint64_t number = state.first + state.chunk;
+    const uint64_t to = sw_pair_slot(args, call, args.call.rank, item.peer, number);
+    const sw_part part = sw_pair_part(args, item, state.chunk);
+    const uint32_t entries = (uint32_t)((part.message.bytes + 7) / 8);
+
+    if (state.chunk == 0 && !sw_pair_is_large(item) && threadIdx.x == 0)
+        sw_pair_send_header(args, call, item, number);
+    SYMWIN_NO_UNROLL
+    for (uint32_t i = threadIdx.x; i < entries; i += SW_PAIR_BATCH * blockDim.x) {
+        uint64_t word[SW_PAIR_BATCH];
+
+        SYMWIN_UNROLL
+        for (uint32_t j = 0; j < SW_PAIR_BATCH; j++)
+            if (i + j * blockDim.x < entries)
+                sw_entry_load<sw_byte, sw_pair_wire>(part, i + j * blockDim.x, &word[j]);
+        SYMWIN_UNROLL
+        for (uint32_t j = 0; j < SW_PAIR_BATCH; j++)
+            if (i + j * blockDim.x < entries)
+                symwin_store_relaxed_v16(to + (uint64_t)(i + j * blockDim.x) * 16,
+                                         sw_pair_encode(word[j], number));
+    }
+}
+
+/* The block's chunks of an item, of this rank's memory at `from`, to offset `to`. Returns how many
+ * they are. */
+SYMWIN_DEVICE uint64_t sw_pair_move(const struct sw_pair_args &args, const sw_goal &goal,
+                                    const sw_pair_item &item, uint64_t chunk, uint64_t to)
+{
+    const uint64_t payload = sw_pair_payload(args);
+    uint64_t moved = 0;
+
+    SYMWIN_NO_UNROLL
+    for (; chunk < item.chunks; chunk += gridDim.x) {
+        const uint64_t at = chunk * payload, left = item.bytes - at;
+
+        sw_move_part(goal, sw_crew_of_block(), item.address + at, to + at,
+                     left < payload ? left : payload);
+        moved++;
+    }
+    return moved;
+}
+
+/* The block's chunks straight into the receiver's buffer. */
+SYMWIN_DEVICE void sw_pair_store(const struct sw_pair_args &args, const sw_call &call,
+                                 const sw_pair_item &item, const sw_pair_state &state)
+{
+    const int32_t self = args.call.rank, n = args.call.nranks;
+    const int32_t step = item.peer - self + (item.peer < self ? n : 0);
+    const uint64_t to = symwin_load_relaxed_u64(SW_PAIR_AT(args, call, self, item.peer, offer));
+    const uint64_t moved = sw_pair_move(args, {call.peers, step, step + 1, -1}, item, state.chunk,
+                                        to);
+
+    __syncthreads();
+    if (threadIdx.x != 0)
+        return;
+    if (state.chunk == 0)
+        symwin_store_relaxed_u64(SW_PAIR_AT(args, call, self, item.peer, way), state.first);
+    (void)symwin_atomic_add_u32(SW_PAIR_AT(args, call, item.peer, self, landed), (uint32_t)moved);
+}
+
+/* ---- receiving ------------------------------------------------------------------------------- */
+
+/* Compares count and type of the two ranks of a message. By one thread. */
+SYMWIN_DEVICE void sw_pair_compare(sw_call &call, const sw_pair_item &item, uint64_t theirs)
+{
+    const bool receives = item.kind == SW_PAIR_RECEIVE;
+    const uint64_t sent = receives ? theirs : item.says, received = receives ? item.says : theirs;
+
+    if (SW_PAIR_TYPE(sent) != SW_PAIR_TYPE(received))
+        sw_counts_differ(call, SW_KERNEL_TYPES, item.peer, SW_PAIR_TYPE(sent),
+                         SW_PAIR_TYPE(received), receives);
+    else if (sent != received)
+        sw_counts_differ(call, SW_KERNEL_COUNTS, item.peer, SW_PAIR_COUNT(sent),
+                         SW_PAIR_COUNT(received), receives);
+}
+
+/* The header of a message's first chunk. By one thread. */
+SYMWIN_DEVICE void sw_pair_take_header(const struct sw_pair_args &args, sw_call &call,
+                                       const sw_pair_item &item, uint64_t number)
+{
+    const uint64_t address = sw_pair_header(args, call, item.peer, args.call.rank, number);
+    symwin_v16 header;
+
+    if (!sw_pair_await(args, call, item.peer, address, number, &header))
+        return;
+    symwin_store_relaxed_v16(address, {0, 0});
+    sw_pair_compare(call, item, (header.lo & 0xffffffffu) | header.hi << 32);
+}
+
+/* Tells the sender that a chunk was taken; after a barrier of the block. By one thread. */
+SYMWIN_DEVICE void sw_pair_give(const struct sw_pair_args &args, const sw_call &call,
+                                const sw_pair_item &item, uint64_t number)
+{
+    symwin_store_release_u64(SW_PAIR_AT(args, call, item.peer, args.call.rank, taken) +
+                                 number % SW_PAIR_SLOTS * 8,
+                             number);
+}
+
+/* A chunk through the ring. */
+SYMWIN_DEVICE void sw_pair_take_chunk(const struct sw_pair_args &args, sw_call &call,
+                                      const sw_pair_item &item, const sw_pair_state &state)
+{
+    const uint64_t number = state.first + state.chunk;
+    const uint64_t from = sw_pair_slot(args, call, item.peer, args.call.rank, number);
+    const sw_part part = sw_pair_part(args, item, state.chunk);
+    const uint32_t entries = (uint32_t)((part.message.bytes + 7) / 8);
+
+    if (state.chunk == 0 && threadIdx.x == 0)
+        sw_pair_take_header(args, call, item, number);
+    SYMWIN_NO_UNROLL
+    for (uint32_t i = threadIdx.x; i < entries && !call.failed; i += SW_PAIR_BATCH * blockDim.x) {
+        symwin_v16 entry[SW_PAIR_BATCH];
+
+        SYMWIN_UNROLL
+        for (uint32_t j = 0; j < SW_PAIR_BATCH; j++)
+            if (i + j * blockDim.x < entries)
+                entry[j] = symwin_load_relaxed_v16(from + (uint64_t)(i + j * blockDim.x) * 16);
+        SYMWIN_UNROLL
+        for (uint32_t j = 0; j < SW_PAIR_BATCH; j++) {
+            const uint32_t at = i + j * blockDim.x;
+            uint64_t word;
+
+            if (at >= entries || (!sw_pair_is_there(entry[j], number) &&
+                                  !sw_pair_await(args, call, item.peer, from + (uint64_t)at * 16,
+                                                 number, &entry[j])))
+                break;
+            word = (entry[j].lo & 0xffffffffu) | entry[j].hi << 32;
+            sw_entry_store<sw_byte, sw_pair_wire>(part, at, &word);
+            symwin_store_relaxed_v16(from + (uint64_t)at * 16, {0, 0});
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0 && !call.failed)
+        sw_pair_give(args, call, item, number);
+}
+
+/* Offers the buffer to a large message. By one thread. */
+SYMWIN_DEVICE void sw_pair_offer(const struct sw_pair_args &args, const sw_call &call,
+                                 const sw_pair_item &item, uint64_t first)
+{
+    const int32_t self = args.call.rank;
+
+    symwin_store_relaxed_u64(SW_PAIR_AT(args, call, item.peer, self, offer), item.place);
+    symwin_store_relaxed_u64(SW_PAIR_AT(args, call, item.peer, self, wants), item.says);
+    symwin_store_release_u64(SW_PAIR_AT(args, call, item.peer, self, offered), first);
+}
+
+/* ---- a block's turns ------------------------------------------------------------------------- */
+
+/* By one thread. */
+SYMWIN_DEVICE sw_pair_state sw_pair_begin(const struct sw_pair_args &args, const sw_call &call,
+                                          const sw_pair_item &item, uint32_t i)
+{
+    const int32_t self = args.call.rank;
+    const uint64_t blocks = gridDim.x, chunk = (blockIdx.x + blocks - i % blocks) % blocks;
+
+    if (item.kind == SW_PAIR_COPY)
+        return {0, chunk, SW_PAIR_HERE};
+    if (item.kind == SW_PAIR_SEND) {
+        const uint64_t first = symwin_load_relaxed_u64(
+                                   SW_PAIR_AT(args, call, self, item.peer, sent)) +
+                               item.before + 1;
+
+        if (!sw_pair_is_large(item))
+            return {first, chunk, SW_PAIR_RING};
+        if (chunk == 0)
+            return {first, chunk, SW_PAIR_ANNOUNCE};
+        return {first, chunk, SW_PAIR_ASK};
+    }
+    const uint64_t first = symwin_load_relaxed_u64(
+                               SW_PAIR_AT(args, call, self, item.peer, received)) +
+                           item.before + 1;
+
+    if (chunk == 0 && sw_pair_is_large(item) && !call.failed)
+        sw_pair_offer(args, call, item, first);
+    if (!sw_pair_is_direct(item))
+        return {first, chunk, SW_PAIR_RING};
+    return {first, chunk == 0 ? 0 : item.chunks, SW_PAIR_NOTICE};
+}
+
+/* Handles what is ready of an item. Writes what comes next to *next, which only one thread uses. */
+SYMWIN_DEVICE void sw_pair_handle(const struct sw_pair_args &args, sw_call &call,
+                                  const sw_pair_item &item, const sw_pair_state &state,
+                                  sw_pair_state *next)
+{
+    const int32_t self = args.call.rank;
+    const bool one = threadIdx.x == 0;
+
+    *next = state;
+    switch (state.way) {
+    case SW_PAIR_ANNOUNCE:
+        if (one)
+            sw_pair_send_header(args, call, item, state.first);
+        next->way = SW_PAIR_ASK;
+        break;
+    case SW_PAIR_ASK:
+        if (!one)
+            break;
+        sw_pair_compare(call, item,
+                        symwin_load_relaxed_u64(SW_PAIR_AT(args, call, self, item.peer, wants)));
+        next->way = symwin_load_relaxed_u64(SW_PAIR_AT(args, call, self, item.peer, offer)) ==
+                            SW_NO_OFFSET
+                        ? SW_PAIR_RING
+                        : SW_PAIR_STORE;
+        if (call.failed)
+            next->chunk = item.chunks;
+        break;
+    case SW_PAIR_STORE:
+        sw_pair_store(args, call, item, state);
+        next->chunk = item.chunks;
+        break;
+    case SW_PAIR_NOTICE:
+        if (one) {
+            sw_pair_take_header(args, call, item, state.first);
+            sw_pair_give(args, call, item, state.first);
+        }
+        next->way = SW_PAIR_LAND;
+        break;
+    case SW_PAIR_LAND:
+        next->chunk = item.chunks;
+        break;
+    case SW_PAIR_HERE:
+        (void)sw_pair_move(args, sw_goal_here(), item, state.chunk, item.place);
+        next->chunk = item.chunks;
+        break;
+    default:
+        if (item.kind == SW_PAIR_SEND)
+            sw_pair_send_chunk(args, call, item, state);
+        else
+            sw_pair_take_chunk(args, call, item, state);
+        next->chunk += gridDim.x;
+    }
+}
+
+/* After a turn in which nothing was ready. */
+SYMWIN_DEVICE void sw_pair_wait(const struct sw_pair_args &args, sw_call &call, sw_wait &wait,
+                                const sw_pair_state *states, int32_t peer)
+{
+    if (!sw_wait_turn(wait))
+        return;
+    if (threadIdx.x == 0)
+        symwin_store_relaxed_u32(SW_STATE_AT(call.state, awaits), (uint32_t)peer + 1);
+    if (!sw_wait_look(args.call, call, wait, peer))
+        return;
+    SYMWIN_NO_UNROLL
+    for (uint32_t i = threadIdx.x; i < args.items; i += blockDim.x) {
+        const sw_pair_item &item = args.item[i];
+
+        if (states[i].chunk < item.chunks && item.kind != SW_PAIR_COPY &&
+            sw_pair_left(args, call, item.peer) && !sw_pair_is_ready(args, call, item, states[i]))
+            sw_give_up(call, SW_KERNEL_LEFT, item.peer);
+    }
+}
+
+/* The block's chunks of all items. All threads see the same states, and so take the same turns. */
+SYMWIN_DEVICE void sw_pair_turns(const struct sw_pair_args &args, sw_call &call,
+                                 sw_pair_state *states)
+{
+    sw_wait wait = {0, 0, 0};
+    uint32_t open = args.items;
+
+    SYMWIN_NO_UNROLL
+    while (open > 0 && !call.failed) {
+        const bool alone = open == 1;
+        bool moved = false;
+        int32_t peer = 0;
+
+        open = 0;
+        SYMWIN_NO_UNROLL
+        for (uint32_t i = 0; i < args.items; i++) {
+            const sw_pair_item &item = args.item[i];
+            const sw_pair_state state = states[i];
+            const bool waits = alone && item.kind == SW_PAIR_RECEIVE && state.way == SW_PAIR_RING;
+            sw_pair_state next;
+
+            if (state.chunk >= item.chunks)
+                continue;
+            if (open++ == 0)
+                peer = item.peer;
+            if (!waits &&
+                !symwin_block_any(threadIdx.x == 0 && sw_pair_is_ready(args, call, item, state)))
+                continue;
+            sw_pair_handle(args, call, item, state, &next);
+            __syncthreads();
+            if (threadIdx.x == 0)
+                states[i] = next;
+            __syncthreads();
+            moved = true;
+        }
+        if (moved)
+            wait = {0, 0, 0};
+        else if (open > 0)
+            sw_pair_wait(args, call, wait, states, peer);
+        call.failed = symwin_block_any(call.failed);
+    }
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+/* By the last block: counts the chunks of all items. */
+SYMWIN_DEVICE void sw_pair_count(const struct sw_pair_args &args, const sw_call &call,
+                                 const sw_pair_state *states)
+{
+    const int32_t self = args.call.rank;
+
+    SYMWIN_NO_UNROLL
+    for (uint32_t i = threadIdx.x; i < args.items; i += blockDim.x) {
+        const sw_pair_item &item = args.item[i];
+        const uint64_t first = states[i].first;
+
+        if (!item.last)
+            continue;
+        if (item.kind == SW_PAIR_SEND) {
+            const bool direct = sw_pair_is_large(item) &&
+                                symwin_load_relaxed_u64(
+                                    SW_PAIR_AT(args, call, self, item.peer, way)) == first;
+
+            symwin_store_relaxed_u64(SW_PAIR_AT(args, call, self, item.peer, sent),
+                                     first - 1 + (direct ? 1 : item.chunks));
+        } else if (item.kind == SW_PAIR_RECEIVE) {
+            const uint64_t at = SW_PAIR_AT(args, call, self, item.peer, direct);
+            const bool direct = sw_pair_is_direct(item);
+
+            if (direct)
+                symwin_store_relaxed_u32(at, symwin_load_relaxed_u32(at) + (uint32_t)item.chunks);
+            symwin_store_relaxed_u64(SW_PAIR_AT(args, call, self, item.peer, received),
+                                     first - 1 + (direct ? 1 : item.chunks));
+        }
+    }
+}
+
+/* Other blocks need to have ordered their words of large messages only. */
+SYMWIN_DEVICE void sw_pair_end(const struct sw_pair_args &args, sw_call &call,
+                               const sw_pair_state *states)
+{
+    const uint64_t arrived = SW_STATE_AT(call.state, arrived);
+    __shared__ uint32_t before;
+
+    if (call.failed)
+        sw_call_report(args.call, call.epoch);
+    if (threadIdx.x == 0)
+        before = args.large ? symwin_atomic_add_u32(arrived, 1)
+                            : symwin_add_relaxed_u32(arrived, 1);
+    __syncthreads();
+    if (before == gridDim.x - 1) {
+        if (threadIdx.x == 0)
+            symwin_store_relaxed_u32(arrived, 0);
+        if (!symwin_block_any(call.failed || sw_has_failed(call))) {
+            if (threadIdx.x == 0)
+                symwin_store_relaxed_u32(SW_STATE_AT(call.state, awaits), 0);
+            sw_pair_count(args, call, states);
+        }
+    }
+    sw_call_done(args.call);
+}
+
+SYMWIN_DEVICE void sw_pair_run(const struct sw_pair_args &args)
+{
+    __shared__ sw_pair_state states[SW_PAIR_ITEMS];
+    sw_call call = sw_call_begin(args.call);
+
+    call.failed = symwin_block_any(call.failed);
+    SYMWIN_NO_UNROLL
+    for (uint32_t i = threadIdx.x; i < args.items; i += blockDim.x)
+        states[i] = sw_pair_begin(args, call, args.item[i], i);
+    __syncthreads();
+    sw_pair_turns(args, call, states);
+    sw_pair_end(args, call, states);
+}
+
+#define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
+    SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
+    {                                                                                              \
+        sw_pair_run(args);                                                                         \
+    }
+SW_KERNEL_LIST_PAIRS(SW_DEFINE)
+#undef SW_DEFINE

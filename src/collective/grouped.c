@@ -1,0 +1,286 @@
+/* Groups of calls: a thread collects its calls and launches them at the end. A send or receive
+ * outside a group is a group of one call.
+ *
+ * Collectives are launched in the order of the calls, then the sends and receives of each
+ * communicator together. So ranks may differ in where they make the sends among the collectives.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/collective/grouped.h"
+#include "src/collective/pairs.h"
+
+static const char end_call[] = "symwin_group_end";
+
+struct grouped_call {
+    int is_pair;
+    struct sw_pair_call pair;
+    struct sw_request request; /* otherwise; its pointers to the next two are set at the end */
+    symwin_collective_options options;
+    symwin_parts parts[2];
+};
+
+/* A thread's group. */
+static _Thread_local struct {
+    int depth;                  /* 0: none is open */
+    struct grouped_call *calls; /* owned */
+    size_t count, room;
+    symwin_status status; /* of the first call that failed, with its text */
+    char text[SW_TEXT_BYTES];
+} group;
+
+int sw_grouped(void)
+{
+    return group.depth > 0;
+}
+
+static symwin_status note(symwin_status status)
+{
+    if (status != SYMWIN_OK && group.depth > 0 && group.status == SYMWIN_OK) {
+        group.status = status;
+        strncpy(group.text, symwin_last_error(), sizeof group.text - 1);
+    }
+    return status;
+}
+
+static struct grouped_call *add(const char *call)
+{
+    const size_t room = group.room > 0 ? 2 * group.room : 16;
+    struct grouped_call *calls = group.calls;
+
+    if (group.count == group.room) {
+        calls = realloc(group.calls, room * sizeof *calls);
+        if (calls == NULL) {
+            (void)sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for a call of the group", call);
+            return NULL;
+        }
+        group.calls = calls;
+        group.room = room;
+    }
+    calls += group.count++;
+    memset(calls, 0, sizeof *calls);
+    return calls;
+}
+
+static void empty(void)
+{
+    free(group.calls);
+    group.calls = NULL;
+    group.count = group.room = 0;
+    group.status = SYMWIN_OK;
+}
+
+/* ---- collectives ----------------------------------------------------------------------------- */
+
+/* The request as it was added. `table`: for the arguments of a collective by parts. */
+static struct sw_request request_of(const struct grouped_call *c, struct sw_table_args *table)
+{
+    struct sw_request r = c->request;
+    int b;
+
+    if (r.options != NULL)
+        r.options = &c->options;
+    for (b = 0; b < 2; b++)
+        if (r.parts[b] != NULL)
+            r.parts[b] = &c->parts[b];
+    if (r.table != NULL)
+        r.table = table;
+    return r;
+}
+
+symwin_status sw_grouped_add(const struct sw_request *r, symwin_status status)
+{
+    symwin_collective_info info;
+    struct grouped_call *c;
+    int b;
+
+    if (status == SYMWIN_OK)
+        status = sw_request_run(r, &info); /* checks everything and launches nothing */
+    if (status != SYMWIN_OK)
+        return note(status);
+    c = add(r->name);
+    if (c == NULL)
+        return note(SYMWIN_NO_MEMORY);
+    c->request = *r;
+    if (r->options != NULL)
+        c->options = *r->options;
+    for (b = 0; b < 2; b++)
+        if (r->parts[b] != NULL)
+            c->parts[b] = *r->parts[b];
+    return SYMWIN_OK;
+}
+
+/* ---- sends and receives ---------------------------------------------------------------------- */
+
+static symwin_status check(struct sw_pair_call *c, const symwin_collective_options *options)
+{
+    const struct sw_request r = {.name = c->name, .type = c->type, .options = options};
+    symwin_status status = sw_request_check(&r);
+
+    if (status != SYMWIN_OK)
+        return status;
+    if (options != NULL && options->algo != SYMWIN_ALGO_AUTO &&
+        options->algo != SYMWIN_ALGO_ONESHOT)
+        return sw_fail(SYMWIN_UNSUPPORTED, "%s: there is no algorithm %s for it; pass auto",
+                       c->name, symwin_algo_name(options->algo));
+    if (options != NULL)
+        c->asked = (struct sw_grid){(unsigned)options->blocks, (unsigned)options->threads};
+    return sw_pair_check(c);
+}
+
+static symwin_status pair(struct sw_pair_call c, const symwin_collective_options *options)
+{
+    const struct sw_pair_call *const one = &c;
+    symwin_status status = check(&c, options);
+    struct grouped_call *in_group;
+
+    if (group.depth == 0) {
+        if (status == SYMWIN_OK)
+            status = sw_pairs_check(&one, 1, c.name);
+        return status == SYMWIN_OK ? sw_pairs_launch(&one, 1, c.name) : status;
+    }
+    if (status != SYMWIN_OK)
+        return note(status);
+    in_group = add(c.name);
+    if (in_group == NULL)
+        return note(SYMWIN_NO_MEMORY);
+    in_group->is_pair = 1;
+    in_group->pair = c;
+    return SYMWIN_OK;
+}
+
+symwin_status symwin_send_with(symwin_comm *comm, const void *in, uint64_t count, symwin_type type,
+                               int peer, const symwin_collective_options *options,
+                               struct CUstream_st *stream)
+{
+    return pair((struct sw_pair_call){.name = "symwin_send",
+                                      .comm = comm,
+                                      .stream = stream,
+                                      .peer = peer,
+                                      .buffer = in,
+                                      .count = count,
+                                      .type = type},
+                options);
+}
+
+symwin_status symwin_send(symwin_comm *comm, const void *in, uint64_t count, symwin_type type,
+                          int peer, struct CUstream_st *stream)
+{
+    return symwin_send_with(comm, in, count, type, peer, NULL, stream);
+}
+
+symwin_status symwin_recv_with(symwin_comm *comm, void *out, uint64_t count, symwin_type type,
+                               int peer, const symwin_collective_options *options,
+                               struct CUstream_st *stream)
+{
+    return pair((struct sw_pair_call){.name = "symwin_recv",
+                                      .comm = comm,
+                                      .stream = stream,
+                                      .receives = 1,
+                                      .peer = peer,
+                                      .buffer = out,
+                                      .count = count,
+                                      .type = type},
+                options);
+}
+
+symwin_status symwin_recv(symwin_comm *comm, void *out, uint64_t count, symwin_type type, int peer,
+                          struct CUstream_st *stream)
+{
+    return symwin_recv_with(comm, out, count, type, peer, NULL, stream);
+}
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+/* Calls see() with the sends and receives of each communicator. */
+static symwin_status each_comm(symwin_status (*see)(const struct sw_pair_call *const *calls,
+                                                    size_t n, const char *call))
+{
+    const struct sw_pair_call **calls = calloc(group.count, sizeof *calls);
+    symwin_status status = SYMWIN_OK;
+    size_t i, j, n;
+
+    if (calls == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %zu calls", end_call, group.count);
+    for (i = 0; i < group.count && status == SYMWIN_OK; i++) {
+        const symwin_comm *comm = group.calls[i].pair.comm;
+
+        n = 0;
+        for (j = 0; j < group.count; j++) {
+            if (!group.calls[j].is_pair || group.calls[j].pair.comm != comm)
+                continue;
+            if (j < i)
+                break; /* these were seen */
+            calls[n++] = &group.calls[j].pair;
+        }
+        if (group.calls[i].is_pair && j == group.count)
+            status = see(calls, n, end_call);
+    }
+    free(calls);
+    return status;
+}
+
+static symwin_status launch(void)
+{
+    symwin_status status;
+    size_t i;
+
+    if (group.status != SYMWIN_OK)
+        return sw_fail(group.status, "%s: a call of the group failed, and nothing was launched: %s",
+                       end_call, group.text);
+    if (group.count == 0)
+        return SYMWIN_OK;
+    status = each_comm(sw_pairs_check);
+    for (i = 0; i < group.count && status == SYMWIN_OK; i++) {
+        struct sw_table_args table;
+        const struct sw_request r = request_of(&group.calls[i], &table);
+
+        if (!group.calls[i].is_pair)
+            status = sw_request_run(&r, NULL);
+    }
+    return status == SYMWIN_OK ? each_comm(sw_pairs_launch) : status;
+}
+
+symwin_status symwin_group_begin(void)
+{
+    const symwin_status status = sw_fork_check("symwin_group_begin");
+
+    if (status == SYMWIN_OK)
+        group.depth++;
+    return status;
+}
+
+symwin_status symwin_group_end(void)
+{
+    symwin_status status = sw_fork_check(end_call);
+
+    if (status != SYMWIN_OK)
+        return status;
+    if (group.depth == 0)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: this thread has no group open; call "
+                       "symwin_group_begin() first",
+                       end_call);
+    if (--group.depth > 0)
+        return SYMWIN_OK;
+    status = launch();
+    empty();
+    return status;
+}
+
+void sw_grouped_forget(const symwin_comm *comm)
+{
+    size_t i, kept = 0;
+
+    for (i = 0; i < group.count; i++) {
+        const struct grouped_call *c = &group.calls[i];
+
+        if ((c->is_pair ? c->pair.comm : c->request.comm) != comm)
+            group.calls[kept++] = *c;
+    }
+    if (kept < group.count) {
+        (void)sw_fail(SYMWIN_INVALID, "a communicator was destroyed in the group that uses it");
+        (void)note(SYMWIN_INVALID);
+    }
+    group.count = kept;
+}

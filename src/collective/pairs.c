@@ -1,0 +1,305 @@
+/* Sends and receives: checks them, and launches the kernel with a table of them (kernels/pairs.cu).
+ *
+ * The kernel makes progress with all items of its table. Those that do not fit go to later kernels
+ * of the stream. For this, messages have one order that all ranks know (docs/design.md, "Send and
+ * receive, and groups"): first by their number among those of their pair in the group, then by the
+ * distance of the two ranks. What one rank has of each place in that order, a send, a receive or
+ * both, is in one kernel.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/pair_layout.h"
+#include "src/collective/order.h"
+#include "src/collective/pairs.h"
+
+_Static_assert(sizeof(struct sw_pair_args) <= 4096, "what a kernel takes");
+
+enum { WARP = 32, LEAST_THREADS = 64, MOST_THREADS = 512, WORD_BYTES = 8 };
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+static symwin_status find_buffer(struct sw_pair_call *c)
+{
+    const int which = c->receives; /* in, out */
+    struct sw_buffer buffers[2] = {{0}};
+    symwin_status status;
+    struct sw_scope scope;
+
+    buffers[which] = (struct sw_buffer){.address = (CUdeviceptr)(uintptr_t)c->buffer,
+                                        .bytes = c->bytes};
+    status = sw_scope_enter_context(c->comm->context, &scope);
+    if (status == SYMWIN_OK)
+        status = sw_buffers_find(c->comm, c->name, SYMWIN_OK, c->type, buffers, NULL);
+    sw_scope_leave(&scope);
+    c->place = SW_NO_OFFSET;
+    if (c->receives && buffers[which].is_public)
+        c->place = buffers[which].offset;
+    return status;
+}
+
+symwin_status sw_pair_check(struct sw_pair_call *c)
+{
+    symwin_status status = sw_comm_enter(c->comm, c->name);
+
+    if (status != SYMWIN_OK)
+        return status;
+    if (c->peer < 0 || c->peer >= c->comm->nranks)
+        status = sw_fail(SYMWIN_INVALID, "%s: peer is %d and must be a rank, 0 to %d", c->name,
+                         c->peer, c->comm->nranks - 1);
+    else if (c->count > SW_PAIR_COUNT(UINT64_MAX) / 16)
+        status = sw_fail(SYMWIN_INVALID, "%s: count is %llu, more than any memory holds", c->name,
+                         (unsigned long long)c->count);
+    c->bytes = (size_t)c->count * symwin_type_bytes(c->type);
+    if (status == SYMWIN_OK)
+        status = find_buffer(c);
+    sw_comm_leave(c->comm);
+    return status;
+}
+
+static int is_own(const struct sw_pair_call *c)
+{
+    return c->peer == c->comm->rank;
+}
+
+/* The receive from this rank itself that is for call `i`, a send; NULL: there is none. And the
+ * other way round. */
+static const struct sw_pair_call *partner(const struct sw_pair_call *const *calls, size_t n,
+                                          size_t i)
+{
+    size_t before = 0, j;
+
+    for (j = 0; j < i; j++)
+        before += is_own(calls[j]) && calls[j]->receives == calls[i]->receives;
+    for (j = 0; j < n; j++)
+        if (is_own(calls[j]) && calls[j]->receives != calls[i]->receives && before-- == 0)
+            return calls[j];
+    return NULL;
+}
+
+static symwin_status check_own(const struct sw_pair_call *c, const struct sw_pair_call *other,
+                               const char *call)
+{
+    const uintptr_t in = (uintptr_t)c->buffer;
+
+    if (other == NULL)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: rank %d %s itself without a %s in the group; make both between "
+                       "symwin_group_begin() and symwin_group_end()",
+                       call, c->peer, c->receives ? "receives from" : "sends to",
+                       c->receives ? "send" : "receive");
+    if (c->count != other->count || c->type != other->type)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: rank %d sends %llu elements of %s to itself and receives %llu of %s; "
+                       "pass equal counts and types",
+                       call, c->peer, (unsigned long long)(c->receives ? other : c)->count,
+                       symwin_type_name((c->receives ? other : c)->type),
+                       (unsigned long long)(c->receives ? c : other)->count,
+                       symwin_type_name((c->receives ? c : other)->type));
+    if (in != (uintptr_t)other->buffer && in < (uintptr_t)other->buffer + c->bytes &&
+        (uintptr_t)other->buffer < in + c->bytes)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: what rank %d sends to itself (0x%llx) and receives (0x%llx) overlap in "
+                       "part; pass the same buffer or two that do not touch",
+                       call, c->peer, (unsigned long long)in,
+                       (unsigned long long)(uintptr_t)other->buffer);
+    return SYMWIN_OK;
+}
+
+symwin_status sw_pairs_check(const struct sw_pair_call *const *calls, size_t n, const char *call)
+{
+    symwin_status status = SYMWIN_OK;
+    size_t i;
+
+    for (i = 0; i < n && status == SYMWIN_OK; i++) {
+        if (calls[i]->stream != calls[0]->stream)
+            return sw_fail(SYMWIN_INVALID,
+                           "%s: sends and receives of rank %d's communicator are on two streams; "
+                           "pass one stream to all that are in a group",
+                           call, calls[i]->comm->rank);
+        if (is_own(calls[i]))
+            status = check_own(calls[i], partner(calls, n, i), call);
+    }
+    return status;
+}
+
+/* ---- the order of messages ------------------------------------------------------------------- */
+
+struct entry {
+    struct sw_pair_item item;
+    uint64_t number; /* among the messages of its pair in the group */
+    int distance;    /* from sender to receiver, modulo the number of ranks */
+};
+
+static uint64_t chunks_of(const symwin_comm *comm, size_t bytes)
+{
+    const uint64_t payload = SW_PAIR_SLOT_BYTES(comm->slot_bytes) / 2;
+
+    return bytes <= payload ? 1 : (bytes + payload - 1) / payload;
+}
+
+static struct entry entry_of(const struct sw_pair_call *const *calls, size_t n, size_t i)
+{
+    const struct sw_pair_call *c = calls[i];
+    const int nranks = c->comm->nranks, step = c->peer - c->comm->rank;
+    struct entry e = {.item = {.address = (uintptr_t)c->buffer,
+                               .place = c->place,
+                               .says = SW_PAIR_SAYS(c->count, c->type),
+                               .bytes = c->bytes,
+                               .chunks = chunks_of(c->comm, c->bytes),
+                               .peer = c->peer,
+                               .kind = c->receives ? SW_PAIR_RECEIVE : SW_PAIR_SEND},
+                      .distance = ((c->receives ? -step : step) + nranks) % nranks};
+    size_t j;
+
+    for (j = 0; j < i; j++)
+        e.number += calls[j]->peer == c->peer && calls[j]->receives == c->receives;
+    if (is_own(c)) {
+        e.item.kind = SW_PAIR_COPY;
+        e.item.place = (uintptr_t)partner(calls, n, i)->buffer;
+    }
+    return e;
+}
+
+static int compare(const void *left, const void *right)
+{
+    const struct entry *a = left, *b = right;
+
+    if (a->number != b->number)
+        return a->number < b->number ? -1 : 1;
+    return a->distance - b->distance;
+}
+
+/* ---- launches -------------------------------------------------------------------------------- */
+
+static struct sw_grid grid_of(const struct sw_pair_args *args, const struct sw_grid *limits,
+                              unsigned room)
+{
+    uint64_t blocks = 0, bytes = 0;
+    unsigned threads = LEAST_THREADS, i;
+
+    for (i = 0; i < args->items; i++) {
+        blocks += args->item[i].chunks;
+        if (bytes < args->item[i].bytes)
+            bytes = args->item[i].bytes;
+    }
+    while (threads < MOST_THREADS && threads * WORD_BYTES < bytes)
+        threads *= 2;
+    if (limits->threads > 0)
+        threads = (limits->threads + WARP - 1) / WARP * WARP;
+    return (struct sw_grid){.blocks = blocks < limits->blocks ? (unsigned)blocks : limits->blocks,
+                            .threads = threads < room ? threads : room};
+}
+
+static symwin_status launch(const struct sw_pair_call *c, const struct sw_grid *asked,
+                            struct sw_pair_args *args, const char *call)
+{
+    const struct sw_kernel *kernel = sw_kernels_pairs(c->comm->kernels);
+    struct sw_query q = {.comm = c->comm};
+    struct sw_grid grid = {0};
+    struct sw_turn turn;
+    symwin_status status = sw_turn_begin(c->comm, call, c->stream, &turn);
+
+    if (status != SYMWIN_OK)
+        return status;
+    q.multiprocessors = turn.multiprocessors;
+    q.most_blocks = turn.most_blocks;
+    status = sw_select_pairs(&q, call, asked, &grid);
+    if (status == SYMWIN_OK) {
+        grid = grid_of(args, &grid, (unsigned)kernel->threads);
+        status = sw_turn_order(&turn, grid.blocks);
+    }
+    if (status == SYMWIN_OK) {
+        args->call = sw_kernel_args_of(&turn);
+        args->call.what = SW_WHAT_PAIRS;
+        status = sw_kernel_queue(&turn, kernel, &grid, args, 0);
+    }
+    sw_turn_end(&turn, status == SYMWIN_OK, grid.blocks);
+    return status;
+}
+
+/* Whether an item may not be in the table any more: nothing follows a large message of its pair. */
+static int must_follow(const struct sw_pair_args *args, const struct sw_pair_item *item)
+{
+    unsigned i;
+
+    for (i = 0; i < args->items; i++)
+        if (args->item[i].kind == item->kind && args->item[i].peer == item->peer &&
+            args->item[i].chunks > SW_PAIR_EAGER && item->kind != SW_PAIR_COPY)
+            return 1;
+    return 0;
+}
+
+static void put_in(struct sw_pair_args *args, const struct sw_pair_item *item)
+{
+    struct sw_pair_item *to = &args->item[args->items];
+    unsigned i;
+
+    *to = *item;
+    to->last = 1;
+    for (i = 0; i < args->items; i++)
+        if (args->item[i].kind == item->kind && args->item[i].peer == item->peer) {
+            args->item[i].last = 0;
+            to->before += args->item[i].chunks;
+        }
+    args->large |= item->chunks > SW_PAIR_EAGER;
+    args->items++;
+}
+
+/* Launches the entries, which are in order. */
+static symwin_status launch_entries(const struct sw_pair_call *c, const struct sw_grid *asked,
+                                    const struct entry *entries, size_t n, const char *call)
+{
+    struct sw_pair_args args = {.items = 0};
+    symwin_status status = SYMWIN_OK;
+    size_t i = 0, end;
+
+    while (i < n && status == SYMWIN_OK) {
+        int full = 0;
+        size_t k;
+
+        for (end = i; end < n && compare(&entries[end], &entries[i]) == 0; end++)
+            full |= must_follow(&args, &entries[end].item);
+        if (args.items + (end - i) > SW_PAIR_ITEMS || full) {
+            status = launch(c, asked, &args, call);
+            args = (struct sw_pair_args){.items = 0};
+        }
+        for (k = i; k < end; k++)
+            put_in(&args, &entries[k].item);
+        i = end;
+    }
+    return status == SYMWIN_OK && args.items > 0 ? launch(c, asked, &args, call) : status;
+}
+
+symwin_status sw_pairs_launch(const struct sw_pair_call *const *calls, size_t n, const char *call)
+{
+    symwin_comm *comm = calls[0]->comm;
+    struct entry *entries = calloc(n, sizeof *entries);
+    struct sw_grid asked = {0};
+    struct sw_scope scope;
+    symwin_status status;
+    size_t i, used = 0;
+
+    if (entries == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %zu sends and receives", call, n);
+    for (i = 0; i < n; i++) {
+        if (asked.blocks < calls[i]->asked.blocks)
+            asked.blocks = calls[i]->asked.blocks;
+        if (asked.threads < calls[i]->asked.threads)
+            asked.threads = calls[i]->asked.threads;
+        if (!is_own(calls[i]) || (!calls[i]->receives && calls[i]->bytes > 0 &&
+                                  calls[i]->buffer != partner(calls, n, i)->buffer))
+            entries[used++] = entry_of(calls, n, i);
+    }
+    qsort(entries, used, sizeof *entries, compare);
+    status = sw_comm_enter(comm, call);
+    if (status == SYMWIN_OK) {
+        status = sw_scope_enter_context(comm->context, &scope);
+        if (status == SYMWIN_OK)
+            status = launch_entries(calls[0], &asked, entries, used, call);
+        sw_scope_leave(&scope);
+        sw_comm_leave(comm);
+    }
+    free(entries);
+    return status;
+}

@@ -1,0 +1,418 @@
+/* Sends, receives and groups against a plain reference: random messages among all ranks, in one
+ * group and outside groups, with and without windows, in graphs, among collectives, on two
+ * communicators, and by one thread for all ranks. test_send_receive_refused.c tests what fails.
+ * Also runs on GPUs (tests/gpu/both.txt). */
+#include "collectives.h"
+
+#if defined(__SANITIZE_THREAD__)
+enum { SWEEP = 12, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { SWEEP = 40, FLIGHTS = 3, REPLAYS = 4, MOST_RANKS = 8 };
+#else
+enum { SWEEP = 100, FLIGHTS = 8, REPLAYS = 6, MOST_RANKS = 8 };
+#endif
+enum { HALF = ROOM / 2, MESSAGES = 256, MOST_OF_PAIR = 2 };
+
+/* A send or a receive of this rank. */
+struct message {
+    int receives, peer;
+    symwin_type type;
+    uint64_t count;
+    size_t at;   /* in `in`, or in `out` */
+    int in_half; /* of a receive: in the upper half of `in`, which is in no window */
+    unsigned seed;
+};
+
+struct exchange {
+    struct message messages[MESSAGES];
+    int count;
+    symwin_collective_options options;
+};
+
+/* Message `k` from one rank to another, as both know it. `room`: bytes. */
+static struct message message_of(unsigned number, int from, int to, int k, size_t room)
+{
+    static const unsigned bytes[] = {0,  1,  4,  7,   8,   9,   31,  32,  33,
+                                     63, 64, 65, 127, 128, 129, 512, 513, 520};
+    const unsigned seed = mix(number * 2654435761u + (unsigned)(from * 521 + to * 17 + k));
+    struct message m = {.type = (symwin_type)(seed % 12), .seed = seed};
+    size_t most = seed / 16 % 5 == 0 ? mix(seed) % 5000 : bytes[seed / 128 % 18];
+
+    if (most > room)
+        most = room;
+    m.count = (most + symwin_type_bytes(m.type) - 1) / symwin_type_bytes(m.type);
+    return m;
+}
+
+/* The messages of this rank: up to two for each pair, or, if it is `plain`, one to the next rank. */
+static void exchange_of(const struct rank *r, unsigned number, int plain, size_t base, size_t most,
+                        struct exchange *e)
+{
+    const unsigned own = mix(number * 31u + (unsigned)r->rank);
+    const size_t room = most / (size_t)(MOST_OF_PAIR * r->nranks);
+    size_t at[3] = {base, base, base};
+    int step, k, receives;
+
+    e->count = 0;
+    e->options = (symwin_collective_options){.size = sizeof e->options,
+                                             .blocks = own % 3 == 0 ? 1 + (int)(own / 4 % 3) : 0,
+                                             .threads = own % 5 == 0 ? 1 + (int)(own % 40) : 0};
+    for (step = 0; step < r->nranks; step++)
+        for (receives = 0; receives < 2; receives++) {
+            const int turned = (int)(own / 8 % 2) ? r->nranks - 1 - step : step;
+            const int other = receives ? (r->rank - turned + r->nranks) % r->nranks
+                                       : (r->rank + turned) % r->nranks;
+            const int from = receives ? other : r->rank, to = receives ? r->rank : other;
+            const int count = plain ? turned == 1 % r->nranks && r->nranks > 1
+                                    : (int)(mix(number + (unsigned)(from * 7 + to)) %
+                                            (MOST_OF_PAIR + 1));
+
+            for (k = 0; k < count; k++) {
+                struct message *m = &e->messages[e->count++];
+                const unsigned random = mix(own + (unsigned)(e->count * 77));
+                size_t element, *place;
+
+                *m = message_of(number, from, to, k, room - 32);
+                m->receives = receives;
+                m->peer = other;
+                m->in_half = receives && random % 3 == 0;
+                element = symwin_type_bytes(m->type);
+                place = &at[m->in_half ? 2 : receives];
+                *place = (*place + element - 1) / element * element + random / 8 % 2 * element;
+                m->at = *place + (m->in_half ? HALF : 0);
+                *place += (size_t)m->count * element;
+            }
+        }
+}
+
+static unsigned char message_byte(const struct message *m, size_t i)
+{
+    return (unsigned char)mix(m->seed + (unsigned)i * 13u);
+}
+
+/* Writes what the messages are, or shall be, into two images of memory. */
+static void image_of(const struct exchange *e, int received, unsigned char *in, unsigned char *out)
+{
+    size_t i;
+    int k;
+
+    for (k = 0; k < e->count; k++) {
+        const struct message *m = &e->messages[k];
+        unsigned char *to = (m->receives && !m->in_half ? out : in) + m->at;
+
+        for (i = 0; i < (size_t)m->count * symwin_type_bytes(m->type) && m->receives == received;
+             i++)
+            to[i] = message_byte(m, i);
+    }
+}
+
+static void prepare(const struct rank *r, const struct exchange *e)
+{
+    memset(r->host, FILLED, ROOM);
+    memset(r->want, FILLED, ROOM);
+    image_of(e, 0, r->host, r->want);
+    host_must(host_copy(r->device, r->in, r->host, ROOM), "fill");
+    host_must(host_copy(r->device, r->out, r->want, ROOM), "fill");
+}
+
+static int is_right(const struct rank *r, const struct exchange *e)
+{
+    unsigned char *const got = malloc(2 * ROOM);
+    size_t i, wrong = 0;
+
+    if (got == NULL)
+        abort();
+    memset(r->host, FILLED, ROOM);
+    memset(r->want, FILLED, ROOM);
+    image_of(e, 0, r->host, r->want);
+    image_of(e, 1, r->host, r->want);
+    host_must(host_copy(r->device, got, r->in, ROOM), "read");
+    host_must(host_copy(r->device, got + ROOM, r->out, ROOM), "read");
+    for (i = 0; i < ROOM; i++)
+        wrong += (got[i] != r->host[i]) + (got[ROOM + i] != r->want[i]);
+    if (wrong > 0)
+        fprintf(stderr, "rank %d of %d: %zu bytes are wrong\n", r->rank, r->nranks, wrong);
+    free(got);
+    return wrong == 0;
+}
+
+static symwin_status message_call(const struct rank *r, const struct exchange *e,
+                                  const struct message *m, int stream)
+{
+    unsigned char *const at = (m->receives && !m->in_half ? r->out : r->in) + m->at;
+
+    if (m->receives)
+        return symwin_recv_with(r->comm, at, m->count, m->type, m->peer, &e->options,
+                                r->streams[stream]);
+    return symwin_send_with(r->comm, at, m->count, m->type, m->peer, &e->options,
+                            r->streams[stream]);
+}
+
+static void add(const struct rank *r, const struct exchange *e, int stream)
+{
+    int k;
+
+    for (k = 0; k < e->count; k++)
+        host_must(message_call(r, e, &e->messages[k], stream), "a message");
+}
+
+static void in_a_group(const struct rank *r, const struct exchange *e, int stream)
+{
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    add(r, e, stream);
+    host_must(symwin_group_end(), "symwin_group_end");
+}
+
+static void done(const struct rank *r, const struct exchange *e, const char *what)
+{
+    job_wait(r, 0);
+    job_wait(r, 1);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    must_be(is_right(r, e), what, r->rank);
+}
+
+/* ---- the tests ------------------------------------------------------------------------------- */
+
+static void sweep(const struct rank *r, unsigned seed, struct exchange *e)
+{
+    unsigned i;
+
+    for (i = 0; i < SWEEP; i++) {
+        exchange_of(r, seed + i, 0, GUARD, HALF - 2 * GUARD, e);
+        prepare(r, e);
+        in_a_group(r, e, 0);
+        done(r, e, "an exchange");
+    }
+}
+
+/* Each rank sends to the next one. Outside groups one rank has to receive first. */
+static void alone(const struct rank *r, struct exchange *e)
+{
+    unsigned i;
+    int k;
+
+    for (i = 0; i < SWEEP && r->nranks > 1; i++) {
+        exchange_of(r, 3000 + i, 1, GUARD, HALF - 2 * GUARD, e);
+        prepare(r, e);
+        if (i % 2 == 0) {
+            in_a_group(r, e, 0);
+        } else {
+            for (k = 0; k < e->count; k++)
+                if (e->messages[k].receives == (r->rank == 0))
+                    host_must(message_call(r, e, &e->messages[k], 0), "a message");
+            for (k = 0; k < e->count; k++)
+                if (e->messages[k].receives != (r->rank == 0))
+                    host_must(message_call(r, e, &e->messages[k], 1), "a message");
+        }
+        done(r, e, "a ring");
+    }
+}
+
+/* Exchanges among collectives on both streams, and collectives in the groups. */
+static void in_flight(const struct rank *r, struct exchange *e)
+{
+    uint32_t *const words = host_alloc(r->device, 4096);
+    const uint32_t nranks = (uint32_t)r->nranks;
+    uint32_t got = 0;
+    int turn, k;
+
+    for (turn = 0; turn < FLIGHTS; turn++) {
+        for (k = 0; k < 2; k++)
+            exchange_of(r, 5000u + (unsigned)(turn * 2 + k), 0, GUARD + (size_t)k * HALF / 2,
+                        HALF / 2 - 2 * GUARD, &e[k]);
+        prepare(r, &e[0]);
+        memset(r->host, FILLED, ROOM);
+        for (k = 0; k < 2; k++)
+            image_of(&e[k], 0, r->host, r->want);
+        host_must(host_copy(r->device, r->in, r->host, ROOM), "fill");
+        host_put_u32(r->device, (unsigned char *)words, 1);
+        host_must(symwin_allreduce(r->comm, words, words, 1, SYMWIN_U32, SYMWIN_SUM, r->streams[1]),
+                  "symwin_allreduce");
+        in_a_group(r, &e[0], 0);
+        host_must(symwin_barrier(r->comm, r->streams[1]), "symwin_barrier");
+        host_must(symwin_group_begin(), "symwin_group_begin");
+        if (r->rank % 2 == 0) /* where it is among the messages does not matter */
+            host_must(
+                symwin_allreduce(r->comm, words, words, 1, SYMWIN_U32, SYMWIN_SUM, r->streams[0]),
+                "symwin_allreduce");
+        host_must(symwin_group_begin(), "symwin_group_begin");
+        add(r, &e[1], 1);
+        host_must(symwin_group_end(), "symwin_group_end");
+        if (r->rank % 2 != 0)
+            host_must(
+                symwin_allreduce(r->comm, words, words, 1, SYMWIN_U32, SYMWIN_SUM, r->streams[0]),
+                "symwin_allreduce");
+        host_must(symwin_group_end(), "symwin_group_end");
+        job_wait(r, 0);
+        got = host_get_u32(r->device, (unsigned char *)words);
+        must_be(got == nranks * nranks, "collectives in a group", r->rank);
+        memcpy(&e[0].messages[e[0].count], e[1].messages,
+               (size_t)e[1].count * sizeof e[1].messages[0]);
+        e[0].count += e[1].count;
+        done(r, &e[0], "exchanges among collectives");
+    }
+    host_must(symwin_mem_free(words), "symwin_mem_free");
+}
+
+static void graphs(const struct rank *r, struct exchange *e)
+{
+    struct sw_scope scope;
+    CUgraphExec exec;
+    unsigned k;
+    int i;
+
+    exchange_of(r, 7000, 0, GUARD, HALF - 2 * GUARD, e);
+    host_must(sw_scope_enter(r->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuStreamBeginCapture(r->streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                   "cuStreamBeginCapture");
+    in_a_group(r, e, 0);
+    exec = host_end_capture(r->streams[0], NULL);
+    for (k = 0; k < REPLAYS; k++) {
+        for (i = 0; i < e->count; i++)
+            e->messages[i].seed = mix(e->messages[i].seed);
+        prepare(r, e);
+        host_must_cuda(sw_drv.cuGraphLaunch(exec, r->streams[0]), "cuGraphLaunch");
+        done(r, e, "a replay");
+    }
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    sw_scope_leave(&scope);
+}
+
+static void in_windows(struct processes *p, const struct rank *r, struct exchange *e)
+{
+    symwin_window *window;
+
+    host_must(symwin_window_register(r->comm, r->out, ROOM, 0, &window), "register");
+    sweep(r, 1000, e);
+    alone(r, e);
+    graphs(r, e);
+    in_flight(r, e);
+    processes_barrier(p);
+    host_must(symwin_window_deregister(r->comm, window), "deregister");
+    processes_barrier(p);
+}
+
+/* A second communicator of the same ranks, in one group with the first. */
+static void two_communicators(struct processes *p, const struct rank *r, struct exchange *e)
+{
+    const symwin_comm_options options = {
+        .size = sizeof options, .timeout_ms = WAIT_MS, .slot_bytes = SLOT};
+    struct rank other = *r;
+    unsigned i;
+
+    host_must(symwin_comm_split(r->comm, 0, r->rank, &options, &other.comm), "symwin_comm_split");
+    for (i = 0; i < 4; i++) {
+        int k;
+
+        for (k = 0; k < 2; k++)
+            exchange_of(r, 8000u + 2 * i + (unsigned)k, 0, GUARD + (size_t)k * HALF / 2,
+                        HALF / 2 - 2 * GUARD, &e[k]);
+        prepare(r, &e[0]);
+        memset(r->host, FILLED, ROOM);
+        for (k = 0; k < 2; k++)
+            image_of(&e[k], 0, r->host, r->want);
+        host_must(host_copy(r->device, r->in, r->host, ROOM), "fill");
+        host_must(symwin_group_begin(), "symwin_group_begin");
+        add(r, &e[0], 0);
+        add(&other, &e[1], 1);
+        host_must(symwin_group_end(), "symwin_group_end");
+        memcpy(&e[0].messages[e[0].count], e[1].messages,
+               (size_t)e[1].count * sizeof e[1].messages[0]);
+        e[0].count += e[1].count;
+        done(r, &e[0], "two communicators in a group");
+        host_must(symwin_comm_check(other.comm), "symwin_comm_check");
+    }
+    processes_barrier(p);
+    symwin_comm_destroy(other.comm);
+    processes_barrier(p);
+}
+
+static void body(struct processes *p, int rank)
+{
+    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    struct exchange *e = calloc(2, sizeof *e);
+
+    if (e == NULL)
+        abort();
+    open_rank(p, &r, WAIT_MS);
+    sweep(&r, 0, e);
+    alone(&r, e);
+    in_flight(&r, e);
+    graphs(&r, e);
+    in_windows(p, &r, e);
+    if (r.nranks == 3)
+        two_communicators(p, &r, e);
+    free(e);
+    close_rank(p, &r);
+}
+
+/* Rank 0's thread makes the calls of all ranks, in one group. */
+static struct rank all[4];
+
+static void by_one_thread(struct processes *p, int rank)
+{
+    struct rank *r = &all[rank];
+    struct exchange *e = calloc(1, sizeof *e);
+    unsigned i;
+    int q;
+
+    if (e == NULL)
+        abort();
+    *r = (struct rank){.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    open_rank(p, r, WAIT_MS);
+    for (i = 0; i < 6; i++) {
+        exchange_of(r, 9000 + i, 0, GUARD, HALF - 2 * GUARD, e);
+        prepare(r, e);
+        processes_barrier(p);
+        for (q = 0; q < p->count && rank == 0; q++) {
+            if (q == 0)
+                host_must(symwin_group_begin(), "symwin_group_begin");
+            exchange_of(&all[q], 9000 + i, 0, GUARD, HALF - 2 * GUARD, e);
+            host_must(symwin_allgather(all[q].comm, all[q].in, all[q].in, 0, SYMWIN_U8,
+                                       all[q].streams[0]),
+                      "symwin_allgather");
+            add(&all[q], e, 0);
+            host_must(symwin_barrier(all[q].comm, all[q].streams[0]), "symwin_barrier");
+        }
+        if (rank == 0)
+            host_must(symwin_group_end(), "symwin_group_end");
+        processes_barrier(p);
+        exchange_of(r, 9000 + i, 0, GUARD, HALF - 2 * GUARD, e);
+        done(r, e, "one thread for all ranks");
+        processes_barrier(p);
+    }
+    free(e);
+    close_rank(p, r);
+}
+
+/* A ring of many ranks. */
+static void many(struct processes *p, int rank)
+{
+    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    struct exchange *e = calloc(1, sizeof *e);
+    unsigned i;
+
+    if (e == NULL)
+        abort();
+    open_rank(p, &r, WAIT_MS);
+    for (i = 0; i < 3; i++) {
+        exchange_of(&r, 9500 + i, i < 2, GUARD, HALF - 2 * GUARD, e);
+        prepare(&r, e);
+        in_a_group(&r, e, 0);
+        done(&r, e, "many ranks");
+    }
+    free(e);
+    close_rank(p, &r);
+}
+
+int main(void)
+{
+    struct processes *p;
+
+    everywhere(body, MOST_RANKS);
+    tap_ok(places_run(&places_all[0], 4, by_one_thread, NULL, &p), "one thread drives 4 ranks");
+    processes_free(p);
+    tap_ok(places_run(&places_all[0], 17, many, NULL, &p), "17 ranks of a process");
+    processes_free(p);
+    return tap_done();
+}
