@@ -26,7 +26,8 @@
  *
  * Progress. Block b handles the chunks c of item i with (c + i) mod blocks = b, of each item in
  * order, of all items in turn. It begins a chunk only if it can end it: a send if the slot is free,
- * a receive if the first entry is there, whose sender's block sends the rest without waiting.
+ * a receive if the first entry is there, whose sender's block sends the rest without waiting (the
+ * header of a large message is no such entry, since its sender waits after it).
  * Otherwise it goes on to its next item. With one item left it may wait. So a chunk waits only for
  * chunks of earlier numbers in its pair, and for the other rank's kernel.
  */
@@ -116,6 +117,11 @@ SYMWIN_DEVICE symwin_v16 sw_pair_encode(uint64_t word, uint64_t number)
     return {(word & 0xffffffffu) | flag, word >> 32 | flag};
 }
 
+SYMWIN_DEVICE uint64_t sw_pair_decode(const symwin_v16 &entry)
+{
+    return (entry.lo & 0xffffffffu) | entry.hi << 32;
+}
+
 SYMWIN_DEVICE bool sw_pair_is_there(const symwin_v16 &entry, uint64_t number)
 {
     const uint64_t flag = sw_pair_flag(number) >> 32;
@@ -157,10 +163,18 @@ SYMWIN_DEVICE bool sw_pair_is_ready(const struct sw_pair_args &args, const sw_ca
         return number <= SW_PAIR_SLOTS ||
                symwin_load_acquire_u64(SW_PAIR_AT(args, call, self, peer, taken) +
                                        number % SW_PAIR_SLOTS * 8) >= number - SW_PAIR_SLOTS;
-    return sw_pair_is_there(
-        symwin_load_relaxed_v16(state.chunk == 0 ? sw_pair_header(args, call, peer, self, number)
-                                                 : sw_pair_slot(args, call, peer, self, number)),
-        number);
+    if (state.chunk == 0) {
+        const symwin_v16 header = symwin_load_relaxed_v16(
+            sw_pair_header(args, call, peer, self, number));
+
+        /* That of a large message comes long before its entries, but says at once what differs. */
+        if (!sw_pair_is_there(header, number))
+            return false;
+        if (!sw_pair_is_large(item) || sw_pair_decode(header) != item.says)
+            return true;
+    }
+    return sw_pair_is_there(symwin_load_relaxed_v16(sw_pair_slot(args, call, peer, self, number)),
+                            number);
 }
 
 /* Waits for an entry from rank p. False: the wait was given up. */
@@ -286,7 +300,7 @@ SYMWIN_DEVICE void sw_pair_take_header(const struct sw_pair_args &args, sw_call 
     if (!sw_pair_await(args, call, item.peer, address, number, &header))
         return;
     symwin_store_relaxed_v16(address, {0, 0});
-    sw_pair_compare(call, item, (header.lo & 0xffffffffu) | header.hi << 32);
+    sw_pair_compare(call, item, sw_pair_decode(header));
 }
 
 /* Tells the sender that a chunk was taken; after a barrier of the block. By one thread. */
@@ -326,7 +340,7 @@ SYMWIN_DEVICE void sw_pair_take_chunk(const struct sw_pair_args &args, sw_call &
                                   !sw_pair_await(args, call, item.peer, from + (uint64_t)at * 16,
                                                  number, &entry[j])))
                 break;
-            word = (entry[j].lo & 0xffffffffu) | entry[j].hi << 32;
+            word = sw_pair_decode(entry[j]);
             sw_entry_store<sw_byte, sw_pair_wire>(part, at, &word);
             symwin_store_relaxed_v16(from + (uint64_t)at * 16, {0, 0});
         }
