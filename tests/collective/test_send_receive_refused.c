@@ -1,0 +1,314 @@
+/* Sends, receives and groups that fail: wrong arguments are refused; messages that differ, ranks
+ * that do not come or have left, and aborts end both ranks' calls, and nothing is stored outside the
+ * outputs. Also runs on GPUs (tests/gpu/both.txt). */
+#include "collectives.h"
+
+static void refused(const struct rank *r, symwin_status status, symwin_status want,
+                    const char *words)
+{
+    if (status != want || !host_error_has(words))
+        fprintf(stderr, "rank %d: %s \"%s\", not %s \"%s\"\n", r->rank, symwin_status_name(status),
+                symwin_last_error(), symwin_status_name(want), words);
+    must_be(status == want && host_error_has(words), words, r->rank);
+}
+
+/* ---- arguments ---- */
+
+static void begin(void)
+{
+    host_must(symwin_group_begin(), "symwin_group_begin");
+}
+
+static symwin_status send_u32(const struct rank *r, void *in, uint64_t count, int peer)
+{
+    return symwin_send(r->comm, in, count, SYMWIN_U32, peer, r->streams[0]);
+}
+
+static symwin_status recv_u32(const struct rank *r, void *out, uint64_t count, int peer)
+{
+    return symwin_recv(r->comm, out, count, SYMWIN_U32, peer, r->streams[0]);
+}
+
+static void arguments(const struct rank *r)
+{
+    symwin_collective_options put = {.size = sizeof put, .algo = SYMWIN_ALGO_PUT};
+    const int next = (r->rank + 1) % r->nranks;
+
+    refused(r, symwin_send(NULL, r->in, 1, SYMWIN_U32, 0, NULL), SYMWIN_INVALID,
+            "symwin_send: comm is NULL");
+    refused(r, send_u32(r, r->in, 1, r->nranks), SYMWIN_INVALID,
+            "symwin_send: peer is 3 and must be a rank, 0 to 2");
+    refused(r, recv_u32(r, r->out, 1, -1), SYMWIN_INVALID,
+            "symwin_recv: peer is -1 and must be a rank, 0 to 2");
+    refused(r, send_u32(r, NULL, 1, next), SYMWIN_INVALID, "symwin_send: in is NULL");
+    refused(r, recv_u32(r, NULL, 1, next), SYMWIN_INVALID, "symwin_recv: out is NULL");
+    refused(r, recv_u32(r, r->out + 2, 1, next), SYMWIN_INVALID, "not aligned to u32");
+    refused(r, send_u32(r, r->host, 1, next), SYMWIN_INVALID, "is not device memory");
+    refused(r, send_u32(r, r->in, UINT64_MAX / 8, next), SYMWIN_INVALID,
+            "more than any memory holds");
+    refused(r, symwin_recv(r->comm, r->out, 1, (symwin_type)12, next, NULL), SYMWIN_INVALID,
+            "symwin_recv: there is no type 12");
+    refused(r, symwin_send_with(r->comm, r->in, 1, SYMWIN_U32, next, &put, NULL),
+            SYMWIN_UNSUPPORTED, "symwin_send: there is no algorithm put for it; pass auto");
+    put.algo = SYMWIN_ALGO_AUTO;
+    put.blocks = 100000;
+    refused(r, symwin_send_with(r->comm, r->in, 1, SYMWIN_U32, next, &put, r->streams[0]),
+            SYMWIN_UNSUPPORTED, "symwin_send: 100000 blocks were asked for");
+    refused(r, send_u32(r, r->in, 1, r->rank), SYMWIN_INVALID,
+            "symwin_send: rank |sends to itself without a receive in the group");
+    refused(r, recv_u32(r, r->out, 1, r->rank), SYMWIN_INVALID,
+            "symwin_recv: rank |receives from itself without a send in the group");
+}
+
+static void groups(const struct rank *r)
+{
+    const int next = (r->rank + 1) % r->nranks;
+
+    refused(r, symwin_group_end(), SYMWIN_INVALID, "symwin_group_end: this thread has no group");
+    begin();
+    host_must(symwin_group_end(), "an empty group");
+    begin();
+    host_must(send_u32(r, r->in, 4, r->rank), "a send");
+    refused(r, symwin_group_end(), SYMWIN_INVALID, "symwin_group_end: rank |sends to itself");
+    begin();
+    host_must(send_u32(r, r->in, 4, r->rank), "a send");
+    host_must(recv_u32(r, r->out, 5, r->rank), "a receive");
+    refused(r, symwin_group_end(), SYMWIN_INVALID,
+            "sends 4 elements of u32 to itself and receives 5 of u32");
+    begin();
+    host_must(send_u32(r, r->in, 4, r->rank), "a send");
+    host_must(recv_u32(r, r->in + 4, 4, r->rank), "a receive");
+    refused(r, symwin_group_end(), SYMWIN_INVALID, "overlap in part");
+    begin();
+    host_must(send_u32(r, r->in, 1, next), "a send");
+    host_must(symwin_send(r->comm, r->in, 1, SYMWIN_U32, next, r->streams[1]), "a send");
+    refused(r, symwin_group_end(), SYMWIN_INVALID, "are on two streams; pass one stream");
+    begin(); /* nothing is launched, and both ends say why */
+    host_must(send_u32(r, r->in, 1, next), "a send");
+    host_must(symwin_barrier(r->comm, r->streams[0]), "a barrier");
+    refused(r, recv_u32(r, r->out, 1, 7), SYMWIN_INVALID, "peer is 7");
+    begin();
+    host_must(symwin_group_end(), "an inner group");
+    refused(r, symwin_group_end(), SYMWIN_INVALID,
+            "symwin_group_end: a call of the group failed, and nothing was launched: symwin_recv: "
+            "peer is 7");
+    begin();
+    refused(r, symwin_allgather(r->comm, r->in, NULL, 1, SYMWIN_U32, r->streams[0]), SYMWIN_INVALID,
+            "out is NULL");
+    refused(r, symwin_group_end(), SYMWIN_INVALID, "nothing was launched: symwin_allgather: out");
+    begin();
+    refused(r, symwin_allgather(r->comm, r->in, r->out, 1, (symwin_type)12, r->streams[0]),
+            SYMWIN_INVALID, "there is no type 12");
+    refused(r, symwin_group_end(), SYMWIN_INVALID, "nothing was launched: symwin_allgather: there");
+}
+
+/* ---- messages that differ, and ranks that are late, leave or abort ---- */
+
+enum { LARGE = 32 }; /* elements: more wait for the receiver */
+
+enum oddity { SAME, COUNT, TYPE, LATE, CHAIN, LEAVES, ABORTS, DESTROYS };
+
+/* Rank 0 sends to rank 1. */
+struct row {
+    const char *name;
+    enum oddity oddity;
+    uint64_t sent, received; /* elements */
+    int window;              /* the receiver's output is in one */
+    symwin_status status;
+    const char *words;
+};
+
+static struct row rows[] = {
+    {"arguments", SAME, 0, 0, 0, SYMWIN_OK, ""},
+    {"5 of 4 elements", COUNT, 5, 4, 0, SYMWIN_MISMATCH,
+     "in a send or receive, a count differs: rank 0 sends 5 elements to rank 1, which receives 4"},
+    {"4 of 5 elements", COUNT, 4, 5, 0, SYMWIN_MISMATCH, "sends 4 elements|which receives 5 "},
+    {"none of 5 elements", COUNT, 0, 5, 0, SYMWIN_MISMATCH, "sends 0 elements|which receives 5 "},
+    {"5 of no elements", COUNT, 5, 0, 0, SYMWIN_MISMATCH, "sends 5 elements|which receives 0 "},
+    {"none of many", COUNT, 0, 900, 0, SYMWIN_MISMATCH, "sends 0 elements|which receives 900 "},
+    {"many of none", COUNT, 900, 0, 0, SYMWIN_MISMATCH, "sends 900 elements|which receives 0 "},
+    {"many of more", COUNT, 900, 901, 0, SYMWIN_MISMATCH, "sends 900 |which receives 901 "},
+    {"many of a few, in a window", COUNT, 900, 7, 1, SYMWIN_MISMATCH,
+     "sends 900 |which receives 7 "},
+    {"a few of many, in a window", COUNT, 7, 900, 1, SYMWIN_MISMATCH,
+     "sends 7 |which receives 900 "},
+    {"more of many, in a window", COUNT, 2000, 900, 1, SYMWIN_MISMATCH,
+     "sends 2000 |which receives 900 "},
+    {"another type", TYPE, 5, 5, 0, SYMWIN_MISMATCH,
+     "in a send or receive, the type differs: rank 0 sends u32 to rank 1, which receives f32"},
+    {"another type of many", TYPE, 900, 900, 1, SYMWIN_MISMATCH, "rank 0 sends u32|receives f32"},
+    {"a sender that is late", LATE, 5, 5, 0, SYMWIN_TIMEOUT,
+     "in a send or receive, rank 1 waited 100 ms for rank 0; destroy"},
+    {"a receiver that is late", LATE, 900, 900, 0, SYMWIN_TIMEOUT,
+     "rank 0 waited 100 ms for rank 1"},
+    {"a rank that another waits for", CHAIN, 900, 900, 0, SYMWIN_TIMEOUT, "ms for rank 2;"},
+    {"a sender that leaves", LEAVES, 5, 5, 0, SYMWIN_PEER_LOST,
+     "rank 0 has destroyed its communicator, and rank 1 waited for it in a send or receive"},
+    {"a receiver that leaves", LEAVES, 900, 900, 1, SYMWIN_PEER_LOST,
+     "rank 1 has destroyed its communicator, and rank 0 waited for it in a send or receive"},
+    {"an abort", ABORTS, 900, 900, 0, SYMWIN_ABORTED, "aborted"},
+    {"a group of a communicator that is destroyed", DESTROYS, 1, 1, 0, SYMWIN_OK, ""},
+};
+
+static void fill(const struct rank *r)
+{
+    memset(r->host, FILLED, ROOM);
+    host_must(host_copy(r->device, r->out, r->host, ROOM), "fill");
+}
+
+static void nothing_outside(const struct rank *r, uint64_t received)
+{
+    size_t i, wrong = 0;
+
+    host_must(host_copy(r->device, r->host, r->out, ROOM), "read");
+    for (i = 0; i < ROOM; i++)
+        if (i < GUARD || i >= GUARD + (size_t)received * 4)
+            wrong += r->host[i] != FILLED;
+    must_be(wrong == 0, "nothing is written past what is received", r->rank);
+}
+
+/* A rank whose kernels have ended, or that has none, knows from the others that a call has failed, and
+ * not all of why. The kernel of a small send has ended. */
+static const char *words_for(const struct rank *r, const struct row *row)
+{
+    const int late = row->oddity == LATE || row->oddity == CHAIN;
+    const int waits = late ? r->rank == (row->sent > LARGE ? 0 : 1)
+                           : r->rank == 1 || (r->rank == 0 && row->sent > LARGE);
+
+    return waits || row->oddity == ABORTS ? row->words : "";
+}
+
+/* Both calls in a group with one in the other direction, which is right. */
+static void differs(struct processes *p, const struct rank *r, const struct row *row)
+{
+    processes_barrier(p);
+    begin();
+    if (r->rank == 0) {
+        host_must(send_u32(r, r->in, row->sent, 1), "a send");
+        host_must(recv_u32(r, r->out + GUARD, 3, 1), "a receive");
+    } else if (r->rank == 1) {
+        host_must(symwin_recv(r->comm, r->out + GUARD, row->received,
+                              row->oddity == TYPE ? SYMWIN_F32 : SYMWIN_U32, 0, r->streams[0]),
+                  "a receive");
+        host_must(send_u32(r, r->in, 3, 0), "a send");
+    }
+    host_must(symwin_group_end(), "symwin_group_end");
+    job_wait(r, 0);
+    (void)symwin_comm_check(r->comm);
+    processes_barrier(p);
+    job_wait(r, 0);
+    refused(r, symwin_comm_check(r->comm), row->status, words_for(r, row));
+    nothing_outside(r, r->rank == 1 ? row->received : r->rank == 0 ? 3 : 0);
+}
+
+static void one_comes(struct processes *p, const struct rank *r, const struct row *row)
+{
+    const int odd = row->sent > LARGE; /* the receiver does not come */
+
+    processes_barrier(p);
+    if (r->rank == 0 && odd)
+        host_must(send_u32(r, r->in, row->sent, 1), "a send");
+    if (r->rank == 1 && (!odd || row->oddity == CHAIN))
+        host_must(recv_u32(r, r->out + GUARD, row->received, row->oddity == CHAIN ? 2 : 0),
+                  "a receive");
+    if (row->oddity == ABORTS && r->rank == 2) {
+        host_pause_ms(20);
+        host_must(symwin_comm_abort(r->comm), "symwin_comm_abort");
+    }
+    job_wait(r, 0);
+    (void)symwin_comm_check(r->comm);
+    processes_barrier(p);
+    refused(r, symwin_comm_check(r->comm), row->status, words_for(r, row));
+}
+
+/* A rank sends a small message and leaves: it arrives. The next one does not come. */
+static void leaves(struct processes *p, struct rank *r, const struct row *row)
+{
+    const int leaver = row->sent > LARGE;
+
+    processes_barrier(p);
+    if (r->rank == 0)
+        host_must(send_u32(r, r->in, 3, 1), "a small send");
+    if (r->rank == 1)
+        host_must(recv_u32(r, r->out + GUARD, 3, 0), "a small receive");
+    if (r->rank == leaver) {
+        symwin_comm_destroy(r->comm);
+        r->comm = NULL;
+    } else if (r->rank == 1 - leaver) {
+        if (leaver == 1)
+            host_must(send_u32(r, r->in, row->sent, 1), "a send");
+        else
+            host_must(recv_u32(r, r->out + GUARD + 12, row->received, 0), "a receive");
+        job_wait(r, 0);
+        refused(r, symwin_comm_check(r->comm), row->status, row->words);
+        if (leaver == 0)
+            must_be(host_get_u32(r->device, r->out + GUARD) == 0x77777777u, "the small message", 1);
+    }
+    processes_barrier(p);
+}
+
+static void destroys(struct processes *p, struct rank *r)
+{
+    begin();
+    host_must(send_u32(r, r->in, 1, (r->rank + 1) % r->nranks), "a send");
+    host_must(symwin_barrier(r->comm, r->streams[0]), "a barrier");
+    processes_barrier(p);
+    symwin_comm_destroy(r->comm);
+    r->comm = NULL;
+    refused(r, symwin_group_end(), SYMWIN_INVALID,
+            "a communicator was destroyed in the group that uses it");
+}
+
+static void body(struct processes *p, int rank)
+{
+    const struct row *row = places_arg(p);
+    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    symwin_window *window;
+
+    open_rank(p, &r, row->oddity == LATE || row->oddity == CHAIN ? 100 : WAIT_MS);
+    fill(&r);
+    memset(r.host, 0x77, ROOM);
+    host_must(host_copy(r.device, r.in, r.host, ROOM), "fill");
+    if (row->window)
+        host_must(symwin_window_register(r.comm, r.out, ROOM, 0, &window), "register");
+    switch (row->oddity) {
+    case SAME:
+        arguments(&r);
+        groups(&r);
+        processes_barrier(p);
+        host_must(symwin_barrier(r.comm, r.streams[0]), "the communicator still works");
+        job_wait(&r, 0);
+        host_must(symwin_comm_check(r.comm), "symwin_comm_check");
+        break;
+    case COUNT:
+    case TYPE:
+        differs(p, &r, row);
+        break;
+    case LATE:
+    case CHAIN:
+    case ABORTS:
+        one_comes(p, &r, row);
+        break;
+    case LEAVES:
+        leaves(p, &r, row);
+        break;
+    case DESTROYS:
+        destroys(p, &r);
+    }
+    close_rank(p, &r);
+}
+
+int main(void)
+{
+    size_t i;
+
+    for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct processes *p;
+        const size_t place = i % places_count();
+
+        tap_ok(places_run(&places_all[place], 3, body, &rows[i], &p), "%s, %s", rows[i].name,
+               places_all[place].name);
+        processes_free(p);
+    }
+    return tap_done();
+}
