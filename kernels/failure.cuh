@@ -195,7 +195,7 @@ SYMWIN_DEVICE void sw_judge_mismatch(const struct sw_kernel_args &args, const sw
 
 /* ---- the verdict ----------------------------------------------------------------------------- */
 
-/* The same for a send or receive: from rank to rank as each says for whom it waits in one. */
+/* From rank to rank as each says for whom it waits in a send or receive. */
 SYMWIN_DEVICE int32_t sw_who_waits_not(const struct sw_kernel_args &args, const sw_call &call,
                                        int32_t peer)
 {
@@ -223,7 +223,7 @@ SYMWIN_DEVICE int32_t sw_who_is_late(const struct sw_kernel_args &args, const sw
     SYMWIN_NO_UNROLL
     for (int32_t p = 0; p < args.nranks; p++)
         if (!sw_has_come(args, call, p, &digest))
-            return p;
+            return sw_who_waits_not(args, call, p);
     return peer;
 }
 

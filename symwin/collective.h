@@ -420,7 +420,8 @@ SYMWIN_API symwin_status symwin_barrier_query(symwin_comm *comm,
  *   SYMWIN_INVALID   on this rank alone: there is no such rank; a call with this rank itself is
  *                    without its other one; and as above
  *   SYMWIN_MISMATCH  from symwin_comm_check(): the two ranks differ in count or type, with both
- *                    values. Nothing was written outside `out`
+ *                    values, or without if the kernel of a small send has ended before. Nothing was
+ *                    written outside `out`
  *   SYMWIN_TIMEOUT   from symwin_comm_check(): names the rank that did not come */
 SYMWIN_API symwin_status symwin_send(symwin_comm *comm, const void *in, uint64_t count,
                                      symwin_type type, int peer, struct CUstream_st *stream);

@@ -1,6 +1,6 @@
 /* A rank is killed, stopped or exits at any step of its life: what happens to the others.
  *
- * Four processes create a communicator, register, reduce, deregister and destroy. The victim ends
+ * Four processes create a communicator, register, reduce, exchange, deregister and destroy. The victim ends
  * at its N-th call of the system, of malloc or of the driver. Every survivor must return soon: with
  * PEER_LOST naming the victim (TIMEOUT if it was stopped), or with success if the victim was no
  * longer needed. In calls that end by an agreement, all survivors return the same. Nothing is left
@@ -31,10 +31,22 @@ enum {
     MOST_DELAYS = 1 << 16
 };
 
-enum stage { CREATE, REGISTER, REDUCE, CHANNEL, CONNECT, AGAIN, DEREGISTER, DESTROY, STAGES };
+enum stage {
+    CREATE,
+    REGISTER,
+    REDUCE,
+    EXCHANGE,
+    CHANNEL,
+    CONNECT,
+    AGAIN,
+    DEREGISTER,
+    DESTROY,
+    STAGES
+};
 
-static const char *const stage_names[] = {"create",  "register",       "reduce",     "channel",
-                                          "connect", "register again", "deregister", "destroy"};
+static const char *const stage_names[] = {"create",         "register",   "reduce",
+                                          "exchange",       "channel",    "connect",
+                                          "register again", "deregister", "destroy"};
 
 struct plan {
     int victim;
@@ -70,6 +82,28 @@ static symwin_status reduce(symwin_comm *comm, int device, const void *in, void 
     symwin_status status = symwin_allreduce(comm, in, out, BYTES / 4, SYMWIN_U32, SYMWIN_SUM,
                                             stream);
 
+    if (status == SYMWIN_OK)
+        status = symwin_stream_synchronize(device, stream);
+    return status == SYMWIN_OK ? symwin_comm_check(comm) : status;
+}
+
+/* Each rank sends to the next one, more than the ring holds, and receives from the one before. */
+static symwin_status exchange(symwin_comm *comm, int rank, int device, void *memory,
+                              struct CUstream_st *stream)
+{
+    symwin_status status = symwin_group_begin();
+
+    if (status == SYMWIN_OK)
+        status = symwin_send(comm, memory, BYTES, SYMWIN_U8, (rank + 1) % RANKS, stream);
+    if (status == SYMWIN_OK)
+        status = symwin_recv(comm, host_at(memory, BYTES), BYTES, SYMWIN_U8,
+                             (rank + RANKS - 1) % RANKS, stream);
+    if (status == SYMWIN_OK)
+        status = symwin_group_end();
+    else
+        (void)symwin_group_end();
+    if (status == SYMWIN_OK)
+        status = symwin_barrier(comm, stream);
     if (status == SYMWIN_OK)
         status = symwin_stream_synchronize(device, stream);
     return status == SYMWIN_OK ? symwin_comm_check(comm) : status;
@@ -125,6 +159,9 @@ static symwin_status life(struct processes *p, int rank, const struct plan *plan
             break;
         case REDUCE:
             status = reduce(comm, device, memory, host_at(memory, BYTES), stream);
+            break;
+        case EXCHANGE:
+            status = exchange(comm, rank, device, memory, stream);
             break;
         case CHANNEL:
             status = symwin_mem_alloc(device, BYTES, 0, &own);
