@@ -228,8 +228,8 @@ SYMWIN_DEVICE int32_t sw_who_is_late(const struct sw_kernel_args &args, const sw
 }
 
 /* Counts or types that differ between `peer` and this rank, or, in a call by table, a part for
- * `peer` that is not in memory here. This rank has seen it (sw_counts_differ()). Of two that differ,
- * the sender comes first. */
+ * `peer` that is not in memory here. This rank has seen it (sw_counts_differ()). Of two that
+ * differ, the sender comes first. */
 SYMWIN_DEVICE int32_t sw_judge_counts(const struct sw_kernel_args &args, const sw_call &call,
                                       uint64_t found, uint32_t code, int32_t peer)
 {

@@ -77,8 +77,8 @@ struct sw_finding {
     int32_t other;
     uint32_t argument; /* enum sw_kernel_argument; MISMATCH: the one that differs */
     uint32_t tie; /* MISMATCH: nonzero: no majority agrees, so `rank` may be as right as `other` */
-    /* MISMATCH: the argument at `rank`; TIMEOUT: nanoseconds waited; COUNTS and TYPES: what is sent;
-     * ROOM: the end */
+    /* MISMATCH: the argument at `rank`; TIMEOUT: nanoseconds waited; COUNTS and TYPES: what is
+     * sent; ROOM: the end */
     uint64_t theirs;
     uint64_t others; /* MISMATCH: at `other`; COUNTS and TYPES: received; ROOM: the room */
     uint64_t differ; /* MISMATCH: bit r: rank r < 64 differs from `other` */

@@ -10,8 +10,8 @@
  * the communicator; r counts them in `sent`, p in `received`. The last block of a kernel adds those
  * of the kernel. The flag of an entry is the number of its chunk, in 31 bits.
  *
- * Ring. Chunk s lies in slot s mod SW_PAIR_SLOTS at p, and a message's first chunk has the message's
- * count and type in the slot's header. An entry that is not in transit is zero. A block of p takes a
+ * Ring. Chunk s lies in slot s mod SW_PAIR_SLOTS at p, and the slot's header has count and type of
+ * the message that begins with it. An entry that is not in transit is zero. A block of p takes a
  * chunk: it loads the entries with the chunk's flag and stores zeros; then one thread writes s to
  * `taken` at r, with release. A block of r acquires s - SW_PAIR_SLOTS there before it sends s. So
  * entries meet nothing, and since a chunk has its own flag, no block takes another's.
@@ -27,8 +27,7 @@
  * Progress. Block b handles the chunks c of item i with (c + i) mod blocks = b, of each item in
  * order, of all items in turn. It begins a chunk only if it can end it: a send if the slot is free,
  * a receive if the first entry is there, whose sender's block sends the rest without waiting (the
- * header of a large message is no such entry, since its sender waits after it).
- * Otherwise it goes on to its next item. With one item left it may wait. So a chunk waits only for
+ * header of a large message is no such entry, since its sender waits after it). Otherwise it goes on to its next item. With one item left it may wait. So a chunk waits only for
  * chunks of earlier numbers in its pair, and for the other rank's kernel.
  */
 #include "bytes.cuh"

@@ -44,7 +44,7 @@ static struct message message_of(unsigned number, int from, int to, int k, size_
     return m;
 }
 
-/* The messages of this rank: up to two for each pair, or, if it is `plain`, one to the next rank. */
+/* The messages of this rank: up to two for each pair, or one to the next rank (`plain`). */
 static void exchange_of(const struct rank *r, unsigned number, int plain, size_t base, size_t most,
                         struct exchange *e)
 {

@@ -1,6 +1,6 @@
 /* Sends, receives and groups that fail: wrong arguments are refused; messages that differ, ranks
- * that do not come or have left, and aborts end both ranks' calls, and nothing is stored outside the
- * outputs. Also runs on GPUs (tests/gpu/both.txt). */
+ * that do not come or have left, and aborts end both ranks' calls, and nothing is stored outside
+ * the outputs. Also runs on GPUs (tests/gpu/both.txt). */
 #include "collectives.h"
 
 static void refused(const struct rank *r, symwin_status status, symwin_status want,

@@ -1,8 +1,8 @@
 /* A rank is killed, stopped or exits at any step of its life: what happens to the others.
  *
- * Four processes create a communicator, register, reduce, exchange, deregister and destroy. The victim ends
- * at its N-th call of the system, of malloc or of the driver. Every survivor must return soon: with
- * PEER_LOST naming the victim (TIMEOUT if it was stopped), or with success if the victim was no
+ * Four processes create a communicator, register, reduce, exchange, deregister and destroy. The
+ * victim ends at its N-th call of the system, of malloc or of the driver. Every survivor must
+ * return soon: with PEER_LOST naming the victim (TIMEOUT if it was stopped), or with success if the victim was no
  * longer needed. In calls that end by an agreement, all survivors return the same. Nothing is left
  * behind.
  *
