@@ -16,7 +16,7 @@
  * `taken` at r, with release. A block of r acquires s - SW_PAIR_SLOTS there before it sends s. So
  * entries meet nothing, and since a chunk has its own flag, no block takes another's.
  *
- * Large messages have more than SW_PAIR_EAGER chunks. r sends the header of the first one, and waits
+ * Large messages have more than SW_PAIR_EAGER chunks. r sends the first one's header, and waits
  * until p has offered its buffer to that chunk's number: with count and type, which r compares, and
  * the buffer's offset. With an offset, the blocks of r store their chunks there, and each adds their
  * number to `landed` at p, with release; only the first chunk has a number and a slot. p waits for

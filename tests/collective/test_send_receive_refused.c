@@ -167,8 +167,8 @@ static void nothing_outside(const struct rank *r, uint64_t received)
     must_be(wrong == 0, "nothing is written past what is received", r->rank);
 }
 
-/* A rank whose kernels have ended, or that has none, knows from the others that a call has failed, and
- * not all of why. The kernel of a small send has ended. */
+/* A rank whose kernels have ended, or that has none, knows from the others that a call has failed,
+ * and not all of why. The kernel of a small send has ended. */
 static const char *words_for(const struct rank *r, const struct row *row)
 {
     const int late = row->oddity == LATE || row->oddity == CHAIN;

@@ -2,9 +2,9 @@
  *
  * Four processes create a communicator, register, reduce, exchange, deregister and destroy. The
  * victim ends at its N-th call of the system, of malloc or of the driver. Every survivor must
- * return soon: with PEER_LOST naming the victim (TIMEOUT if it was stopped), or with success if the victim was no
- * longer needed. In calls that end by an agreement, all survivors return the same. Nothing is left
- * behind.
+ * return soon: with PEER_LOST naming the victim (TIMEOUT if it was stopped), or with success if the
+ * victim was no longer needed. In calls that end by an agreement, all survivors return the same.
+ * Nothing is left behind.
  *
  *     test_kill [STRIDE]                     every STRIDE-th step (default 29, more with a
  *                                            sanitizer; make soak: 1)
