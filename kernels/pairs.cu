@@ -17,18 +17,19 @@
  * entries meet nothing, and since a chunk has its own flag, no block takes another's.
  *
  * Large messages have more than SW_PAIR_EAGER chunks. r sends the first one's header, and waits
- * until p has offered its buffer to that chunk's number: with count and type, which r compares, and
- * the buffer's offset. With an offset, the blocks of r store their chunks there, and each adds their
- * number to `landed` at p, with release; only the first chunk has a number and a slot. p waits for
- * the header and for all chunks. An offer stays until the message has been received: no item of the
- * same peer and kind follows it in a kernel. A block of r that has chunks of the message has read
- * the offer by then, and others do not read it.
+ * until p has offered its buffer to that chunk's number: with count and type, which r compares,
+ * and the buffer's offset. With an offset, the blocks of r store their chunks there, and each adds
+ * their number to `landed` at p, with release; only the first chunk has a number and a slot. p
+ * waits for the header and for all chunks. An offer stays until the message has been received: no
+ * item of the same peer and kind follows it in a kernel. A block of r that has chunks of the
+ * message has read the offer by then, and others do not read it.
  *
  * Progress. Block b handles the chunks c of item i with (c + i) mod blocks = b, of each item in
  * order, of all items in turn. It begins a chunk only if it can end it: a send if the slot is free,
  * a receive if the first entry is there, whose sender's block sends the rest without waiting (the
- * header of a large message is no such entry, since its sender waits after it). Otherwise it goes on to its next item. With one item left it may wait. So a chunk waits only for
- * chunks of earlier numbers in its pair, and for the other rank's kernel.
+ * header of a large message is no such entry, since its sender waits after it). Otherwise it goes
+ * on to its next item. With one item left it may wait. So a chunk waits only for chunks of earlier
+ * numbers in its pair, and for the other rank's kernel.
  */
 #include "bytes.cuh"
 #include "stages.cuh"
