@@ -274,8 +274,7 @@ SYMWIN_DEVICE void sw_twoshot_put(const struct sw_kernel_args &args)
     call.failed = symwin_block_any(call.failed); /* see sw_start_barrier() */
     if (role.control_lane >= 0 && !call.failed) {
         if (blockIdx.x == 0)
-            sw_headers_post(args, call, SW_HEADER_STREAM, role.control_lane,
-                            role.control_lanes);
+            sw_headers_post(args, call, SW_HEADER_STREAM, role.control_lane, role.control_lanes);
         if (!role.works)
             sw_put_check(args, call, role, &checks);
     }

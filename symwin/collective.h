@@ -117,6 +117,8 @@ SYMWIN_API const char *symwin_collective_name(symwin_collective collective);
  * inside a capture (for the 8 latest of simultaneous captures). The caller must order a captured
  * graph against these calls and other graphs. A kernel between two calls that begins early
  * (programmatic launch) must wait for the work ahead of it.
+ * A call sees what the stream ahead of it has written to its own rank's memory. What the caller's
+ * kernels have stored to other ranks' memory is seen there after a symwin_barrier().
  *
  * After a failure the contents of `out` are undefined, on all ranks until all their streams have
  * drained: copy engines complete the copies that were queued (see COPIES below).

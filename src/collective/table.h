@@ -134,15 +134,18 @@ static inline int sw_type_is_float(symwin_type type)
 
 /* ---- model.c: the times, less what all have in common ---------------------------------------- */
 
-double sw_model_flags(const struct sw_model *m);    /* one-shot, by entries with flags */
+double sw_model_flags(const struct sw_model *m); /* one-shot, by entries with flags */
+double sw_model_send(const struct sw_model *m);  /* bytes from one rank, or to one, the same way */
+double sw_model_exchange(const struct sw_model *m); /* parts from each rank, the same way */
+double sw_model_collect(const struct sw_model *m);  /* one-shot to one rank, which reduces */
 double sw_model_sentinel(const struct sw_model *m); /* by entries that are all payload, of floats */
 double sw_model_push(const struct sw_model *m);
 double sw_model_put(const struct sw_model *m);
 double sw_model_loads(const struct sw_model *m);
 double sw_model_bulk(const struct sw_model *m);
 double sw_model_copies(const struct sw_model *m);
-double sw_model_move(const struct sw_model *m);  /* bytes into windows */
-double sw_model_get(const struct sw_model *m);   /* bytes of all ranks to the root, by loads */
+double sw_model_move(const struct sw_model *m);    /* bytes into windows */
+double sw_model_offered(const struct sw_model *m); /* the same, or by loads, where ranks tell */
 double sw_model_pass(const struct sw_model *m);  /* bytes of the root to all, in shares, by loads */
 double sw_model_parts(const struct sw_model *m); /* each rank's part, by loads over windows */
 double sw_model_root(const struct sw_model *m);  /* shares for the root, by loads over windows */
