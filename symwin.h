@@ -270,7 +270,13 @@ SYMWIN_API symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *
  * A rank that comes to a call after others have timed out in it gets SYMWIN_TIMEOUT, which names
  * that rank; the call's output is undefined. Exception: if its kernel began before the others'
  * report came, and needs nothing more of them, that call completes. Then its next call fails, and
- * so does this one once another rank has called it.
+ * so does this one once another rank has called it. If another rank has called this one before the
+ * late rank comes, the late rank's call launches nothing and fails with a text that names the rank
+ * and the collective (on another host than that of the rank that called: the rank).
+ *
+ * "collective 3" in a text is the third collective of the communicator that ran on the device.
+ * Replays of graphs count; calls with count 0, and those that failed at once, do not. Host calls
+ * that are collective are counted by themselves.
  *
  * Between hosts one host decides the status: this call and symwin_comm_destroy() may wait up to 1 s
  * for it. SYMWIN_MISMATCH names the rank that differs from more than half of the ranks that come

@@ -210,7 +210,9 @@ symwin_status sw_comm_status(symwin_comm *comm, const char *call)
         return status;
     code = __atomic_load_n(&report->code, __ATOMIC_ACQUIRE);
     status = sw_report_status(report, &found_culprit);
-    if (status != SYMWIN_OK && !sw_exchange_ended(x))
+    if (status == SYMWIN_TIMEOUT && !sw_exchange_ended(x))
+        sw_exchange_fail_late(x, found_culprit, call, report->found.epoch);
+    else if (status != SYMWIN_OK && !sw_exchange_ended(x))
         sw_exchange_fail(x, status, found_culprit);
     settled = sw_exchange_settled(x, call); /* a lost peer or an abort */
     if (status != SYMWIN_OK && sw_exchange_outcome(x, &outcome, &culprit) && outcome == status &&
