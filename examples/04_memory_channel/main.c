@@ -528,8 +528,7 @@ static int run_program(void)
     if (wrong != NULL)
         fprintf(stderr, "%s: %s\n", program, wrong);
     good = wrong == NULL && run(&job);
-    launch_end(&job.launch);
-    return good ? EXIT_SUCCESS : EXIT_FAILURE;
+    return launch_end(&job.launch, good);
 }
 
 int main(int argc, char **argv)

@@ -65,6 +65,18 @@ for (['--nproc', '--nproc needs a value'], ['--algo', '--algo needs a value'],
 }
 is((run_of("$build/allreduce_sm --nproc=2 1K"))[0], 0, 'a value behind "="');
 
+# Rank 0 has no descriptor left to write the id: the others would wait for it for a minute.
+for (['allreduce_sm', '--nproc 3 1K'], ['memory_channel', '--nproc 2 1K'],
+    ['fast_allreduce-emu', '--nproc 3 1K']) {
+    my ($program, $arguments) = @$_;
+    my $since = time;
+    my ($status, $output, $errors) = run_of("bash -c 'ulimit -n 6; $build/$program $arguments'");
+    is($status, 1, "$program without descriptors: exit status");
+    like($errors, qr/\A\w+: \S+_from_env: \S+ cannot be written: Too many open files\b.*\n\z/,
+        'one reason, that of rank 0');
+    cmp_ok(time - $since, '<', $sanitized ? 30 : 10, 'at once');
+}
+
 for (['memory', '0', '65', 'x', '1 1'], ['pool', '0', '65', '1x', '1 1'],
     ['startup', '0', '129', '1 0', '1 65', '1 1 1'],
     ['registration', '1', '--help'], ['order', '1', '17', '--help', '2 2']) {
