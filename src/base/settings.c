@@ -47,8 +47,8 @@ static const struct row {
     [SW_SETTING_EMU_OLD] = {"SYMWIN_EMU_OLD", NUMBER, SW_READER_EMULATED, 0, SW_EMU_DEVICES_MOST,
                             0},
     [SW_SETTING_EMU_STRANGERS] = {"SYMWIN_EMU_STRANGERS", SWITCH, SW_READER_EMULATED, 0, 1, 0},
-    [SW_SETTING_EMU_MULTICAST_UNIT] = {"SYMWIN_EMU_MULTICAST_UNIT", GRANULES,
-                                       SW_READER_EMULATED, GRANULE, (uint64_t)1 << 30, GRANULE},
+    [SW_SETTING_EMU_MULTICAST_UNIT] = {"SYMWIN_EMU_MULTICAST_UNIT", GRANULES, SW_READER_EMULATED,
+                                       GRANULE, (uint64_t)1 << 30, GRANULE},
 };
 
 /* The values of SYMWIN_DRIVER, the only variable of kind WORD, by enum sw_driver_choice. */
@@ -69,7 +69,8 @@ static int parse_number(const struct row *row, const char *text, uint64_t *value
             return 0;
         *value = 10 * *value + (uint64_t)(*text - '0');
     }
-    unit = (row->kind == BYTES || row->kind == GRANULES) && *text != '\0' ? strchr(units, *text) : NULL;
+    unit = (row->kind == BYTES || row->kind == GRANULES) && *text != '\0' ? strchr(units, *text)
+                                                                          : NULL;
     if (unit != NULL) {
         const int shift = 10 * (int)(unit - units + 1);
 
