@@ -65,6 +65,28 @@ for (['--nproc', '--nproc needs a value'], ['--algo', '--algo needs a value'],
 }
 is((run_of("$build/allreduce_sm --nproc=2 1K"))[0], 0, 'a value behind "="');
 
+# Their Makefiles. A library that is there stays as it is: this tree has nothing to build it with.
+mkdir "$scratch/tree";
+mkdir "$scratch/tree/build";
+spew("$scratch/tree/build/libsymwin.a", '');
+my $make = "env PKG_CONFIG_PATH=$scratch MAKEFLAGS= MFLAGS= make --no-print-directory "
+  . '-C examples/06_fast_allreduce';
+my ($made, $commands, $complaint) =
+  run_of("$make -n -W fast_allreduce.cu NVCC= CXX=c++ SYMWIN=$scratch/tree");
+is($made, 0, 'make NVCC= in examples/06: exit status') or diag($complaint);
+unlike($commands, qr/^make/m, 'the library that is there is used');
+like($commands, qr/^c\+\+ .*-o fast_allreduce-emu/m, 'and the program built');
+($made, $commands, $complaint) = run_of("$make NVCC= SYMWIN=");
+is($made, 2, 'make SYMWIN= without an installed symwin: exit status');
+like($complaint, qr/\*\*\* pkg-config finds no symwin: set PKG_CONFIG_PATH/, 'says what to do');
+SKIP: {
+    skip 'pkg-config is not installed', 2 unless grep { -x "$_/pkg-config" } split /:/, $ENV{PATH};
+    spew("$scratch/symwin.pc", "Name: symwin\nDescription: -\nVersion: 1\n");
+    ($made, $commands, $complaint) = run_of("$make NVCC= SYMWIN=");
+    is($made, 2, 'make NVCC= SYMWIN=: exit status');
+    like($complaint, qr/\*\*\* fast_allreduce-emu needs symwin's source tree/, 'says why');
+}
+
 # Rank 0 has no descriptor left to write the id: the others would wait for it for a minute.
 for (['allreduce_sm', '--nproc 3 1K'], ['memory_channel', '--nproc 2 1K'],
     ['fast_allreduce-emu', '--nproc 3 1K']) {
