@@ -391,6 +391,7 @@ int options_parse(int argc, char **argv, struct perf_options *options)
         .collectives = 1u << SYMWIN_ALLREDUCE,
         .window = 1,
         .placements = PERF_OUT_OF_PLACE,
+        .root = -1,
         .rotate = 1,
         .timeout_s = 60,
         .seed = 1,
@@ -511,7 +512,7 @@ static const char *check_collectives(const struct perf_options *o)
         return "--against torch has allreduce, allgather and reduce_scatter only";
     if (!reduce && o->ops != 1u << SYMWIN_SUM)
         return "a --collective that moves data reduces nothing: leave out -o";
-    if (!have_root && o->root != 0)
+    if (!have_root && o->root >= 0)
         return "-r is about collectives with a root: name one by --collective";
     if (!have_data && o->tune != NULL)
         return "--tune: a barrier has no choice to measure: leave out --collective barrier";
@@ -542,6 +543,8 @@ const char *options_complete(struct perf_options *options, int emulated)
         return check_tune(options);
     if (check_unused(options) != NULL)
         return check_unused(options);
+    if (options->root < 0)
+        options->root = 0;
     if (options->begin == 0)
         options->begin = options->tune != NULL ? 8 : 1024;
     if (options->factor == 0)
