@@ -410,7 +410,7 @@ static void reduce_calls(struct caller *c, void *const places[PLACES])
                                           (symwin_type)r->type, (symwin_op)r->op, &options,
                                           c->stream),
                     r->want, r->words);
-        tap_ok(host_error_has("symwin_allreduce: "), "%s: the text names the call", name);
+        tap_ok(host_error_has("symwin_allreduce_with: "), "%s: the text names the call", name);
         if (r->algo != 0 || r->blocks != 0)
             continue;
         snprintf(name, sizeof name, "symwin_allreduce: %s", r->name);

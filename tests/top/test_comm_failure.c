@@ -167,8 +167,9 @@ static void run_kernel_timeout(struct harness_team *team, int rank, void *arg)
     }
     harness_barrier(team);
     if (rank == 2) { /* its kernel came to nothing, so it has no report of its own */
-        host_expect("the late rank comes", caller_reduce(&c, a->algo), SYMWIN_TIMEOUT,
-                    "symwin_allreduce: in collective 2, other ranks waited for rank 2|destroy");
+        host_expect(
+            "the late rank comes", caller_reduce(&c, a->algo), SYMWIN_TIMEOUT,
+            "symwin_allreduce_with: in collective 2, other ranks waited for rank 2|destroy");
         host_expect("and asks", symwin_comm_check(c.member.comm), SYMWIN_TIMEOUT,
                     "symwin_comm_check: in collective 2, other ranks waited for rank 2");
     }
