@@ -56,6 +56,19 @@ static inline int common_end(const char *name, int status)
     return EXIT_FAILURE;
 }
 
+/* The exit status for a command line that makes no sense, with a message. */
+static inline int common_unknown(const char *name, const char *argument)
+{
+    fprintf(stderr, "%s: unknown argument \"%s\": --help lists the arguments\n", name, argument);
+    return 2;
+}
+
+static inline int common_no_value(const char *name, const char *option)
+{
+    fprintf(stderr, "%s: %s needs a value behind it: see --help\n", name, option);
+    return 2;
+}
+
 static inline int common_version(const char *name)
 {
     printf("%s (symwin) %s\n", name, SYMWIN_VERSION);

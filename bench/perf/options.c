@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../common.h"
 #include "src/collective/table.h"
 #include "symwin.h"
 
@@ -413,16 +414,16 @@ int options_parse(int argc, char **argv, struct perf_options *options)
             return 2;
         which = option_index(options_own_name(argv[i]));
         if (which < 0) {
-            fprintf(stderr, "symwin-perf: what is \"%s\"? --help names the options\n", argv[i]);
-            return 2;
+            return common_unknown("symwin-perf", argv[i]);
         }
         if (argv[i][1] == '-' && strchr(argv[i], '=') != NULL)
             value = strchr(argv[i], '=') + 1;
         else if (table[which].kind != FLAG && i + 1 < argc)
             value = argv[++i];
         if ((table[which].kind == FLAG) != (value == NULL)) {
-            fprintf(stderr, "symwin-perf: %s %s\n", table[which].name,
-                    value == NULL ? "needs a value" : "takes no value");
+            if (value == NULL)
+                return common_no_value("symwin-perf", table[which].name);
+            fprintf(stderr, "symwin-perf: %s takes no value\n", table[which].name);
             return 2;
         }
         if (!set(options, which, value))

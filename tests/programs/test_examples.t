@@ -53,7 +53,7 @@ for (@examples) {
     like($errors, qr/stdout could not be written to: Bad file descriptor$/m, 'and a sentence');
 }
 
-for (['--nproc', '--nproc needs a value'], ['--algo', '--algo needs a value'],
+for (['--nproc', '--nproc needs a value'], ['--algo', '--algo needs a value behind it'], ['--frob', 'unknown argument "--frob": --help'],
     ['--nproc=0', '--nproc is "0": give'],
     ['--algo x', 'no ALGO "x"; --help'],
     ['1T', 'COUNT is "1T": give a number from 1 to 1099511627776; K, M or G may']) {
@@ -97,6 +97,16 @@ for (['allreduce_sm', '--nproc 3 1K'], ['memory_channel', '--nproc 2 1K'],
     like($errors, qr/\A\w+: \S+_from_env: \S+ cannot be written: Too many open files\b.*\n\z/,
         'one reason, that of rank 0');
     cmp_ok(time - $since, '<', $sanitized ? 30 : 10, 'at once');
+}
+
+# A sanitizer needs more addresses than any of these.
+for ($sanitized ? () : (60, 300)) {
+    my $mib = $_;
+    my ($status, $output, $errors) =
+      run_of("bash -c 'ulimit -v ${\($mib * 1024)}; $build/allreduce_sm 1K'");
+    is($status, 1, "$mib MiB of addresses: exit status");
+    like($errors, qr/\bulimit -v limits this process to $mib MiB of addresses: raise it/,
+        'the limit is named') or diag("$output$errors");
 }
 
 for (['memory', '0', '65', 'x', '1 1'], ['pool', '0', '65', '1x', '1 1'],
