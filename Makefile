@@ -190,7 +190,8 @@ race:
 endif
 
 # Before anything is built.
-UNKNOWN_TESTS := $(filter-out $(basename $(notdir $(wildcard tests/*/test_* tests/gpu/gpu_*))),$(TESTS_ONLY))
+ALL_TESTS := $(basename $(notdir $(wildcard tests/*/test_* tests/gpu/gpu_*)))
+UNKNOWN_TESTS := $(filter-out $(ALL_TESTS),$(TESTS_ONLY))
 ifneq ($(strip $(UNKNOWN_TESTS)),)
 $(error no such test: $(UNKNOWN_TESTS): TESTS_ONLY takes names such as test_comm, of tests/*/test_*)
 endif

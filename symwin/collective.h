@@ -102,8 +102,8 @@ SYMWIN_API const char *symwin_collective_name(symwin_collective collective);
  *            otherwise large calls end in SYMWIN_MISMATCH. Registered buffers become windows in the
  *            first call that uses them, other buffers in the first capture. For this the host waits
  *            for the other ranks: see symwin/register.h.
- *   count    elements, equal on all ranks; 0 does nothing. Outside windows it is not checked against
- *            the allocation: past its end, kernels access whatever memory is there, or fail
+ *   count    elements, equal on all ranks; 0 does nothing. Outside windows it is not checked
+ *            against the allocation: past its end, kernels access whatever memory is there, or fail
  *   op       floats of 16 and 8 bits are accumulated in f32; 8-bit floats saturate; integers wrap;
  *            AVG divides the sum (integers toward zero); MIN and MAX ignore NaN
  *   stream   of this rank's device; NULL is the legacy default stream. In a green context the grid

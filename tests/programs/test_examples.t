@@ -53,7 +53,8 @@ for (@examples) {
     like($errors, qr/stdout could not be written to: Bad file descriptor$/m, 'and a sentence');
 }
 
-for (['--nproc', '--nproc needs a value'], ['--algo', '--algo needs a value behind it'], ['--frob', 'unknown argument "--frob": --help'],
+for (['--nproc', '--nproc needs a value'], ['--algo', '--algo needs a value behind it'],
+    ['--frob', 'unknown argument "--frob": --help'],
     ['--nproc=0', '--nproc is "0": give'],
     ['--algo x', 'no ALGO "x"; --help'],
     ['1T', 'COUNT is "1T": give a number from 1 to 1099511627776; K, M or G may']) {

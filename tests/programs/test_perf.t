@@ -471,7 +471,8 @@ refused('', '-d f33', 2, qr/-d: unknown name "f33"/, 'unknown type');
 refused('', '-o sum,xor', 2, qr/-o: unknown name "xor"/, 'unknown operation');
 refused('', '--algo ring9', 2, qr/--algo: unknown name "ring9"; names are auto /,
     'unknown algorithm');
-refused('', '--frob', 2, qr/\A[\w-]+: unknown argument "--frob": --help lists[^\n]*\n\z/, 'unknown option');
+refused('', '--frob', 2,
+    qr/\A[\w-]+: unknown argument "--frob": --help lists[^\n]*\n\z/, 'unknown option');
 refused('', '-n', 2, qr/-n needs a value/, 'no value');
 refused('', '--link=1', 2, qr/--link takes no value/, 'too many values');
 refused('', '--in-place 2', 2, qr/--in-place is "2"/, 'no such place');
