@@ -106,12 +106,15 @@ static symwin_status check_options(const symwin_comm_options *o)
                        "%s: options->size is %zu; set it to "
                        "sizeof(symwin_comm_options), %zu",
                        create_call, o->size, sizeof *o);
-    if ((o->flags & ~known) != 0 || (o->flags & multicast) == multicast)
+    if ((o->flags & ~known) != 0)
         return sw_fail(SYMWIN_INVALID,
-                       "%s: options->flags is 0x%x; pass 0, or SYMWIN_COMM_MULTICAST or "
-                       "SYMWIN_COMM_NO_MULTICAST, SYMWIN_COMM_NO_GRAPH_REGISTER, "
-                       "SYMWIN_COMM_GRAPH_LAUNCH, SYMWIN_COMM_NO_ORDER",
-                       create_call, o->flags);
+                       "%s: options->flags has 0x%x, which is unknown; pass SYMWIN_COMM_* or 0",
+                       create_call, o->flags & ~known);
+    if ((o->flags & multicast) == multicast)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: options->flags has SYMWIN_COMM_MULTICAST and "
+                       "SYMWIN_COMM_NO_MULTICAST; pass one of them, or none",
+                       create_call);
     if (o->timeout_ms < 0 || o->bootstrap_timeout_ms < 0 || o->kernel_timeout_ms < -1 ||
         o->max_blocks < 0)
         return sw_fail(

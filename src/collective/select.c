@@ -208,7 +208,7 @@ static int by_row(const struct sw_query *q, const struct sw_tuning_row *row, str
 
 static symwin_status refuse(const struct sw_query *q, symwin_algo algo, enum sw_support lacking)
 {
-    const char *call = sw_collectives[q->collective].call, *name = symwin_algo_name(algo);
+    const char *call = q->call, *name = symwin_algo_name(algo);
 
     switch (lacking) {
     case SW_NEEDS_ALGORITHM:
@@ -303,16 +303,16 @@ static symwin_status grid_of(const struct sw_query *q, const struct sw_algorithm
             SYMWIN_UNSUPPORTED,
             "%s: %u ranks share device %d, and the %u multiprocessors of the stream's context hold "
             "%u blocks of this kernel at a time; use fewer ranks per device, or a larger context",
-            sw_collectives[q->collective].call, sharers, comm->device, part, resident);
+            q->call, sharers, comm->device, part, resident);
     if (asked->blocks > fit)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %u blocks were asked for and %u fit on device %d beside the other "
                        "ranks', on the %u multiprocessors of the stream's context",
-                       sw_collectives[q->collective].call, asked->blocks, fit, comm->device, part);
+                       q->call, asked->blocks, fit, comm->device, part);
     if (asked->threads > room)
         return sw_fail(SYMWIN_UNSUPPORTED,
-                       "%s: %u threads were asked for and a block takes %u on device %d",
-                       sw_collectives[q->collective].call, asked->threads, room, comm->device);
+                       "%s: %u threads were asked for and a block takes %u on device %d", q->call,
+                       asked->threads, room, comm->device);
     if (measured->blocks > 0)
         most = measured->blocks;
     else if (a->most_blocks > 0 && most > a->most_blocks)

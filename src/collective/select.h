@@ -42,6 +42,7 @@ const struct sw_tuning_row *sw_tuning_find(const struct sw_tuning *tuning,
 
 /* What a selection depends on. */
 struct sw_query {
+    const char *call; /* the public call, for texts */
     symwin_comm *comm;
     symwin_collective collective;
     symwin_type type;

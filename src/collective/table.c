@@ -109,7 +109,8 @@ static const struct sw_algorithm by_parts[SW_ALGOS] = {
                              .control_warps = 1},
 };
 
-#define CALLS(name) .call = "symwin_" #name, .query = "symwin_" #name "_query"
+#define CALLS(name)                                                                                \
+    .call = "symwin_" #name, .with = "symwin_" #name "_with", .query = "symwin_" #name "_query"
 
 #define SMALL .small = SYMWIN_ALGO_ONESHOT
 

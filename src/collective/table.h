@@ -70,11 +70,12 @@ struct sw_algorithm {
 };
 
 struct sw_collective {
-    const char *call, *query; /* "symwin_allreduce", "symwin_allreduce_query" */
-    int reduces;              /* otherwise there is one kernel for all types, which moves bytes */
-    int no_data;              /* it has no buffers, and a count of 0 */
-    int by_parts;             /* lengths of parts differ: struct symwin_parts, not a count */
-    int in_each, out_each;    /* a rank's input, or output, has `count` elements for each rank */
+    /* "symwin_allreduce", "symwin_allreduce_with", "symwin_allreduce_query" */
+    const char *call, *with, *query;
+    int reduces;           /* otherwise there is one kernel for all types, which moves bytes */
+    int no_data;           /* it has no buffers, and a count of 0 */
+    int by_parts;          /* lengths of parts differ: struct symwin_parts, not a count */
+    int in_each, out_each; /* a rank's input, or output, has `count` elements for each rank */
     int root_sends, root_receives; /* only the root has an input, or an output */
     /* Each byte of the larger buffer crosses a link this often, times (n - 1) / n; or 0: once, as
      * far as a bandwidth says (nccl-tests' factors). */

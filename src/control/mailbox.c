@@ -443,6 +443,17 @@ static int left_rank(const struct sw_group *group, int peer)
     return -1;
 }
 
+/* `peer` may wait for another rank itself, or its host's linking process may be stopped. */
+static void fail_late(struct sw_exchange *x, int peer, const char *call)
+{
+    const int culprit = sw_exchange_culprit(x, peer);
+
+    if (culprit == peer)
+        sw_exchange_fail_late(x, peer, call, 0);
+    else
+        sw_exchange_fail(x, SYMWIN_TIMEOUT, culprit);
+}
+
 symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_t looked,
                               int64_t deadline, const char *call)
 {
@@ -472,7 +483,7 @@ symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_
         if (left >= 0 && !unread)
             sw_exchange_fail(x, SYMWIN_PEER_LOST, left);
         else if (too_late || is_late(now, deadline, unread))
-            sw_exchange_fail(x, SYMWIN_TIMEOUT, sw_exchange_culprit(x, peer));
+            fail_late(x, peer, call);
         else {
             if (now >= call_deadline)
                 sw_exchange_ask(x);

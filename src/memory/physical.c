@@ -199,6 +199,9 @@ symwin_status sw_memory_create(const char *call, struct sw_memory_kind *kind, si
     if (result == CUDA_SUCCESS)
         m->stage = SW_MEMORY_CREATED;
     status = sw_check(result, "%s: cuMemCreate of %zu bytes on device %d", call, bytes, device);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) /* and the pools keep none, or are asked next */
+        sw_fail(status, "%s; free memory of the device, in other processes too",
+                symwin_last_error());
     if (status == SYMWIN_OK)
         status = sw_memory_show(call, m, kind->granularity, device, flags);
     if (status != SYMWIN_OK)

@@ -27,8 +27,9 @@ static const struct alike {
     {"all bytes there are", 8, SIZE_MAX, 0, SYMWIN_INVALID, "rank 0|passes the end"},
     {"from past the end", BYTES, 1, 0, SYMWIN_INVALID, "rank 0"},
     {"no bytes", 0, 0, 0, SYMWIN_INVALID, "rank 0|bytes is 0"},
-    {"an unknown flag", 0, 64, 4, SYMWIN_INVALID, "rank 0|flags are 0x4"},
-    {"flags that exclude each other", 0, 64, 3, SYMWIN_INVALID, "rank 0|flags are 0x3"},
+    {"an unknown flag", 0, 64, 4, SYMWIN_INVALID, "rank 0|flags has 0x4, which"},
+    {"flags that exclude each other", 0, 64, 3, SYMWIN_INVALID,
+     "rank 0|flags has SYMWIN_WINDOW_MULTICAST and"},
 };
 
 static size_t offsets[RANKS]; /* from each rank's query */
