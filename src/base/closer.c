@@ -165,8 +165,7 @@ static void *close_all(void *arg)
     return NULL;
 }
 
-/* Starts the thread with all signals blocked: they belong to the program. */
-static int start(void)
+int sw_thread_start(void *(*run)(void *))
 {
     pthread_attr_t detached;
     sigset_t all, before;
@@ -178,7 +177,7 @@ static int start(void)
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&thread, &detached, close_all, NULL);
+    error = pthread_create(&thread, &detached, run, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&detached);
     return error == 0;
@@ -192,7 +191,7 @@ void sw_closer_close(int fd)
         return;
     pthread_mutex_lock(&closer.mutex);
     if (sw_fork_set_add(fd))
-        taken = closer.running || (closer.running = start());
+        taken = closer.running || (closer.running = sw_thread_start(close_all));
     if (taken) { /* the thread looks when it gets the mutex */
         closer.waiting[fd / WORD_BITS] |= (uint64_t)1 << fd % WORD_BITS;
         closer.count++;

@@ -118,6 +118,17 @@ symwin_status sw_topology_widen(struct sw_topology *topology, const struct sw_fr
 
 /* ---- groups ---- */
 
+/* The last step: what segments need until they are destroyed. */
+static void free_range(struct sw_remains *remains)
+{
+    struct sw_group *group = (struct sw_group *)(void *)remains;
+
+    if (group->base != 0)
+        sw_drop(sw_drv.cuMemAddressFree(group->base, group->range_bytes), "cuMemAddressFree");
+    pthread_mutex_destroy(&group->mutex);
+    free(group);
+}
+
 void sw_group_free(struct sw_group *group)
 {
     int p;
@@ -128,9 +139,6 @@ void sw_group_free(struct sw_group *group)
     for (p = 0; p < group->processes && group->sockets != NULL; p++)
         if (group->sockets[p].watch.fd >= 0)
             socket_close(group->sockets[p].watch.fd);
-    if (group->base != 0)
-        sw_drop(sw_drv.cuMemAddressFree(group->base, group->range_bytes), "cuMemAddressFree");
-    pthread_mutex_destroy(&group->mutex);
     sw_mailbox_destroy(group);
     sw_exchange_destroy(group->exchange);
     free(group->handle_exchange);
@@ -139,7 +147,10 @@ void sw_group_free(struct sw_group *group)
     free(group->host_of);
     free(group->devices);
     free(group->reports);
-    free(group);
+    if (group->base != 0)
+        sw_reaper_take(&group->remains, free_range); /* after the last of its segments */
+    else
+        free_range(&group->remains);
 }
 
 /* Asks the waiting kernels of this process's ranks to leave: the user's, and with `all` the

@@ -27,6 +27,7 @@ struct sw_peer_socket {
 };
 
 struct sw_group {
+    struct sw_remains remains; /* first */
     int nranks;
     int nlocal;    /* ranks of this process */
     int leader;    /* the lowest of them */

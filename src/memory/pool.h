@@ -10,6 +10,7 @@
 struct sw_arena;
 
 struct sw_chunk {
+    struct sw_remains remains; /* first; of a chunk that is given back to the driver */
     struct sw_arena *arena;  /* never changes; its mutex protects the rest */
     struct sw_chunk *every;  /* next of all chunks that the arena ever had; set once */
     struct sw_memory memory; /* SW_MEMORY_NONE: unused structure */

@@ -120,12 +120,11 @@ int sw_segment_count(struct sw_group *group)
     return count;
 }
 
-symwin_status sw_segment_room(struct sw_group *group, size_t bytes, size_t from, size_t *offset)
+/* The lowest offset from `at` on with nothing behind it for `bytes`, which may pass the limit. */
+static size_t find_room(struct sw_group *group, size_t bytes, size_t at)
 {
     const struct sw_segment *s;
-    size_t at = from;
 
-    bytes = bytes > group->limit ? bytes : round_up(bytes, group->granularity);
     pthread_mutex_lock(&group->mutex);
     for (s = group->segments; s != NULL; s = s->next) {
         if (s->offset + s->bytes <= at)
@@ -135,6 +134,20 @@ symwin_status sw_segment_room(struct sw_group *group, size_t bytes, size_t from,
         at = s->offset + s->bytes;
     }
     pthread_mutex_unlock(&group->mutex);
+    return at;
+}
+
+symwin_status sw_segment_room(struct sw_group *group, size_t bytes, size_t from, size_t *offset)
+{
+    const int waits = sw_reaper_count() > 0;
+    size_t at;
+
+    bytes = bytes > group->limit ? bytes : round_up(bytes, group->granularity);
+    at = find_room(group, bytes, from);
+    if (waits && (at > group->limit || group->limit - at < bytes)) {
+        (void)sw_reaper_wait(SW_REAPER_MS); /* segments that are being destroyed take up room */
+        at = find_room(group, bytes, from);
+    }
     if (at > group->limit || group->limit - at < bytes)
         return sw_fail(
             SYMWIN_NO_MEMORY,
@@ -205,6 +218,7 @@ static struct sw_segment *create(struct sw_group *group, uint64_t id, size_t off
 
     if (segment == NULL)
         return NULL;
+    segment->group = group;
     segment->id = id;
     segment->offset = offset;
     segment->bytes = round_up(sw_segment_bytes(stretches, group->nranks), group->granularity);
@@ -284,9 +298,11 @@ symwin_status sw_segment_map(struct sw_group *group, struct sw_segment *segment,
     return sw_memory_access(at, bytes, group->devices, group->device_count);
 }
 
-static void destroy(struct sw_group *group, struct sw_segment *segment)
+/* On the reaper, which frees the group later. */
+static void destroy(struct sw_remains *remains)
 {
-    struct sw_segment **at;
+    struct sw_segment *segment = (struct sw_segment *)(void *)remains, **at;
+    struct sw_group *group = segment->group;
     int r, p;
 
     sw_multicast_release(group, segment);
@@ -305,7 +321,6 @@ static void destroy(struct sw_group *group, struct sw_segment *segment)
     for (at = &group->segments; *at != segment; at = &(*at)->next)
         ;
     *at = segment->next;
-    group->segment_count--;
     pthread_mutex_unlock(&group->mutex);
     free(segment);
 }
@@ -317,7 +332,8 @@ void sw_segment_release(struct sw_group *group, struct sw_segment *segment, int 
     pthread_mutex_lock(&group->mutex);
     if (--segment->rank[rank].refs == 0)
         last = --segment->holders == 0;
+    group->segment_count -= last;
     pthread_mutex_unlock(&group->mutex);
     if (last)
-        destroy(group, segment);
+        sw_reaper_take(&segment->remains, destroy);
 }

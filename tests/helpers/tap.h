@@ -115,12 +115,11 @@ __attribute__((unused)) static int harness_threads(const char *name)
  * system wakes the joining thread before it removes the other from the list. */
 __attribute__((unused)) static int harness_service_threads(void)
 {
-    int turns = 50, count = harness_threads("symwin-poll");
+    int turns = 50, count;
 
-    for (; count > 0 && turns > 0; turns--) {
+    while ((count = harness_threads("symwin-poll") + harness_threads("symwin-reaper")) > 0 &&
+           turns-- > 0)
         usleep(1000);
-        count = harness_threads("symwin-poll");
-    }
     return count;
 }
 
