@@ -120,17 +120,20 @@ int sw_segment_count(struct sw_group *group)
     return count;
 }
 
-/* The lowest offset from `at` on with nothing behind it for `bytes`, which may pass the limit. */
-static size_t find_room(struct sw_group *group, size_t bytes, size_t at)
+/* The lowest offset from `at` on with nothing behind it for `bytes`, which may pass the limit.
+ * *ending: a segment that is being destroyed is in the way of a lower one. */
+static size_t find_room(struct sw_group *group, size_t bytes, size_t at, int *ending)
 {
     const struct sw_segment *s;
 
+    *ending = 0;
     pthread_mutex_lock(&group->mutex);
     for (s = group->segments; s != NULL; s = s->next) {
         if (s->offset + s->bytes <= at)
             continue;
         if (s->offset >= at && s->offset - at >= bytes)
             break;
+        *ending |= s->holders == 0;
         at = s->offset + s->bytes;
     }
     pthread_mutex_unlock(&group->mutex);
@@ -139,14 +142,14 @@ static size_t find_room(struct sw_group *group, size_t bytes, size_t at)
 
 symwin_status sw_segment_room(struct sw_group *group, size_t bytes, size_t from, size_t *offset)
 {
-    const int waits = sw_reaper_count() > 0;
     size_t at;
+    int ending;
 
     bytes = bytes > group->limit ? bytes : round_up(bytes, group->granularity);
-    at = find_room(group, bytes, from);
-    if (waits && (at > group->limit || group->limit - at < bytes)) {
-        (void)sw_reaper_wait(SW_REAPER_MS); /* segments that are being destroyed take up room */
-        at = find_room(group, bytes, from);
+    at = find_room(group, bytes, from, &ending);
+    if (ending) { /* the same calls give the same offsets, unless kernels run for long */
+        (void)sw_reaper_wait(SW_REAPER_MS);
+        at = find_room(group, bytes, from, &ending);
     }
     if (at > group->limit || group->limit - at < bytes)
         return sw_fail(

@@ -260,8 +260,8 @@ static void out_of_memory(void)
     TAP_EQ("but kept for nobody", usage_of(0).kept_bytes, 0);
     host_expect("nor known any more", symwin_mem_query(memory, &info), SYMWIN_INVALID, "");
     took = host_now_ms();
-    host_expect("while the device is busy", symwin_mem_alloc(0, most, 0, &memory),
-                SYMWIN_NO_MEMORY, "");
+    host_expect("while the device is busy", symwin_mem_alloc(0, most, 0, &memory), SYMWIN_NO_MEMORY,
+                "");
     took = host_now_ms() - took;
     tap_ok(took < MOST_MS, "an allocation does not wait for ever (%d ms)", (int)took);
     if (pthread_create(&b.thread, NULL, unblock_soon, &b) != 0)
