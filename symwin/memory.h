@@ -69,8 +69,8 @@ SYMWIN_API symwin_status symwin_mem_alloc(int device, size_t bytes, unsigned fla
  * Does not wait: call it when the work that uses the memory is done, the peers' work too if it was
  * a window. The next allocation may get the memory at once. (After a failure see
  * symwin_allreduce(): peers may write until their streams have drained.) What the pools do not keep
- * goes back to the device soon, also if the driver waits for kernels before it unmaps. Until then it
- * counts in reserved_bytes, and an allocation waits for it, a second at most, before it fails.
+ * goes back to the device soon, also if the driver waits for kernels before it unmaps. Until then
+ * it counts in reserved_bytes, and an allocation waits for it, a second at most, before it fails.
  *
  *   SYMWIN_INVALID  no such pointer: already freed, inside an allocation, or foreign. With
  *                   SYMWIN_MEM_DEBUG also: the guard was overwritten; then the memory is freed

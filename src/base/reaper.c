@@ -73,13 +73,19 @@ int sw_reaper_count(void)
     return count;
 }
 
-/* Whether all that was taken before `taken` is released. With `thread`: and the thread has ended. */
+/* Whether the first `taken` are released. With `thread`: and the thread has ended. */
 static int wait_for(uint64_t taken, int thread, int ms)
 {
-    const int64_t end = sw_now_ms() + ms;
-    const struct timespec until = {.tv_sec = end / 1000, .tv_nsec = (long)(end % 1000) * 1000000};
+    struct timespec until;
     int done;
 
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += ms / 1000;
+    until.tv_nsec += (long)(ms % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
     while ((done = reaper.released >= taken && !(thread && reaper.running)) == 0 &&
            pthread_cond_clockwait(&reaper.changed, &reaper.mutex, CLOCK_MONOTONIC, &until) == 0)
         ;

@@ -393,8 +393,9 @@ static void close_end(struct sw_channels *channels, struct sw_end *end, struct s
         sw_end_unlink(channels, end); /* the peer cannot signal */
 }
 
-/* Sends GONE, which waits for nobody, and releases what the end had. If the communicator has ended, GONE says why: a peer on another host may not know it yet, and would take
- * this rank for the culprit. */
+/* Sends GONE, which waits for nobody, and releases what the end had. If the communicator has ended,
+ * GONE says why: a peer on another host may not know it yet, and would take this rank for the
+ * culprit. */
 static void send_gone(symwin_comm *comm, const struct sw_end *rest)
 {
     static const char call[] = "symwin_channel_destroy";

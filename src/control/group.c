@@ -325,8 +325,7 @@ static symwin_status group_fill(struct sw_group *group, const struct sw_topology
     }
     if (group->reports == NULL || group->process_of == NULL || group->host_of == NULL ||
         group->sockets == NULL || group->waiting == NULL || group->queued == NULL ||
-        group->handles == NULL ||
-        (group->hosts > 1 && !sw_host_link_create(group)))
+        group->handles == NULL || (group->hosts > 1 && !sw_host_link_create(group)))
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, topology->nranks);
     group->leader = sw_topology_leader(topology, topology->process);
     for (r = 0; r < topology->nranks; r++) {

@@ -285,14 +285,14 @@ int sw_host_link_message(struct sw_group *group, int host, const struct sw_frame
     pthread_mutex_lock(&link->queue);
     error = sw_outbox_add(&link->outbox, group->queued, words);
     pthread_mutex_unlock(&link->queue);
-    if (error == 0)
-        tell_news(link);
-    if (error != EOVERFLOW)
-        return error == 0;
-    if (sw_exchange_ended(group->exchange))
+    if (error == EOVERFLOW && sw_exchange_ended(group->exchange))
         return 1;
-    sw_exchange_fail(group->exchange, SYMWIN_MISMATCH, words->from);
-    return 0;
+    if (error == EOVERFLOW)
+        sw_exchange_fail(group->exchange, SYMWIN_MISMATCH, words->from);
+    if (error != 0)
+        return 0;
+    tell_news(link);
+    return 1;
 }
 
 /* Whether frames are left, after a turn of this thread or of the one that is sending. */

@@ -33,7 +33,7 @@ struct sw_host_link {
     int posts;           /* number of DUE_POST */
     uint64_t round;      /* of these posts, which have so many bytes */
     size_t post_bytes;
-    int asks, answers;   /* ASK and WELL are to be sent */
+    int asks, answers; /* ASK and WELL are to be sent */
     struct sw_outbox outbox;
 };
 

@@ -197,8 +197,8 @@ void sw_mailbox_destroy(struct sw_group *group)
 
 /* ---- sending to another process of the host: any thread ---- */
 
-/* Sends a turn of what waits. Returns whether none waits any more. If the other process has ended or
- * left, it is dropped: the socket shows that. Under the socket's mutex. */
+/* Sends a turn of what waits. Returns whether none waits any more. If the other process has ended
+ * or left, it is dropped: the socket shows that. Under the socket's mutex. */
 static int send_waiting(struct sw_peer_socket *socket)
 {
     const struct sw_frame_message *words;

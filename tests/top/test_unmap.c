@@ -1,6 +1,6 @@
 /* What unmaps memory waits for no kernel, on a driver whose cuMemUnmap does. Two ranks share a
- * device. A kernel of rank 1 waits for rank 0, which frees, trims, deregisters or destroys before it
- * launches its own. Then: what is not unmapped yet is counted, comes back before an allocation
+ * device. A kernel of rank 1 waits for rank 0, which frees, trims, deregisters or destroys before
+ * it launches its own. Then: what is not unmapped yet is counted, comes back before an allocation
  * fails, and holds up neither a forked child nor the end of a process.
  */
 #include "windows.h"
