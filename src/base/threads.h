@@ -4,7 +4,7 @@
 #define SYMWIN_THREADS_H
 
 /* Starts a detached thread with all signals blocked: they belong to the program. 0: no room. */
-int sw_thread_start(void *(*run)(void *));
+int sw_thread_start(void *(*run)(void *), const char *name);
 
 /* ---- closer.c: unwanted descriptors of other processes --------------------------------------- */
 
