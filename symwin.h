@@ -238,9 +238,10 @@ SYMWIN_API symwin_status symwin_comm_create(const symwin_unique_id *id, int nran
  * milliseconds, later launches and graph replays included. Your own kernels that wait for this rank
  * (symwin_channel_limit()) wait until their limit.
  *
- * Memory that peers can reach stays mapped until the last rank of the process has destroyed. The
- * driver may wait for all kernels on the device before it unmaps. So a kernel of another
- * communicator that waits for a later call of this thread blocks the destroy. */
+ * Memory that peers can reach stays mapped until the last rank of the process has destroyed. It
+ * goes back to the device soon after, also if the driver waits for kernels of other communicators
+ * before it unmaps. The destroy of the process's last communicator waits for that, a second at
+ * most. */
 SYMWIN_API void symwin_comm_destroy(symwin_comm *comm);
 
 typedef struct symwin_comm_info {

@@ -346,6 +346,8 @@ symwin_status symwin_mem_trim(int device, size_t keep_bytes)
         settle_late();
     for (; status == SYMWIN_OK && first <= last; first++)
         sw_pool_shed(first, keep_bytes, NULL);
+    if (status == SYMWIN_OK)
+        (void)sw_reaper_wait(SW_REAPER_MS); /* others may want the memory */
     return status;
 }
 

@@ -46,6 +46,16 @@ void sw_comm_each(void (*see)(symwin_comm *comm, void *context), void *context)
     pthread_mutex_unlock(&comms.mutex);
 }
 
+int sw_comm_is_any(void)
+{
+    int any;
+
+    pthread_mutex_lock(&comms.mutex);
+    any = comms.first != NULL;
+    pthread_mutex_unlock(&comms.mutex);
+    return any;
+}
+
 /* ---- agreement ---- */
 
 int sw_comm_patience(const symwin_comm *comm)

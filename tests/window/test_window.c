@@ -299,9 +299,11 @@ static void late_segment(void)
     plain_release = sw_drv.cuMemRelease;
     sw_drv.cuMemRelease = release_and_join;
     sw_segment_release(&dying, first, 0);
+    (void)sw_reaper_wait(10000);
     tap_ok(joined != NULL && joined->offset == GRANULE && sw_segment_count(&dying) == 1,
            "a segment that is taken down is not joined");
     sw_segment_release(&dying, joined, 0);
+    (void)sw_reaper_wait(10000);
     TAP_EQ("nor does the other stay", sw_segment_count(&dying), 0);
     pthread_mutex_destroy(&dying.mutex);
 }
