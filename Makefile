@@ -197,6 +197,13 @@ race:
 	else echo '  (no ThreadSanitizer: symwin-perf --race goes without)'; fi
 endif
 
+# Before anything is built.
+ALL_TESTS := $(basename $(notdir $(wildcard tests/*/test_* tests/gpu/gpu_*)))
+UNKNOWN_TESTS := $(filter-out $(ALL_TESTS),$(TESTS_ONLY))
+ifneq ($(strip $(UNKNOWN_TESTS)),)
+$(error no such test: $(UNKNOWN_TESTS): TESTS_ONLY takes names such as test_comm, of tests/*/test_*)
+endif
+
 test: tests
 	@CC='$(CC)' CXX='$(CXX)' tools/run-tests.sh $(BUILD) test $(TESTS_ONLY)
 

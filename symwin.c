@@ -29,7 +29,17 @@ static void publish_report(symwin_comm *comm, struct sw_kernel_report *report)
 
 /* ---- destruction of complete and of partly created communicators ---- */
 
-/* Frees what comm_new() has allocated. Nothing is on the device any more. */
+/* The last step, when the memory that the reaper was given before is unmapped: a driver without a
+ * context would set the device up for each call. */
+static void free_context(struct sw_remains *remains)
+{
+    symwin_comm *comm = (symwin_comm *)(void *)remains;
+
+    sw_drop(sw_drv.cuDevicePrimaryCtxRelease(comm->device), "cuDevicePrimaryCtxRelease");
+    free(comm);
+}
+
+/* Frees what comm_new() has allocated. */
 static void comm_free(symwin_comm *comm)
 {
     sw_tuning_close(comm->tuning);
@@ -41,7 +51,10 @@ static void comm_free(symwin_comm *comm)
     free(comm->memory);
     free(comm->ballots);
     sw_wipe(comm->key, sizeof comm->key);
-    free(comm);
+    if (comm->stage >= SW_COMM_CONTEXT)
+        sw_reaper_take(&comm->remains, free_context);
+    else
+        free(comm);
 }
 
 /* `scope`: entered with the communicator's context, if it has one; this function leaves it. */
@@ -70,7 +83,6 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
         /* fallthrough */
     case SW_COMM_CONTEXT:
         sw_scope_leave(scope); /* while the context still exists */
-        sw_drop(sw_drv.cuDevicePrimaryCtxRelease(comm->device), "cuDevicePrimaryCtxRelease");
         /* fallthrough */
     case SW_COMM_JOINED:
         break;
@@ -92,6 +104,8 @@ void symwin_comm_destroy(symwin_comm *comm)
     sw_comm_take_leave(comm);
     comm_release(comm, &scope);
     sw_allocations_settle();
+    if (!sw_comm_is_any()) /* no kernel waits for this thread, unless it is the caller's own */
+        (void)sw_reaper_wait(SW_REAPER_MS);
 }
 
 /* ---- creation ---- */
@@ -107,12 +121,15 @@ static symwin_status check_options(const symwin_comm_options *o)
                        "%s: options->size is %zu; set it to "
                        "sizeof(symwin_comm_options), %zu",
                        create_call, o->size, sizeof *o);
-    if ((o->flags & ~known) != 0 || (o->flags & multicast) == multicast)
+    if ((o->flags & ~known) != 0)
         return sw_fail(SYMWIN_INVALID,
-                       "%s: options->flags is 0x%x; pass 0, or SYMWIN_COMM_MULTICAST or "
-                       "SYMWIN_COMM_NO_MULTICAST, SYMWIN_COMM_NO_GRAPH_REGISTER, "
-                       "SYMWIN_COMM_GRAPH_LAUNCH, SYMWIN_COMM_NO_ORDER",
-                       create_call, o->flags);
+                       "%s: options->flags has 0x%x, which is unknown; pass SYMWIN_COMM_* or 0",
+                       create_call, o->flags & ~known);
+    if ((o->flags & multicast) == multicast)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: options->flags has SYMWIN_COMM_MULTICAST and "
+                       "SYMWIN_COMM_NO_MULTICAST; pass one of them, or none",
+                       create_call);
     if (o->timeout_ms < 0 || o->bootstrap_timeout_ms < 0 || o->kernel_timeout_ms < -1 ||
         o->max_blocks < 0)
         return sw_fail(
@@ -384,6 +401,17 @@ static symwin_status list_devices(symwin_comm *comm)
     return SYMWIN_OK;
 }
 
+/* If there is no room, ranges that are to be freed come back first. */
+static CUresult reserve(CUdeviceptr *base, size_t bytes, size_t granularity)
+{
+    const int waits = sw_reaper_count() > 0;
+    CUresult result = sw_drv.cuMemAddressReserve(base, bytes, granularity, 0, 0);
+
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && waits && sw_reaper_wait(SW_REAPER_MS))
+        result = sw_drv.cuMemAddressReserve(base, bytes, granularity, 0, 0);
+    return result;
+}
+
 /* Called by the leader of each process: reserves one address range for all ranks. */
 static symwin_status make_range(symwin_comm *comm)
 {
@@ -403,8 +431,7 @@ static symwin_status make_range(symwin_comm *comm)
         stride *= 2;
     /* A smaller stride works too, as long as the windows fit in it. */
     for (; stride >= (size_t)1 << 28; stride /= 2) {
-        const CUresult result = sw_drv.cuMemAddressReserve(&group->base, stride * (size_t)parts,
-                                                           group->granularity, 0, 0);
+        const CUresult result = reserve(&group->base, stride * (size_t)parts, group->granularity);
 
         if (result == CUDA_SUCCESS) {
             group->stride = stride;

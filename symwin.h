@@ -158,7 +158,9 @@ typedef struct symwin_comm_options {
     /* Bytes that one rank can push to another per round and stage: a multiple of 16, at most 4 GiB.
      * Larger messages take several rounds. A communicator allocates 4 * nranks * slot_bytes of
      * device memory, by default up to 256 MiB (emulated driver: 8 MiB), up to 1 MiB a rank for
-     * sends and receives, and 256 KiB for channel counters. */
+     * sends and receives, and 256 KiB for channel counters. Default: 32 MiB for 2 ranks, 8 MiB for
+     * 4, 4 MiB for 8: the largest power of two for which 4 * (nranks - 1) * slot_bytes is at most
+     * 128 MiB (emulated driver: 4 MiB); 1 MiB for a single rank. */
     size_t slot_bytes;
     /* Most blocks in use at once. If set, no kernel begins before the one ahead has ended. */
     int max_blocks;
@@ -236,9 +238,10 @@ SYMWIN_API symwin_status symwin_comm_create(const symwin_unique_id *id, int nran
  * milliseconds, later launches and graph replays included. Your own kernels that wait for this rank
  * (symwin_channel_limit()) wait until their limit.
  *
- * Memory that peers can reach stays mapped until the last rank of the process has destroyed. The
- * driver may wait for all kernels on the device before it unmaps. So a kernel of another
- * communicator that waits for a later call of this thread blocks the destroy. */
+ * Memory that peers can reach stays mapped until the last rank of the process has destroyed. It
+ * goes back to the device soon after, also if the driver waits for kernels of other communicators
+ * before it unmaps. The destroy of the process's last communicator waits for that, a second at
+ * most. */
 SYMWIN_API void symwin_comm_destroy(symwin_comm *comm);
 
 typedef struct symwin_comm_info {
@@ -270,7 +273,13 @@ SYMWIN_API symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *
  * A rank that comes to a call after others have timed out in it gets SYMWIN_TIMEOUT, which names
  * that rank; the call's output is undefined. Exception: if its kernel began before the others'
  * report came, and needs nothing more of them, that call completes. Then its next call fails, and
- * so does this one once another rank has called it.
+ * so does this one once another rank has called it. If another rank has called this one before the
+ * late rank comes, the late rank's call launches nothing and fails with a text that names the rank
+ * and the collective (on another host than that of the rank that called: the rank).
+ *
+ * "collective 3" in a text is the third collective of the communicator that ran on the device.
+ * Replays of graphs count; calls with count 0, and those that failed at once, do not. Host calls
+ * that are collective are counted by themselves.
  *
  * Between hosts one host decides the status: this call and symwin_comm_destroy() may wait up to 1 s
  * for it. SYMWIN_MISMATCH names the rank that differs from more than half of the ranks that come

@@ -237,8 +237,9 @@ symwin_status symwin_mem_alloc(int device, size_t bytes, unsigned flags, void **
     if (bytes == 0)
         return sw_fail(SYMWIN_INVALID, "%s: bytes is 0; ask for at least one byte", call);
     if ((flags & ~known) != 0)
-        return sw_fail(SYMWIN_INVALID, "%s: unknown flags 0x%x; pass SYMWIN_MEM_* or 0", call,
-                       flags);
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: flags has 0x%x, which is unknown; pass SYMWIN_MEM_* or 0", call,
+                       flags & ~known);
     pthread_once(&settings_once, read_settings);
     status = sw_arena_of(call, device, flags & (SYMWIN_MEM_PEERS | SYMWIN_MEM_NCCL), &arena);
     if (status != SYMWIN_OK)
@@ -345,6 +346,8 @@ symwin_status symwin_mem_trim(int device, size_t keep_bytes)
         settle_late();
     for (; status == SYMWIN_OK && first <= last; first++)
         sw_pool_shed(first, keep_bytes, NULL);
+    if (status == SYMWIN_OK)
+        (void)sw_reaper_wait(SW_REAPER_MS); /* others may want the memory */
     return status;
 }
 

@@ -50,28 +50,18 @@ static void at_end(void)
 
 _Static_assert(EMU_MAX_DEVICES == SW_EMU_DEVICES_MOST, "settings.h");
 
-/* driver.c reports invalid settings in words; as a libcuda.so.1 this driver only fails. The table
- * of settings knows no multiples, so this one is checked here. */
+/* driver.c reports invalid settings in words; as a libcuda.so.1 this driver only fails. */
 static CUresult read_machine(void)
 {
-    const uint64_t unit = sw_setting(SW_SETTING_EMU_MULTICAST_UNIT);
-
     if (sw_settings_check("cuInit", SW_READER_EMULATED) != SYMWIN_OK)
         return CUDA_ERROR_INVALID_VALUE;
-    if (unit % EMU_GRANULE != 0) {
-        fprintf(stderr,
-                "symwin: %s is %llu bytes: set it to a multiple of 2M (2097152 bytes), or unset "
-                "it\n",
-                sw_setting_name(SW_SETTING_EMU_MULTICAST_UNIT), (unsigned long long)unit);
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     emu_machine.devices = (int)sw_setting(SW_SETTING_EMU_DEVICES);
     emu_machine.mem_bytes = (size_t)sw_setting(SW_SETTING_EMU_MEM) / EMU_GRANULE * EMU_GRANULE;
     emu_machine.fabric = (int)sw_setting(SW_SETTING_EMU_FABRIC);
     emu_machine.multicast = (int)sw_setting(SW_SETTING_EMU_MULTICAST);
     emu_machine.old = (int)sw_setting(SW_SETTING_EMU_OLD);
     emu_machine.strangers = (int)sw_setting(SW_SETTING_EMU_STRANGERS);
-    emu_machine.multicast_unit = (size_t)unit;
+    emu_machine.multicast_unit = (size_t)sw_setting(SW_SETTING_EMU_MULTICAST_UNIT);
     return CUDA_SUCCESS;
 }
 

@@ -56,6 +56,19 @@ static inline int common_end(const char *name, int status)
     return EXIT_FAILURE;
 }
 
+/* The exit status for a command line that makes no sense, with a message. */
+static inline int common_unknown(const char *name, const char *argument)
+{
+    fprintf(stderr, "%s: unknown argument \"%s\": --help lists the arguments\n", name, argument);
+    return 2;
+}
+
+static inline int common_no_value(const char *name, const char *option)
+{
+    fprintf(stderr, "%s: %s needs a value behind it: see --help\n", name, option);
+    return 2;
+}
+
 static inline int common_version(const char *name)
 {
     printf("%s (symwin) %s\n", name, SYMWIN_VERSION);
@@ -111,18 +124,28 @@ static inline void common_threads(const char *name, void *ranks, unsigned count,
     free(threads);
 }
 
-/* Waits for all children. Returns their common exit status. */
-static inline int common_wait(void)
+/* Exit status of a child that failed where the others cannot notice: they wait for its ranks. */
+enum { COMMON_ALONE = 3 };
+
+/* Waits for all children, and ends them if one fails alone. Returns their common exit status. */
+static inline int common_wait(pid_t *pids, int count)
 {
     int failed = 0;
 
     for (;;) {
         int status = 0;
+        const pid_t pid = wait(&status);
 
-        if (wait(&status) >= 0)
-            failed |= status != 0;
-        else if (errno != EINTR) /* no child is left */
+        if (pid < 0 && errno == EINTR)
+            continue;
+        if (pid < 0) /* no child is left */
             return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        failed |= status != 0;
+        for (int p = 0; p < count; p++)
+            if (pids[p] == pid)
+                pids[p] = 0; /* the number may be another process's from now on */
+            else if (pids[p] > 0 && WIFEXITED(status) && WEXITSTATUS(status) == COMMON_ALONE)
+                kill(pids[p], SIGKILL);
     }
 }
 
@@ -155,8 +178,7 @@ static inline int common_start(const char *name, int nproc, pid_t *pids, int sig
             fprintf(stderr, "%s: cannot fork process %d: %s\n", name, p, strerror(errno));
             return p;
         }
-        if (pids != NULL)
-            pids[p] = pid;
+        pids[p] = pid;
     }
     return nproc;
 }
@@ -164,11 +186,19 @@ static inline int common_start(const char *name, int nproc, pid_t *pids, int sig
 /* The same, and waits: -1 in a child, in the parent the common exit status. */
 static inline int common_fork(const char *name, int nproc)
 {
-    const int started = common_start(name, nproc, NULL, SIGKILL);
+    pid_t *pids = (pid_t *)calloc((size_t)nproc, sizeof *pids);
+    int started, status;
 
-    if (started < 0)
-        return -1;
-    return started == nproc ? common_wait() : EXIT_FAILURE; /* the signal ends the others */
+    if (pids == NULL) {
+        fprintf(stderr, "%s: no host memory for %d processes\n", name, nproc);
+        return EXIT_FAILURE;
+    }
+    started = common_start(name, nproc, pids, SIGKILL);
+    status = started < 0        ? -1
+             : started == nproc ? common_wait(pids, nproc)
+                                : EXIT_FAILURE; /* the signal ends the others */
+    free(pids);
+    return status;
 }
 
 #endif

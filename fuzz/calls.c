@@ -259,6 +259,7 @@ static void finish(void)
 
 static void check_nothing_left(int descriptors)
 {
+    (void)sw_reaper_wait(10000);
     if (sw_emu_live_objects() != 0)
         sw_emu_live_print(2);
     fuzz_must(sw_emu_live_objects() == 0, "%zu objects of the driver are left",

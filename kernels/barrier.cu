@@ -10,15 +10,11 @@
 SYMWIN_DEVICE void sw_barrier(const struct sw_kernel_args &args)
 {
     sw_call call = sw_call_begin(args);
-    __shared__ uint32_t before;
 
-    sw_start_barrier(args, call);
+    sw_start_barrier(args, call, SW_HEADER_RELEASE);
     if (call.failed)
         sw_call_report(args, call.epoch);
-    if (threadIdx.x == 0)
-        before = symwin_atomic_add_u32(call.state + offsetof(struct sw_comm_state, arrived), 1);
-    __syncthreads();
-    if (before == gridDim.x - 1 && threadIdx.x == 0) {
+    if (sw_is_last_block(call) && threadIdx.x == 0) {
         sw_finish_refresh(args, call);
         sw_call_count(call, 0);
     }

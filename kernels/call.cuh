@@ -189,10 +189,16 @@ SYMWIN_DEVICE bool sw_wait_on(const struct sw_kernel_args &args, sw_call &call, 
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
-/* Whether headers order memory. With RELEASE and ACQUIRE, what a peer's earlier kernels and copies
- * wrote is visible to the block after sw_headers_check(). It costs a system fence on each side,
- * which calls that push do not need. */
-enum sw_header_order { SW_HEADER_RELAXED, SW_HEADER_RELEASE_ACQUIRE };
+/* What a header that a rank has posted tells its peers, after sw_headers_check(). A system fence
+ * takes 1.5 us on an H100, even if nothing is to be waited for.
+ *
+ *   RELAXED  that the call has come; for calls that push
+ *   STREAM   what this rank's earlier kernels and copies wrote to its own memory is visible, and
+ *            they have read what they read. They have ended, so no fence is needed: all that is in
+ *            the device's memory, where peers access it too. The emulated driver releases it, for
+ *            sanitizers
+ *   RELEASE  also what they wrote to other ranks' memory, and what this thread wrote */
+enum sw_header_order { SW_HEADER_RELAXED, SW_HEADER_STREAM, SW_HEADER_RELEASE };
 
 /* By threads 0 .. count - 1 of a part of block 0, before any wait. */
 SYMWIN_DEVICE void sw_headers_post(const struct sw_kernel_args &args, const sw_call &call,
@@ -204,7 +210,7 @@ SYMWIN_DEVICE void sw_headers_post(const struct sw_kernel_args &args, const sw_c
     for (int32_t p = thread; p < args.nranks; p += count) {
         if (p == args.rank)
             continue;
-        if (order == SW_HEADER_RELAXED)
+        if (order == SW_HEADER_RELAXED || (order == SW_HEADER_STREAM && !SYMWIN_EMULATED))
             symwin_store_relaxed_u64(sw_state_address(args, call, p, place), header);
         else
             symwin_store_release_u64(sw_state_address(args, call, p, place), header);
@@ -264,21 +270,22 @@ SYMWIN_DEVICE void sw_headers_check(const struct sw_kernel_args &args, sw_call &
  * block-wide vote gives all threads of the block the same `failed` before any of them can give up.
  * Otherwise a fast thread's mismatch could keep slower threads from posting the headers that tell
  * the peers of this call. */
-SYMWIN_DEVICE void sw_start_barrier(const struct sw_kernel_args &args, sw_call &call)
+SYMWIN_DEVICE void sw_start_barrier(const struct sw_kernel_args &args, sw_call &call,
+                                    enum sw_header_order order)
 {
     const int32_t thread = (int32_t)threadIdx.x, threads = (int32_t)blockDim.x;
 
     call.failed = symwin_block_any(call.failed);
     if (blockIdx.x == 0 && !call.failed)
-        sw_headers_post(args, call, SW_HEADER_RELEASE_ACQUIRE, thread, threads);
-    sw_headers_check(args, call, SW_HEADER_RELEASE_ACQUIRE, thread, threads);
+        sw_headers_post(args, call, order, thread, threads);
+    sw_headers_check(args, call, order, thread, threads);
     call.failed = symwin_block_any(call.failed);
 }
 
 /* ---- offers ---------------------------------------------------------------------------------- */
 
-/* Tells the ranks `to` the offset of this rank's buffer. By all threads, before sw_start_barrier():
- * the thread that posts a header releases the offer with it. A word may be written again when its
+/* Tells the ranks `to` the offset of this rank's buffer. By all threads, before sw_start_barrier()
+ * with RELEASE: the thread that posts a header releases the offer with it. A word may be written again when its
  * reader has finished its call, which the end barrier of that call has said. */
 SYMWIN_DEVICE void sw_offer_post(const struct sw_kernel_args &args, const sw_call &call, int32_t to,
                                  uint64_t offset)
@@ -300,7 +307,22 @@ SYMWIN_DEVICE uint64_t sw_offer_of(const struct sw_kernel_args &args, const symw
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* By the last block of a grid, which has acquired all stores of the grid: tells every peer that
+/* By all threads of all blocks: whether this block is the last one to come here. What the others
+ * have done happens before what it does, and is part of what it releases to peers. */
+SYMWIN_DEVICE bool sw_is_last_block(const sw_call &call)
+{
+    __shared__ uint32_t before;
+
+    __syncthreads();
+    if (gridDim.x == 1)
+        return true;
+    if (threadIdx.x == 0)
+        before = symwin_add_acq_rel_u32(call.state + offsetof(struct sw_comm_state, arrived), 1);
+    __syncthreads();
+    return before == gridDim.x - 1;
+}
+
+/* By the last block of a grid: tells every peer that
  * this rank has finished its reads and writes, and waits until all peers have said the same. After
  * a failure the peers are told nothing. */
 SYMWIN_DEVICE void sw_finish_barrier(const struct sw_kernel_args &args, sw_call &call)
@@ -364,19 +386,12 @@ SYMWIN_DEVICE void sw_call_done(const struct sw_kernel_args &args)
 }
 
 /* The end of a kernel over windows, by all threads of all blocks. `rounds`: slot rounds that it
- * used. The atomic add releases the block's stores and acquires those of the blocks before it, at
- * system scope, so the last block acts for the whole grid. */
+ * used. */
 SYMWIN_DEVICE void sw_call_end(const struct sw_kernel_args &args, sw_call &call, uint32_t rounds)
 {
-    __shared__ uint32_t before;
-
     if (call.failed)
         sw_call_report(args, call.epoch);
-    __syncthreads();
-    if (threadIdx.x == 0)
-        before = symwin_atomic_add_u32(call.state + offsetof(struct sw_comm_state, arrived), 1);
-    __syncthreads();
-    if (before == gridDim.x - 1) {
+    if (sw_is_last_block(call)) {
         sw_finish_barrier(args, call);
         if (threadIdx.x == 0)
             sw_call_count(call, rounds);

@@ -222,7 +222,7 @@ SYMWIN_DEVICE void sw_copies_begin(const struct sw_kernel_args &args)
 {
     sw_call call = sw_call_begin(args);
 
-    sw_start_barrier(args, call);
+    sw_start_barrier(args, call, SW_HEADER_STREAM);
     if (call.failed)
         sw_call_report(args, call.epoch);
     if (threadIdx.x != 0)
@@ -236,7 +236,6 @@ SYMWIN_DEVICE void sw_copies_begin(const struct sw_kernel_args &args)
 template <class R>
 SYMWIN_DEVICE void sw_copies_sum(const struct sw_kernel_args &args, int chunk)
 {
-    __shared__ uint32_t before;
     uint64_t number;
     sw_call call = sw_copies_call(args, number);
 
@@ -245,12 +244,7 @@ SYMWIN_DEVICE void sw_copies_sum(const struct sw_kernel_args &args, int chunk)
     sw_copies_await(args, call, SW_COPIES_HERE + (uint32_t)chunk, number);
     if (!call.failed)
         sw_copies_chunk<R>(args, call, chunk);
-    /* As in sw_call_end(): the last block acts for all. */
-    __syncthreads();
-    if (threadIdx.x == 0)
-        before = symwin_atomic_add_u32(call.state + offsetof(struct sw_comm_state, arrived), 1);
-    __syncthreads();
-    if (before != gridDim.x - 1)
+    if (!sw_is_last_block(call))
         return;
     call.failed = symwin_block_any(sw_has_failed(call));
     sw_copies_tell(args, call, SW_COPIES_SUMMED + (uint32_t)chunk, number);

@@ -82,7 +82,7 @@ SYMWIN_DEVICE void sw_multicast(const struct sw_kernel_args &args, sw_reach reac
 {
     sw_call call = sw_call_begin(args);
 
-    sw_start_barrier(args, call);
+    sw_start_barrier(args, call, SW_HEADER_RELEASE);
     if (!call.failed)
         sw_multicast_share<T, O>(args, call.peers, reach);
     sw_call_end(args, call, 0);

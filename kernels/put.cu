@@ -64,7 +64,8 @@ SYMWIN_DEVICE void sw_run_put(const struct sw_kernel_args &args)
 
     if (args.stage == SW_PUT_OFFERED)
         sw_offer_post(args, call, args.from, args.out_offset);
-    sw_start_barrier(args, call);
+    sw_start_barrier(args, call,
+                     args.stage == SW_PUT_OFFERED ? SW_HEADER_RELEASE : SW_HEADER_STREAM);
     if (!call.failed)
         sw_put_parts(args, call.peers);
     sw_call_end(args, call, 0);
@@ -138,7 +139,7 @@ SYMWIN_DEVICE void sw_run_twoshot(const struct sw_kernel_args &args)
     }
     if (gathers || is_root)
         sw_offer_post(args, call, gathers ? args.root : SW_EVERY_RANK, args.in_offset);
-    sw_start_barrier(args, call);
+    sw_start_barrier(args, call, gathers || is_root ? SW_HEADER_RELEASE : SW_HEADER_STREAM);
     if (!call.failed) {
         if (gathers)
             sw_get_parts(args, call.peers);

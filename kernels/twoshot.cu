@@ -209,7 +209,7 @@ SYMWIN_DEVICE void sw_twoshot(const struct sw_kernel_args &args)
 
     if (N == 0 && args.stage == SW_LOADS_ROOT && args.rank == args.root)
         sw_offer_post(args, call, SW_EVERY_RANK, args.out_offset);
-    sw_start_barrier(args, call);
+    sw_start_barrier(args, call, SW_HEADER_STREAM);
     if (!call.failed) {
         if constexpr (shape == SW_SHAPE_whole)
             sw_twoshot_whole<N, R>(args, call.peers);

@@ -204,7 +204,7 @@ SYMWIN_DEVICE void sw_bulk(const struct sw_kernel_args &args)
 {
     sw_call call = sw_call_begin(args);
 
-    sw_start_barrier(args, call);
+    sw_start_barrier(args, call, SW_HEADER_STREAM);
     if (!call.failed)
         sw_bulk_share<R>(args, call.peers);
     sw_call_end(args, call, 0);

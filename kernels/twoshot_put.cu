@@ -161,7 +161,7 @@ SYMWIN_DEVICE void sw_put_share(const struct sw_kernel_args &args, sw_call &call
 SYMWIN_DEVICE void sw_put_check(const struct sw_kernel_args &args, sw_call &call,
                                 const sw_role &role, uint32_t *checks)
 {
-    sw_headers_check(args, call, SW_HEADER_RELEASE_ACQUIRE, role.control_lane, role.control_lanes);
+    sw_headers_check(args, call, SW_HEADER_STREAM, role.control_lane, role.control_lanes);
     symwin_shared_add_release(checks, call.failed ? SW_CHECK_FAILED : 1);
 }
 
@@ -274,8 +274,7 @@ SYMWIN_DEVICE void sw_twoshot_put(const struct sw_kernel_args &args)
     call.failed = symwin_block_any(call.failed); /* see sw_start_barrier() */
     if (role.control_lane >= 0 && !call.failed) {
         if (blockIdx.x == 0)
-            sw_headers_post(args, call, SW_HEADER_RELEASE_ACQUIRE, role.control_lane,
-                            role.control_lanes);
+            sw_headers_post(args, call, SW_HEADER_STREAM, role.control_lane, role.control_lanes);
         if (!role.works)
             sw_put_check(args, call, role, &checks);
     }

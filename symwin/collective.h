@@ -102,8 +102,8 @@ SYMWIN_API const char *symwin_collective_name(symwin_collective collective);
  *            otherwise large calls end in SYMWIN_MISMATCH. Registered buffers become windows in the
  *            first call that uses them, other buffers in the first capture. For this the host waits
  *            for the other ranks: see symwin/register.h.
- *   count    elements; 0 does nothing. Outside windows it is not checked against the allocation:
- *            past its end, kernels access whatever memory is there, or fail
+ *   count    elements, equal on all ranks; 0 does nothing. Outside windows it is not checked
+ *            against the allocation: past its end, kernels access whatever memory is there, or fail
  *   op       floats of 16 and 8 bits are accumulated in f32; 8-bit floats saturate; integers wrap;
  *            AVG divides the sum (integers toward zero); MIN and MAX ignore NaN
  *   stream   of this rank's device; NULL is the legacy default stream. In a green context the grid
@@ -117,6 +117,17 @@ SYMWIN_API const char *symwin_collective_name(symwin_collective collective);
  * inside a capture (for the 8 latest of simultaneous captures). The caller must order a captured
  * graph against these calls and other graphs. A kernel between two calls that begins early
  * (programmatic launch) must wait for the work ahead of it.
+ * A call sees what the stream ahead of it has written to its own rank's memory. What the caller's
+ * kernels have stored to other ranks' memory is seen there after a symwin_barrier().
+ *
+ * A call that launches nothing on one rank alone (count 0, or a failure that this rank alone has)
+ * leaves the ranks out of step. The others' kernels wait, and this rank's next call meets them: if
+ * its arguments agree with theirs, the ranks combine data of different calls and no error is seen;
+ * if they differ, all get SYMWIN_MISMATCH. If there is no next call, they wait until their timeout.
+ * So pass count 0 on all ranks or on none, and after a failure of this call on one rank make no
+ * further call there but symwin_comm_abort() and symwin_comm_destroy(). In a call that
+ * runs an agreement about registered buffers, such a failure becomes that of all ranks; not so
+ * count 0, or an invalid count or type.
  *
  * After a failure the contents of `out` are undefined, on all ranks until all their streams have
  * drained: copy engines complete the copies that were queued (see COPIES below).
@@ -192,7 +203,8 @@ SYMWIN_API symwin_status symwin_allreduce_query(symwin_comm *comm, const void *i
  * names. As there, all ranks make the same call with the same count and type; ranks that differ, in
  * the root too, get SYMWIN_MISMATCH from symwin_comm_check(), with both values.
  *
- *   count    elements of a part, equal on all ranks; 0 does nothing
+ *   count    elements of a part, equal on all ranks; 0 does nothing. The v-forms have none: their
+ *            ranks meet even if all parts are empty
  *   in, out  device memory, aligned to the element: of one part, or of a part for each rank, rank
  *            r's from element r * count on. They must not overlap, except in place as stated. What
  *            is of the root alone is ignored on other ranks, and may be NULL there. Any memory

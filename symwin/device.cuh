@@ -458,6 +458,24 @@ SYMWIN_DEVICE uint32_t symwin_add_relaxed_u32(uint64_t addr, uint32_t value)
 #endif
 }
 
+/* Returns the old value; acquire and release, for threads of one device. What such a thread releases
+ * at system scope after it includes what the adders before it did. Unlike system scope it does not
+ * wait for stores to peers. (PTX ISA, "atom", causality order) */
+SYMWIN_DEVICE uint32_t symwin_add_acq_rel_u32(uint64_t addr, uint32_t value)
+{
+#if SYMWIN_EMULATED
+    return emu_dev_add32(symwin_emu_target(addr, 4), value, __ATOMIC_ACQ_REL);
+#else
+    uint32_t old;
+    SW_ACCESS(addr);
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+                 : "=r"(old)
+                 : "l"(addr), "r"(value)
+                 : "memory");
+    return old;
+#endif
+}
+
 /* Adds without a result; release, for threads of one device. Unlike system scope it does not wait
  * for stores to peers. (PTX ISA, "red") */
 SYMWIN_DEVICE void symwin_add_release_u32(uint64_t addr, uint32_t value)

@@ -49,15 +49,17 @@ SYMWIN_API symwin_status symwin_driver_find(const char *name, void **function);
 /* Streams of `device`, which do not wait for the legacy default stream. A stream keeps the device's
  * primary context alive until it is destroyed. To synchronize, NULL is the legacy default stream.
  *
- *   SYMWIN_INVALID  no such device; NULL, where a stream is created or destroyed */
+ *   SYMWIN_INVALID  no such device; NULL, where a stream is created or destroyed
+ *   SYMWIN_DRIVER   the stream was destroyed before, if the driver notices that: CUDA leaves it
+ *                   undefined */
 SYMWIN_API symwin_status symwin_stream_create(int device, struct CUstream_st **stream);
 SYMWIN_API symwin_status symwin_stream_destroy(int device, struct CUstream_st *stream);
 SYMWIN_API symwin_status symwin_stream_synchronize(int device, struct CUstream_st *stream);
 
 /* Copies `bytes` bytes between host and device addresses, in either direction, in stream order on
- * `device`. 0 bytes: does nothing. Between pinned and device memory the copy is asynchronous. With
- * pageable host memory (malloc) the call first waits for the stream; when it returns, the copy is
- * done, or at least the source is read. So it cannot be captured.
+ * `device`. 0 bytes: does nothing and looks at no other argument. Between pinned and device memory
+ * the copy is asynchronous. With pageable host memory (malloc) the call first waits for the stream;
+ * when it returns, the copy is done, or at least the source is read. So it cannot be captured.
  *
  *   SYMWIN_INVALID  an address is NULL, or no such device */
 SYMWIN_API symwin_status symwin_memcpy(int device, void *dst, const void *src, size_t bytes,

@@ -68,7 +68,9 @@ SYMWIN_API symwin_status symwin_mem_alloc(int device, size_t bytes, unsigned fla
 /* Frees what symwin_mem_alloc() or symwin_mem_import() returned. NULL does nothing. Any thread.
  * Does not wait: call it when the work that uses the memory is done, the peers' work too if it was
  * a window. The next allocation may get the memory at once. (After a failure see
- * symwin_allreduce(): peers may write until their streams have drained.)
+ * symwin_allreduce(): peers may write until their streams have drained.) What the pools do not keep
+ * goes back to the device soon, also if the driver waits for kernels before it unmaps. Until then
+ * it counts in reserved_bytes, and an allocation waits for it, a second at most, before it fails.
  *
  *   SYMWIN_INVALID  no such pointer: already freed, inside an allocation, or foreign. With
  *                   SYMWIN_MEM_DEBUG also: the guard was overwritten; then the memory is freed
@@ -80,7 +82,8 @@ SYMWIN_API symwin_status symwin_mem_free(void *ptr);
 #define SYMWIN_DEVICE_ALL (-2)
 
 /* Returns free memory of the pools to the device, until they keep at most `keep` bytes of it.
- * Chunks that are partly in use stay.
+ * Chunks that are partly in use stay. Waits until the device has the memory, a second at most: the
+ * driver may wait for kernels before it unmaps.
  *
  *   device  ordinal, SYMWIN_DEVICE_CURRENT, or SYMWIN_DEVICE_ALL: each device separately
  *

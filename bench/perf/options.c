@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../common.h"
 #include "src/collective/table.h"
 #include "symwin.h"
 
@@ -391,6 +392,7 @@ int options_parse(int argc, char **argv, struct perf_options *options)
         .collectives = 1u << SYMWIN_ALLREDUCE,
         .window = 1,
         .placements = PERF_OUT_OF_PLACE,
+        .root = -1,
         .rotate = 1,
         .timeout_s = 60,
         .seed = 1,
@@ -412,16 +414,16 @@ int options_parse(int argc, char **argv, struct perf_options *options)
             return 2;
         which = option_index(options_own_name(argv[i]));
         if (which < 0) {
-            fprintf(stderr, "symwin-perf: what is \"%s\"? --help names the options\n", argv[i]);
-            return 2;
+            return common_unknown("symwin-perf", argv[i]);
         }
         if (argv[i][1] == '-' && strchr(argv[i], '=') != NULL)
             value = strchr(argv[i], '=') + 1;
         else if (table[which].kind != FLAG && i + 1 < argc)
             value = argv[++i];
         if ((table[which].kind == FLAG) != (value == NULL)) {
-            fprintf(stderr, "symwin-perf: %s %s\n", table[which].name,
-                    value == NULL ? "needs a value" : "takes no value");
+            if (value == NULL)
+                return common_no_value("symwin-perf", table[which].name);
+            fprintf(stderr, "symwin-perf: %s takes no value\n", table[which].name);
             return 2;
         }
         if (!set(options, which, value))
@@ -511,7 +513,7 @@ static const char *check_collectives(const struct perf_options *o)
         return "--against torch has allreduce, allgather and reduce_scatter only";
     if (!reduce && o->ops != 1u << SYMWIN_SUM)
         return "a --collective that moves data reduces nothing: leave out -o";
-    if (!have_root && o->root != 0)
+    if (!have_root && o->root >= 0)
         return "-r is about collectives with a root: name one by --collective";
     if (!have_data && o->tune != NULL)
         return "--tune: a barrier has no choice to measure: leave out --collective barrier";
@@ -542,6 +544,8 @@ const char *options_complete(struct perf_options *options, int emulated)
         return check_tune(options);
     if (check_unused(options) != NULL)
         return check_unused(options);
+    if (options->root < 0)
+        options->root = 0;
     if (options->begin == 0)
         options->begin = options->tune != NULL ? 8 : 1024;
     if (options->factor == 0)

@@ -52,7 +52,7 @@ struct perf_options {
     unsigned char op_order[PERF_MOST_NAMES];
     unsigned collectives; /* bit i: value i of symwin.h's list */
     unsigned char collective_order[PERF_MOST_NAMES];
-    int root;      /* of the collectives that have one */
+    int root;      /* of the collectives that have one; -1: not given */
     int all_algos; /* skip algorithms that do not support a call */
     int blocks, block_threads, sm_limit;
     int window;

@@ -72,12 +72,16 @@ int rank_synchronize(struct rank *r, const char *what)
 static int open_comms(struct rank *r)
 {
     const struct job *job = r->job;
+    const enum sw_setting patience = SW_SETTING_BOOTSTRAP_TIMEOUT_MS;
     symwin_comm_options options = {
         .size = sizeof options,
         .flags = SYMWIN_COMM_NO_MULTICAST |
                  SYMWIN_COMM_NO_GRAPH_REGISTER | /* plain memory must stay plain */
                  SYMWIN_COMM_NO_ORDER,           /* the gate is on the same stream */
         .timeout_ms = job->options.timeout_s * 1000,
+        .bootstrap_timeout_ms = getenv(sw_setting_name(patience)) != NULL
+                                    ? (int)sw_setting(patience)
+                                    : 0,
         .kernel_timeout_ms = job->options.timeout_s * 1000,
     };
 

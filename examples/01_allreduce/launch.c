@@ -44,14 +44,15 @@ int launch_begin(const struct options *options, struct launch *launch)
     const int threads = options->nthreads > 0 ? options->nthreads : 1;
     symwin_launch_info info = {.launcher = NULL, .nranks = 1};
 
-    if (options->nproc > 0) {
+    launch->forked = options->nproc > 0;
+    if (launch->forked) {
         const int status = common_fork(program, options->nproc);
 
         if (status >= 0)
             return status;
     }
 #ifdef USE_MPI
-    launch->mpi = options->nproc == 0; /* forked processes do not use MPI */
+    launch->mpi = !launch->forked; /* forked processes do not use MPI */
     if (!(launch->mpi ? ask_mpi(&info) : ask_environment(&info)))
         return EXIT_FAILURE;
 #else
@@ -67,23 +68,26 @@ int launch_begin(const struct options *options, struct launch *launch)
     return -1;
 }
 
-symwin_status launch_id(const struct launch *launch, symwin_unique_id *id)
+symwin_status launch_id(struct launch *launch, symwin_unique_id *id)
 {
+    symwin_status status;
+
     if (launch->processes == 1)
         return symwin_unique_id_create(id);
 #ifdef USE_MPI
     if (launch->mpi)
         return symwin_unique_id_mpi(MPI_COMM_WORLD, id);
 #endif
-    return symwin_unique_id_from_env(id);
+    status = symwin_unique_id_from_env(id);
+    launch->alone = launch->forked && status != SYMWIN_OK;
+    return status;
 }
 
-void launch_end(const struct launch *launch)
+int launch_end(const struct launch *launch, int ok)
 {
 #ifdef USE_MPI
     if (launch->mpi)
         MPI_Finalize();
-#else
-    (void)launch;
 #endif
+    return ok ? EXIT_SUCCESS : launch->alone ? COMMON_ALONE : EXIT_FAILURE;
 }

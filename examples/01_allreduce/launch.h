@@ -11,6 +11,8 @@ struct launch {
     int local_count;  /* ranks on this host */
     int processes;    /* the ranks are spread over these */
     int mpi;          /* the id comes by MPI: built with MPI and not forked */
+    int forked;       /* by launch_begin() */
+    int alone;        /* without an id, which the others cannot know */
 };
 
 /* Call before any other symwin function. With --nproc, forks the other processes; the first process
@@ -19,9 +21,9 @@ struct launch {
 int launch_begin(const struct options *options, struct launch *launch);
 
 /* The id for all ranks; call once per process. */
-symwin_status launch_id(const struct launch *launch, symwin_unique_id *id);
+symwin_status launch_id(struct launch *launch, symwin_unique_id *id);
 
-/* Call before the process ends. */
-void launch_end(const struct launch *launch);
+/* Call before the process ends; returns its exit status. */
+int launch_end(const struct launch *launch, int ok);
 
 #endif

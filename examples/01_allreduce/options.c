@@ -69,8 +69,7 @@ int options_parse(int argc, char **argv, struct options *options)
         if (strcmp(argv[i], "--version") == 0)
             return common_version(program);
         if ((strcmp(argv[i], "--algo") == 0 || strcmp(argv[i], "--nproc") == 0) && i + 1 == argc) {
-            fprintf(stderr, "%s: %s needs a value; --help names them\n", program, argv[i]);
-            return 2;
+            return common_no_value(program, argv[i]);
         }
         if (strncmp(argv[i], "--algo=", 7) == 0) {
             algo = argv[i] + 7;
@@ -84,9 +83,7 @@ int options_parse(int argc, char **argv, struct options *options)
         } else if (argv[i][0] != '-' && count < 3) {
             words[count++] = argv[i];
         } else {
-            fprintf(stderr, "%s: what is \"%s\"?\n", program, argv[i]);
-            print_usage(stderr);
-            return 2;
+            return common_unknown(program, argv[i]);
         }
     }
     if (nthreads != NULL)

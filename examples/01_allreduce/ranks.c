@@ -242,10 +242,12 @@ static int run_all(struct job *job)
     job->bytes = (size_t)job->problem.count * symwin_type_bytes(job->problem.type);
     job->ranks = calloc(count, sizeof *job->ranks);
     job->expected = malloc(job->bytes);
-    if (job->ranks == NULL || job->expected == NULL)
+    if (job->ranks == NULL || job->expected == NULL) {
         fprintf(stderr, "%s: no host memory for a result of %zu bytes\n", program, job->bytes);
-    else
+        job->launch.alone = job->launch.forked;
+    } else {
         ok = run(job);
+    }
     free(job->expected);
     free(job->ranks);
     return ok;
@@ -294,8 +296,7 @@ static int run_program(const struct options *options, struct job *job)
     ok = start(options, job) && run_all(job);
     if (ok && job->launch.first == 0 && options->nproc == 0)
         printf("All resources cleaned up successfully\n");
-    launch_end(&job->launch);
-    return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+    return launch_end(&job->launch, ok);
 }
 
 int main(int argc, char **argv)

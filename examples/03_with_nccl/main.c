@@ -404,8 +404,7 @@ static int parse(int argc, char **argv)
         } else if (argv[i][0] != '-' && mode == NULL) {
             mode = argv[i];
         } else {
-            fprintf(stderr, "with_nccl: what is \"%s\"?\n%s", argv[i], usage);
-            return 2;
+            return common_unknown("with_nccl", argv[i]);
         }
     }
     if (nthreads != NULL)

@@ -73,12 +73,17 @@ static int take_option(char **argv, int i, int argc)
                    {"--threads", &asked.threads, MOST_THREADS},
                    {"--pieces", &asked.pieces, 12}};
 
-    for (size_t n = 0; n < sizeof numbers / sizeof numbers[0]; n++)
-        if (strcmp(argv[i], numbers[n].name) == 0 && i + 1 < argc) {
-            *numbers[n].value = (int)common_number(program, argv[i], argv[i + 1], 1,
-                                                   numbers[n].most);
-            return *numbers[n].value > 0 ? 2 : 0;
-        }
+    int is_number = 0;
+
+    for (size_t n = 0; n < sizeof numbers / sizeof numbers[0]; n++) {
+        if (strcmp(argv[i], numbers[n].name) != 0)
+            continue;
+        is_number = 1;
+        if (i + 1 == argc)
+            break;
+        *numbers[n].value = (int)common_number(program, argv[i], argv[i + 1], 1, numbers[n].most);
+        return *numbers[n].value > 0 ? 2 : 0;
+    }
     if (strcmp(argv[i], "--get") == 0 && i + 1 < argc) {
         asked.get = argv[i + 1];
         if (strcmp(asked.get, "auto") == 0 || strcmp(asked.get, "threads") == 0 ||
@@ -89,7 +94,10 @@ static int take_option(char **argv, int i, int argc)
     }
     if (strcmp(argv[i], "--best") == 0)
         return asked.best = 1;
-    fprintf(stderr, "%s: what is \"%s\"?\n%s", program, argv[i], usage);
+    if (i + 1 == argc && (strcmp(argv[i], "--get") == 0 || is_number))
+        common_no_value(program, argv[i]);
+    else
+        common_unknown(program, argv[i]);
     return 0;
 }
 
@@ -528,8 +536,7 @@ static int run_program(void)
     if (wrong != NULL)
         fprintf(stderr, "%s: %s\n", program, wrong);
     good = wrong == NULL && run(&job);
-    launch_end(&job.launch);
-    return good ? EXIT_SUCCESS : EXIT_FAILURE;
+    return launch_end(&job.launch, good);
 }
 
 int main(int argc, char **argv)

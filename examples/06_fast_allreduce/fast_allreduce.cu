@@ -275,6 +275,7 @@ enum { DIRECT = 5, REPLAYS = 10, IN_GRAPH = 4, TIMED = 20, TURNS = 10, GUARD = 6
 /* The options, and what all ranks share. */
 static struct {
     int nproc, nthreads, blocks, threads, timeout_ms, absent;
+    bool alone; /* without an id: see common.h */
     uint32_t without;
     uint64_t most_bytes;
     int nranks, first; /* number of ranks, and the first of this process */
@@ -825,6 +826,7 @@ static bool find_ranks(void)
                           : symwin_unique_id_from_env(&job.id)) == SYMWIN_OK)
         return true;
     fprintf(stderr, "fast_allreduce: %s\n", symwin_last_error());
+    job.alone = job.nproc > 0;
     return false;
 }
 
@@ -918,7 +920,7 @@ static int run_program(void)
         return 1;
     }
     if (!find_driver() || !find_ranks() || !run_ranks())
-        return 1;
+        return job.alone ? COMMON_ALONE : 1;
     if (job.first == 0 && job.nproc == 0)
         printf("All results verified\n"); /* by all ranks, which met after the last test */
     return 0;

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "src/base/threads.h"
 #include "symwin.h"
 
 /* ---- error.c --------------------------------------------------------------------------------- */
@@ -97,19 +98,6 @@ void sw_poll_settle(void);  /* without the lock: stops the thread if nothing is 
 
 /* Without the lock: takes it out of the close-on-fork set and closes it, with no fork between. */
 void sw_fork_set_close(int fd);
-
-/* ---- closer.c: unwanted descriptors of other processes --------------------------------------- */
-
-/* Closes an unwanted descriptor of another process on a separate thread, because its sender can
- * make the last close take long. Forked children inherit only sockets. With or without the lock. */
-void sw_closer_close(int fd);
-void sw_linger_off(int fd);       /* if it is a socket, its last close does not wait for its data */
-void sw_socket_empty(int socket); /* before a local one is closed: what is in it is unwanted */
-int sw_closer_count(void);        /* how many are not closed yet */
-int sw_closer_wait(int seconds);  /* at most so long until all are closed; 0: some are not */
-void sw_closer_prepare(void); /* called around a fork, under the poll lock; the next two as well */
-void sw_closer_parent(void);
-void sw_closer_child(void);
 
 /* ---- settings.c: the library's own variables in the environment (docs/environment.md) -------- */
 

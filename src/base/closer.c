@@ -144,7 +144,6 @@ static int take(void)
 static void *close_all(void *arg)
 {
     (void)arg;
-    pthread_setname_np(pthread_self(), "symwin-closer");
     pthread_mutex_lock(&closer.mutex);
     while (closer.count > 0) {
         const int fd = take();
@@ -165,23 +164,21 @@ static void *close_all(void *arg)
     return NULL;
 }
 
-/* Starts the thread with all signals blocked: they belong to the program. */
-static int start(void)
+int sw_thread_start(void *(*run)(void *), const char *name)
 {
-    pthread_attr_t detached;
     sigset_t all, before;
     pthread_t thread;
     int error;
 
-    if (pthread_attr_init(&detached) != 0)
-        return 0;
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&thread, &detached, close_all, NULL);
+    error = pthread_create(&thread, NULL, run, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&detached);
-    return error == 0;
+    if (error != 0)
+        return 0;
+    pthread_setname_np(thread, name);
+    pthread_detach(thread);
+    return 1;
 }
 
 void sw_closer_close(int fd)
@@ -192,7 +189,7 @@ void sw_closer_close(int fd)
         return;
     pthread_mutex_lock(&closer.mutex);
     if (sw_fork_set_add(fd))
-        taken = closer.running || (closer.running = start());
+        taken = closer.running || (closer.running = sw_thread_start(close_all, "symwin-closer"));
     if (taken) { /* the thread looks when it gets the mutex */
         closer.waiting[fd / WORD_BITS] |= (uint64_t)1 << fd % WORD_BITS;
         closer.count++;

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "src/base/base.h"
 
@@ -70,6 +71,21 @@ void sw_error_make_plain(char *text)
     }
 }
 
+/* Where the address space has a limit, that may be why memory ran out: neither malloc() nor the
+ * driver tells. */
+static void add_limit(char text[SW_TEXT_BYTES])
+{
+    const size_t length = strlen(text);
+    struct rlimit limit;
+
+    if (strstr(text, "ulimit") == NULL && getrlimit(RLIMIT_AS, &limit) == 0 &&
+        limit.rlim_cur != RLIM_INFINITY)
+        snprintf(text + length, SW_TEXT_BYTES - length,
+                 "; ulimit -v limits this process to %llu MiB of addresses: raise it if they ran "
+                 "out",
+                 (unsigned long long)limit.rlim_cur >> 20);
+}
+
 symwin_status sw_fail(symwin_status status, const char *format, ...)
 {
     char text[SW_TEXT_BYTES]; /* the arguments may point into last_error */
@@ -78,6 +94,8 @@ symwin_status sw_fail(symwin_status status, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    if (status == SYMWIN_NO_MEMORY)
+        add_limit(text);
     sw_error_make_plain(text);
     memcpy(last_error, text, sizeof last_error);
     return status;

@@ -92,6 +92,7 @@ static void fork_child(void)
     poll_thread.count = 0;
     poll_thread.state = QUIET;
     poll_thread.kick = -1;
+    sw_reaper_child();
     sw_closer_child();
     /* Its copied state may count the parent's waiters. */
     pthread_cond_init(&poll_thread.stopped, NULL);
@@ -103,10 +104,12 @@ static void fork_prepare(void)
 {
     sw_poll_lock();
     sw_closer_prepare();
+    sw_reaper_prepare();
 }
 
 static void fork_parent(void)
 {
+    sw_reaper_parent();
     sw_closer_parent();
     sw_poll_unlock();
 }

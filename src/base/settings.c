@@ -11,7 +11,7 @@
 
 #include "src/base/base.h"
 
-enum kind { SWITCH, NUMBER, MILLISECONDS, BYTES, WORD, FILE_OR_0, TEXT };
+enum kind { SWITCH, NUMBER, MILLISECONDS, BYTES, GRANULES, WORD, FILE_OR_0, TEXT };
 
 #define MS_MOST 1000000000
 #define GRANULE ((uint64_t)2 << 20)
@@ -47,7 +47,7 @@ static const struct row {
     [SW_SETTING_EMU_OLD] = {"SYMWIN_EMU_OLD", NUMBER, SW_READER_EMULATED, 0, SW_EMU_DEVICES_MOST,
                             0},
     [SW_SETTING_EMU_STRANGERS] = {"SYMWIN_EMU_STRANGERS", SWITCH, SW_READER_EMULATED, 0, 1, 0},
-    [SW_SETTING_EMU_MULTICAST_UNIT] = {"SYMWIN_EMU_MULTICAST_UNIT", BYTES, SW_READER_EMULATED,
+    [SW_SETTING_EMU_MULTICAST_UNIT] = {"SYMWIN_EMU_MULTICAST_UNIT", GRANULES, SW_READER_EMULATED,
                                        GRANULE, (uint64_t)1 << 30, GRANULE},
 };
 
@@ -69,7 +69,8 @@ static int parse_number(const struct row *row, const char *text, uint64_t *value
             return 0;
         *value = 10 * *value + (uint64_t)(*text - '0');
     }
-    unit = row->kind == BYTES && *text != '\0' ? strchr(units, *text) : NULL;
+    unit = (row->kind == BYTES || row->kind == GRANULES) && *text != '\0' ? strchr(units, *text)
+                                                                          : NULL;
     if (unit != NULL) {
         const int shift = 10 * (int)(unit - units + 1);
 
@@ -78,7 +79,8 @@ static int parse_number(const struct row *row, const char *text, uint64_t *value
         *value <<= shift;
         text++;
     }
-    return *text == '\0' && *value >= row->least && *value <= row->most;
+    return *text == '\0' && *value >= row->least && *value <= row->most &&
+           (row->kind != GRANULES || *value % GRANULE == 0);
 }
 
 static int parse(const struct row *row, const char *text, uint64_t *value)
@@ -142,6 +144,12 @@ void sw_setting_allowed(enum sw_setting which, char *text, size_t bytes)
         else
             snprintf(text, bytes, "a number of bytes from %s to %s, K, M, G or T may follow it",
                      least, most);
+        return;
+    case GRANULES:
+        print_bytes(row->least, least);
+        print_bytes(row->most, most);
+        snprintf(text, bytes, "a multiple of %s from %s to %s, K, M, G or T may follow it", least,
+                 least, most);
         return;
     case WORD:
         snprintf(text, bytes, "%s, %s or %s", words[0], words[1], words[2]);

@@ -188,6 +188,7 @@ symwin_status sw_id_write(const char *name, const struct sw_id *id, const char *
 {
     char draft[SW_FILE_NAME_BYTES + 32];
     ssize_t wrote = -1;
+    symwin_status status;
     int fd;
 
     snprintf(draft, sizeof draft, "%s.%ld", name, (long)getpid());
@@ -201,9 +202,11 @@ symwin_status sw_id_write(const char *name, const struct sw_id *id, const char *
     }
     if (wrote == (ssize_t)sizeof *id && rename(draft, name) == 0)
         return SYMWIN_OK;
-    sw_fail(SYMWIN_DENIED, "%s: %s cannot be written: %s", call, name, strerror(errno));
+    status = errno == EMFILE || errno == ENFILE ? SYMWIN_NO_MEMORY : SYMWIN_DENIED;
+    sw_fail(status, "%s: %s cannot be written: %s%s", call, name, strerror(errno),
+            status == SYMWIN_NO_MEMORY ? "; raise ulimit -n" : "");
     unlink(draft);
-    return SYMWIN_DENIED;
+    return status;
 }
 
 static int file_read(const char *name, struct sw_id *id)

@@ -14,8 +14,6 @@ _Static_assert(SYMWIN_CHANNEL_LANES == SW_STATE_LANES &&
                    SYMWIN_CHANNEL_LANE_BYTES == SW_STATE_LANE_BYTES,
                "the communicator's memory has room for the promised lanes");
 
-enum { GOODBYE_MS = 100 }; /* how long destroying waits for room in a socket */
-
 static _Atomic uintptr_t handles; /* the last one handed out, by any communicator */
 
 struct sw_channels *sw_channels_create(int nranks)
@@ -395,10 +393,10 @@ static void close_end(struct sw_channels *channels, struct sw_end *end, struct s
         sw_end_unlink(channels, end); /* the peer cannot signal */
 }
 
-/* Sends GONE, if that is possible until the deadline, and releases what the end had. If the
- * communicator has ended, GONE says why: a peer on another host may not know it yet, and would take
- * this rank for the culprit. */
-static void send_gone(symwin_comm *comm, const struct sw_end *rest, int64_t deadline)
+/* Sends GONE, which waits for nobody, and releases what the end had. If the communicator has ended,
+ * GONE says why: a peer on another host may not know it yet, and would take this rank for the
+ * culprit. */
+static void send_gone(symwin_comm *comm, const struct sw_end *rest)
 {
     static const char call[] = "symwin_channel_destroy";
     char text[SW_TEXT_BYTES], why[SW_MESSAGE_TEXT] = "";
@@ -411,7 +409,7 @@ static void send_gone(symwin_comm *comm, const struct sw_end *rest, int64_t dead
         sw_message_text(why, call);
     sw_error_restore(text);
     sw_message_fill(comm, rest->peer, SW_MESSAGE_GONE, rest->number, status, why, &message);
-    (void)sw_mailbox_try(comm->group, &message, -1, 0, deadline);
+    (void)sw_mailbox_try(comm->group, &message, -1, 0, 0);
     sw_end_disconnect(comm, rest->import, rest->segment);
     if (rest->held != 0)
         sw_allocation_drop(rest->held);
@@ -434,7 +432,7 @@ symwin_status symwin_channel_destroy(symwin_comm *comm, symwin_channel_end *hand
     pthread_mutex_unlock(&comm->channels->mutex);
     if (end == NULL)
         return SYMWIN_INVALID;
-    send_gone(comm, &rest, sw_now_ms() + GOODBYE_MS);
+    send_gone(comm, &rest);
     sw_allocations_settle();
     return SYMWIN_OK;
 }
@@ -442,7 +440,6 @@ symwin_status symwin_channel_destroy(symwin_comm *comm, symwin_channel_end *hand
 void sw_channels_destroy(symwin_comm *comm)
 {
     struct sw_channels *channels = comm->channels;
-    const int64_t deadline = sw_now_ms() + GOODBYE_MS;
     struct sw_end rest;
     int r;
 
@@ -458,7 +455,7 @@ void sw_channels_destroy(symwin_comm *comm)
         else
             sw_end_unlink(channels, end);
         if (live)
-            send_gone(comm, &rest, deadline);
+            send_gone(comm, &rest);
     }
     for (r = 0; r < comm->nranks; r++)
         sw_messages_free(&channels->early[r]);

@@ -35,7 +35,8 @@ static symwin_status call(struct sw_request r, CUstream stream)
 {
     symwin_status status;
 
-    r.name = sw_collectives[r.collective].call;
+    r.name = r.options != NULL ? sw_collectives[r.collective].with
+                               : sw_collectives[r.collective].call;
     r.stream = stream;
     status = sw_request_check(&r);
     if (sw_grouped())

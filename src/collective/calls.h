@@ -8,7 +8,7 @@
 /* What the caller of a collective passes. */
 struct sw_request {
     symwin_collective collective;
-    const char *name; /* of the public call, for texts; agreements have the collective's */
+    const char *name; /* of the public call, for texts */
     symwin_comm *comm;
     const void *in, *out;
     uint64_t count;

@@ -54,7 +54,7 @@ enum { IN, OUT };
 
 struct call {
     const struct sw_collective *collective;
-    const char *name; /* of the public call, for texts; agreements have the collective's */
+    const char *name;            /* of the public call, for texts */
     struct sw_buffer buffers[2]; /* IN and OUT */
     uint64_t count;
     symwin_algo algo;
@@ -202,8 +202,8 @@ static symwin_status find_buffers(struct call *c, int launched)
         *out = (struct sw_buffer){0};
     if (in->address != 0 && out->address != 0 && overlap_in_part(c, in->address, out->address))
         status = refuse_overlap(c, "overlap in part");
-    status = sw_buffers_find(c->query.comm, c->name, status, c->query.type, c->buffers,
-                             launched && c->collective->registers ? &c->stream : NULL);
+    status = sw_buffers_find(c->query.comm, c->name, c->collective->call, status, c->query.type,
+                             c->buffers, launched && c->collective->registers ? &c->stream : NULL);
     return status == SYMWIN_OK ? place_buffers(c) : status;
 }
 
@@ -222,7 +222,8 @@ static symwin_status find_parts(struct call *c, const struct sw_request *r)
     if (in->bytes > 0 && out->bytes > 0 && !c->query.in_place &&
         overlap(c, in->address, out->address))
         return refuse_overlap(c, "overlap in part");
-    status = sw_buffers_find(c->query.comm, c->name, SYMWIN_OK, c->query.type, c->buffers, NULL);
+    status = sw_buffers_find(c->query.comm, c->name, c->collective->call, SYMWIN_OK, c->query.type,
+                             c->buffers, NULL);
     in->offset = out->offset = 0; /* kernels do not use it */
     return status;
 }
@@ -353,7 +354,7 @@ static symwin_status launch(struct call *c)
     struct sw_query *q = &c->query;
     struct sw_plan plan;
     struct sw_turn turn;
-    symwin_status status = sw_turn_begin(q->comm, c->collective->call, c->stream, &turn);
+    symwin_status status = sw_turn_begin(q->comm, c->name, c->stream, &turn);
 
     if (status != SYMWIN_OK)
         return status;
@@ -406,7 +407,11 @@ symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info 
                     {.address = (CUdeviceptr)(uintptr_t)r->out}},
         .count = r->count,
         .stream = r->stream,
-        .query = {.comm = r->comm, .collective = r->collective, .type = r->type, .op = r->op},
+        .query = {.call = r->name,
+                  .comm = r->comm,
+                  .collective = r->collective,
+                  .type = r->type,
+                  .op = r->op},
         .root = sw_has_root(r->collective) ? r->root : SW_NO_RANK,
         .table = r->table,
     };

@@ -351,7 +351,7 @@ symwin_status sw_copies_queue(const struct sw_call *call)
                        .own = &q->comm->calls->copies,
                        .call = call,
                        .args = call->args,
-                       .name = sw_collectives[q->collective].call,
+                       .name = q->call,
                        .captured = call->args->done == 0};
     symwin_status status = create_late(p.own, p.name);
 

@@ -153,7 +153,7 @@ symwin_status symwin_send_with(symwin_comm *comm, const void *in, uint64_t count
                                int peer, const symwin_collective_options *options,
                                struct CUstream_st *stream)
 {
-    return pair((struct sw_pair_call){.name = "symwin_send",
+    return pair((struct sw_pair_call){.name = options != NULL ? "symwin_send_with" : "symwin_send",
                                       .comm = comm,
                                       .stream = stream,
                                       .peer = peer,
@@ -173,7 +173,7 @@ symwin_status symwin_recv_with(symwin_comm *comm, void *out, uint64_t count, sym
                                int peer, const symwin_collective_options *options,
                                struct CUstream_st *stream)
 {
-    return pair((struct sw_pair_call){.name = "symwin_recv",
+    return pair((struct sw_pair_call){.name = options != NULL ? "symwin_recv_with" : "symwin_recv",
                                       .comm = comm,
                                       .stream = stream,
                                       .receives = 1,

@@ -1,16 +1,22 @@
 /* The model: the time of a call by each algorithm, for selection among them if nothing was
  * measured (docs/tuning.md).
  *
- * Fitted to H200s with 2 and 4 ranks. Rates are in bytes per microsecond; 1 GB/s is 1000 of
- * them. */
+ * Fitted to H200s with 2 and 4 ranks, and barriers and collectives other than all-reduce to two
+ * H100s (bench/results/2026-11-25-2-x-nvidia-h100-collectives-algos.csv). Rates are in bytes per
+ * microsecond; 1 GB/s is 1000 of them. */
 #include "src/collective/table.h"
 
 #define HOP_US 1.3     /* from a rank's memory to a peer's, until the peer sees it */
-#define PUT_US 5.0     /* barriers of the two-shot put */
-#define PEER_US 8.0    /* two-shot over windows, per peer: barriers, and loads that meet */
-#define PEERS_US 6.0   /* the same for all peers, by kernels for this number of ranks */
-#define COPIES_US 12.0 /* copies: events and flags */
+#define PUT_US 2.5     /* barriers of the two-shot put */
+#define MOVE_US 3.2    /* the same of stores and loads that only move bytes */
+#define OFFER_US 1.9   /* ranks tell others where their buffers are */
+#define SHARES_US 1.0  /* each rank sends and receives parts of several ranks */
+#define LOADS_US 5.2   /* two-shot over windows: barriers, and loads that meet; */
+#define PEER_US 8.0    /* ... per peer after the first; */
+#define PEERS_US 3.9   /* the same for all peers, by kernels for this number of ranks */
+#define COPIES_US 9.2  /* copies: events and flags */
 #define COPY_US 7.0    /* per copy */
+#define BOTH_WAYS 1.25 /* of the time one way: what is loaded over a link goes back over it */
 #define COPY_BYTES_US 392e3
 #define LINK_BYTES_US 340e3    /* what a rank sends, or receives */
 #define BULK_BYTES_US 300e3    /* the same by bulk copies */
@@ -77,6 +83,27 @@ double sw_model_flags(const struct sw_model *m)
     return oneshot_us(m, 2 * (double)m->bytes);
 }
 
+/* From one rank, or to one. What is received is handled during the transfer. */
+static double one_way_us(const struct sw_model *m, double sent)
+{
+    return HOP_US + (m->nranks - 1.0) * sent / push_rate(m);
+}
+
+double sw_model_send(const struct sw_model *m)
+{
+    return one_way_us(m, 2 * (double)m->bytes);
+}
+
+double sw_model_collect(const struct sw_model *m)
+{
+    return one_way_us(m, pushed(m));
+}
+
+double sw_model_exchange(const struct sw_model *m)
+{
+    return sw_model_send(m) + SHARES_US + 2 * m->nranks * (double)m->bytes / BESIDE_BYTES_US;
+}
+
 double sw_model_sentinel(const struct sw_model *m)
 {
     return oneshot_us(m, pushed(m));
@@ -97,21 +124,24 @@ double sw_model_put(const struct sw_model *m)
            others * sent / 2 / BESIDE_BYTES_US;
 }
 
+static double barriers_us(const struct sw_model *m, int own_loads)
+{
+    return 2 * HOP_US + (own_loads ? PEERS_US : LOADS_US + PEER_US * most(m->nranks - 2.0, 0));
+}
+
 double sw_model_loads(const struct sw_model *m)
 {
     const double load_block = m->own_loads ? OWN_LOAD_BLOCK_US : LOAD_BLOCK_US;
-    const double barriers = m->own_loads ? PEERS_US : PEER_US * (m->nranks - 1.0);
 
-    return 2 * HOP_US + barriers +
+    return barriers_us(m, m->own_loads) +
            most(both_ways(m) / LINK_BYTES_US, 2 * (double)m->bytes / (blocks_of(m) * load_block)) +
            both_ways(m) / 2 / BESIDE_BYTES_US;
 }
 
 double sw_model_bulk(const struct sw_model *m)
 {
-    return 2 * HOP_US + PEER_US * (m->nranks - 1.0) +
-           most(both_ways(m) / BULK_BYTES_US,
-                2 * (double)m->bytes / (blocks_of(m) * BULK_BLOCK_US));
+    return barriers_us(m, 0) + most(both_ways(m) / BULK_BYTES_US,
+                                    2 * (double)m->bytes / (blocks_of(m) * BULK_BLOCK_US));
 }
 
 /* Two chunks; the sum of each overlaps a copy of one chunk to one peer. */
@@ -125,28 +155,29 @@ double sw_model_copies(const struct sw_model *m)
     return COPIES_US + COPY_US * 2 * n + 4 * (n - 1) * copy + 2 * most(sum - copy, 0);
 }
 
-/* What a rank sends to its peers at most; it stores to its own output beside that. */
-double sw_model_move(const struct sw_model *m)
+/* Bytes over a link, and through a kernel's loads and stores. */
+static double moved_us(const struct sw_model *m, double sent)
 {
-    const double sent = (m->nranks - 1.0) * (double)m->bytes;
-
-    return 2 * HOP_US + PUT_US +
+    return 2 * HOP_US + MOVE_US +
            most(sent / LINK_BYTES_US, 2 * sent / (blocks_of(m) * LOAD_BLOCK_US));
 }
 
-/* Not measured: constants of the put and of the loads. The root receives a part from each peer. */
-double sw_model_get(const struct sw_model *m)
+/* What a rank sends to its peers at most; it stores to its own output beside that. */
+double sw_model_move(const struct sw_model *m)
 {
-    return sw_model_move(m);
+    return moved_us(m, (m->nranks - 1.0) * (double)m->bytes);
 }
 
-/* Not measured. No link carries more than the message: each rank but the root loads its share and
- * stores it to the others. */
+double sw_model_offered(const struct sw_model *m)
+{
+    return sw_model_move(m) + OFFER_US;
+}
+
+/* No link carries more than the message: each rank but the root loads its share and stores it to
+ * the others. */
 double sw_model_pass(const struct sw_model *m)
 {
-    return 2 * HOP_US + PUT_US + HOP_US +
-           most((double)m->bytes / LINK_BYTES_US,
-                2 * (double)m->bytes / (blocks_of(m) * LOAD_BLOCK_US));
+    return moved_us(m, (double)m->bytes) + OFFER_US;
 }
 
 /* `bytes` from each rank; nothing is sent back. */
@@ -154,17 +185,15 @@ double sw_model_parts(const struct sw_model *m)
 {
     const double loaded = (m->nranks - 1.0) * (double)m->bytes;
     const double load_block = m->own_loads ? OWN_LOAD_BLOCK_US : LOAD_BLOCK_US;
-    const double barriers = m->own_loads ? PEERS_US : PEER_US * (m->nranks - 1.0);
 
-    return 2 * HOP_US + barriers +
+    return barriers_us(m, m->own_loads) +
            most(loaded / LINK_BYTES_US, loaded / (blocks_of(m) * load_block));
 }
 
-/* Not measured. As sw_model_pass(), the other way: each rank but the root loads a share from all
- * others, and stores the result to the root. */
+/* As sw_model_pass(), the other way: each rank but the root loads a share from all others, and
+ * stores the result to the root. */
 double sw_model_root(const struct sw_model *m)
 {
-    return 2 * HOP_US + PEER_US * (m->nranks - 1.0) +
-           most((double)m->bytes / LINK_BYTES_US,
-                2 * (double)m->bytes / (blocks_of(m) * LOAD_BLOCK_US));
+    return barriers_us(m, 0) + most(BOTH_WAYS * (double)m->bytes / LINK_BYTES_US,
+                                    2 * (double)m->bytes / (blocks_of(m) * LOAD_BLOCK_US));
 }

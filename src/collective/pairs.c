@@ -30,7 +30,7 @@ static symwin_status find_buffer(struct sw_pair_call *c)
                                         .bytes = c->bytes};
     status = sw_scope_enter_context(c->comm->context, &scope);
     if (status == SYMWIN_OK)
-        status = sw_buffers_find(c->comm, c->name, SYMWIN_OK, c->type, buffers, NULL);
+        status = sw_buffers_find(c->comm, c->name, c->name, SYMWIN_OK, c->type, buffers, NULL);
     sw_scope_leave(&scope);
     c->place = SW_NO_OFFSET;
     if (c->receives && buffers[which].is_public)
@@ -195,7 +195,7 @@ static symwin_status launch(const struct sw_pair_call *c, const struct sw_grid *
                             struct sw_pair_args *args, const char *call)
 {
     const struct sw_kernel *kernel = sw_kernels_pairs(c->comm->kernels);
-    struct sw_query q = {.comm = c->comm};
+    struct sw_query q = {.call = call, .comm = c->comm};
     struct sw_grid grid = {0};
     struct sw_turn turn;
     symwin_status status = sw_turn_begin(c->comm, call, c->stream, &turn);
@@ -204,7 +204,7 @@ static symwin_status launch(const struct sw_pair_call *c, const struct sw_grid *
         return status;
     q.multiprocessors = turn.multiprocessors;
     q.most_blocks = turn.most_blocks;
-    status = sw_select_pairs(&q, call, asked, &grid);
+    status = sw_select_pairs(&q, asked, &grid);
     if (status == SYMWIN_OK) {
         grid = grid_of(args, &grid, (unsigned)kernel->threads);
         status = sw_turn_order(&turn, grid.blocks);

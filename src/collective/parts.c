@@ -175,7 +175,8 @@ static symwin_status call(symwin_collective collective, symwin_comm *comm, const
 {
     struct sw_table_args table;
     const struct sw_request r = {.collective = collective,
-                                 .name = sw_collectives[collective].call,
+                                 .name = options != NULL ? sw_collectives[collective].with
+                                                         : sw_collectives[collective].call,
                                  .comm = comm,
                                  .in = in,
                                  .out = out,

@@ -208,7 +208,7 @@ static int by_row(const struct sw_query *q, const struct sw_tuning_row *row, str
 
 static symwin_status refuse(const struct sw_query *q, symwin_algo algo, enum sw_support lacking)
 {
-    const char *call = sw_collectives[q->collective].call, *name = symwin_algo_name(algo);
+    const char *call = q->call, *name = symwin_algo_name(algo);
 
     switch (lacking) {
     case SW_NEEDS_ALGORITHM:
@@ -284,10 +284,9 @@ static struct sw_grid spread(const struct sw_query *q, const struct sw_algorithm
 /* The most blocks: at most one per multiprocessor, which is more than the links need, or as many as
  * a table says. Never more than the device can hold together with the other ranks' blocks there:
  * blocks that wait for blocks which cannot start would wait for ever. */
-static symwin_status limits_of(const struct sw_query *q, const char *call,
-                               const struct sw_algorithm *a, const struct sw_kernel *kernel,
-                               const struct sw_grid *measured, const struct sw_grid *asked,
-                               struct sw_grid *limits)
+static symwin_status limits_of(const struct sw_query *q, const struct sw_algorithm *a,
+                               const struct sw_kernel *kernel, const struct sw_grid *measured,
+                               const struct sw_grid *asked, struct sw_grid *limits)
 {
     const symwin_comm *comm = q->comm;
     const unsigned sharers = (unsigned)comm->ranks_on_device;
@@ -304,15 +303,15 @@ static symwin_status limits_of(const struct sw_query *q, const char *call,
             SYMWIN_UNSUPPORTED,
             "%s: %u ranks share device %d, and the %u multiprocessors of the stream's context hold "
             "%u blocks of this kernel at a time; use fewer ranks per device, or a larger context",
-            call, sharers, comm->device, part, resident);
+            q->call, sharers, comm->device, part, resident);
     if (asked->blocks > fit)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %u blocks were asked for and %u fit on device %d beside the other "
                        "ranks', on the %u multiprocessors of the stream's context",
-                       call, asked->blocks, fit, comm->device, part);
+                       q->call, asked->blocks, fit, comm->device, part);
     if (asked->threads > room)
         return sw_fail(SYMWIN_UNSUPPORTED,
-                       "%s: %u threads were asked for and a block takes %u on device %d", call,
+                       "%s: %u threads were asked for and a block takes %u on device %d", q->call,
                        asked->threads, room, comm->device);
     if (measured->blocks > 0)
         most = measured->blocks;
@@ -342,19 +341,18 @@ static symwin_status grid_of(const struct sw_query *q, const struct sw_algorithm
                              const struct sw_kernel *kernel, const struct sw_grid *measured,
                              const struct sw_grid *asked, struct sw_grid *grid)
 {
-    const symwin_status status = limits_of(q, sw_collectives[q->collective].call, a, kernel,
-                                           measured, asked, grid);
+    const symwin_status status = limits_of(q, a, kernel, measured, asked, grid);
 
     if (status == SYMWIN_OK)
         *grid = spread(q, a, kernel, grid->blocks, grid->threads);
     return status;
 }
 
-symwin_status sw_select_pairs(const struct sw_query *q, const char *call,
-                              const struct sw_grid *asked, struct sw_grid *limits)
+symwin_status sw_select_pairs(const struct sw_query *q, const struct sw_grid *asked,
+                              struct sw_grid *limits)
 {
-    return limits_of(q, call, &sw_pairs, sw_kernels_pairs(q->comm->kernels),
-                     &(struct sw_grid){0, 0}, asked, limits);
+    return limits_of(q, &sw_pairs, sw_kernels_pairs(q->comm->kernels), &(struct sw_grid){0, 0},
+                     asked, limits);
 }
 
 /* Copies in place begin with a two-shot put. Tables do not cover its grid. */

@@ -42,6 +42,7 @@ const struct sw_tuning_row *sw_tuning_find(const struct sw_tuning *tuning,
 
 /* What a selection depends on. */
 struct sw_query {
+    const char *call; /* the public call, for texts */
     symwin_comm *comm;
     symwin_collective collective;
     symwin_type type;
@@ -80,9 +81,9 @@ symwin_status sw_select_plan(const struct sw_query *q, symwin_algo algo,
                              const struct sw_grid *asked, struct sw_plan *out);
 
 /* The limits of a grid for sends and receives: blocks, and threads of a block if the caller asks
- * for them. Only the communicator and the last two members of the query count. */
-symwin_status sw_select_pairs(const struct sw_query *q, const char *call,
-                              const struct sw_grid *asked, struct sw_grid *limits);
+ * for them. Only the call, the communicator and the last two members of the query count. */
+symwin_status sw_select_pairs(const struct sw_query *q, const struct sw_grid *asked,
+                              struct sw_grid *limits);
 
 /* A plan that is being queued: the argument of sw_algorithm.queue. */
 struct sw_call {

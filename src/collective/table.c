@@ -48,15 +48,13 @@ static const struct sw_algorithm allreduce[SW_ALGOS] = {
 };
 
 /* Of the collectives that move bytes. */
-#define MOVE                                                                                       \
-    [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_CHOSEN,                                                  \
-                             .model_us = sw_model_flags,                                           \
-                             .family = SW_FAMILY_move,                                             \
-                             .control_warps = 1}
-#define PUT(more, where)                                                                           \
+#define MOVE(us)                                                                                   \
+    [SYMWIN_ALGO_ONESHOT] = {                                                                      \
+        .chosen = SW_CHOSEN, .model_us = us, .family = SW_FAMILY_move, .control_warps = 1}
+#define PUT(us, more, where)                                                                       \
     [SYMWIN_ALGO_PUT] = {.chosen = SW_CHOSEN,                                                      \
                          .needs = SW_NEEDS_WINDOWS | (more),                                       \
-                         .model_us = sw_model_move,                                                \
+                         .model_us = us,                                                           \
                          .family = SW_FAMILY_move,                                                 \
                          .stage = where}
 
@@ -64,21 +62,23 @@ static const struct sw_algorithm allreduce[SW_ALGOS] = {
     [SYMWIN_ALGO_TWOSHOT] = {                                                                      \
         .chosen = SW_CHOSEN, .needs = SW_NEEDS_WINDOWS, .model_us = us, .family = SW_FAMILY_move}
 
-static const struct sw_algorithm spread[SW_ALGOS] = {MOVE, PUT(0, 0)};
-static const struct sw_algorithm exchange[SW_ALGOS] = {MOVE, PUT(SW_NEEDS_TWO_BUFFERS, 0)};
-static const struct sw_algorithm broadcast[SW_ALGOS] = {MOVE, PUT(0, 0), GET(sw_model_pass)};
-static const struct sw_algorithm gather[SW_ALGOS] = {MOVE, GET(sw_model_get)};
-static const struct sw_algorithm scatter[SW_ALGOS] = {MOVE, PUT(0, SW_PUT_OFFERED)};
+static const struct sw_algorithm spread[SW_ALGOS] = {MOVE(sw_model_exchange),
+                                                     PUT(sw_model_move, 0, 0)};
+static const struct sw_algorithm exchange[SW_ALGOS] = {MOVE(sw_model_exchange),
+                                                       PUT(sw_model_move, SW_NEEDS_TWO_BUFFERS, 0)};
+static const struct sw_algorithm broadcast[SW_ALGOS] = {
+    MOVE(sw_model_send), PUT(sw_model_move, 0, 0), GET(sw_model_pass)};
+static const struct sw_algorithm gather[SW_ALGOS] = {MOVE(sw_model_send), GET(sw_model_offered)};
+static const struct sw_algorithm scatter[SW_ALGOS] = {MOVE(sw_model_exchange),
+                                                      PUT(sw_model_offered, 0, SW_PUT_OFFERED)};
 
 /* Of those that reduce, each part for one rank. */
-#define PARTS                                                                                      \
-    [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_CHOSEN,                                                  \
-                             .model_us = sw_model_sentinel,                                        \
-                             .family = SW_FAMILY_parts,                                            \
-                             .control_warps = 1}
+#define PARTS(us)                                                                                  \
+    [SYMWIN_ALGO_ONESHOT] = {                                                                      \
+        .chosen = SW_CHOSEN, .model_us = us, .family = SW_FAMILY_parts, .control_warps = 1}
 
 static const struct sw_algorithm reduce[SW_ALGOS] = {
-    PARTS,
+    PARTS(sw_model_collect),
     [SYMWIN_ALGO_TWOSHOT] = {.chosen = SW_CHOSEN,
                              .needs = SW_NEEDS_WINDOWS,
                              .model_us = sw_model_root,
@@ -86,7 +86,7 @@ static const struct sw_algorithm reduce[SW_ALGOS] = {
                              .any = 1},
 };
 static const struct sw_algorithm reduce_scatter[SW_ALGOS] = {
-    PARTS,
+    PARTS(sw_model_sentinel),
     [SYMWIN_ALGO_TWOSHOT] = {.chosen = SW_CHOSEN,
                              .needs = SW_NEEDS_WINDOWS,
                              .model_us = sw_model_parts,
@@ -111,7 +111,8 @@ static const struct sw_algorithm by_parts[SW_ALGOS] = {
 
 const struct sw_algorithm sw_pairs = {.chosen = SW_CHOSEN, .family = SW_FAMILY_pair};
 
-#define CALLS(name) .call = "symwin_" #name, .query = "symwin_" #name "_query"
+#define CALLS(name)                                                                                \
+    .call = "symwin_" #name, .with = "symwin_" #name "_with", .query = "symwin_" #name "_query"
 
 #define SMALL .small = SYMWIN_ALGO_ONESHOT
 

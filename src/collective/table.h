@@ -70,11 +70,12 @@ struct sw_algorithm {
 };
 
 struct sw_collective {
-    const char *call, *query; /* "symwin_allreduce", "symwin_allreduce_query" */
-    int reduces;              /* otherwise there is one kernel for all types, which moves bytes */
-    int no_data;              /* it has no buffers, and a count of 0 */
-    int by_parts;             /* lengths of parts differ: struct symwin_parts, not a count */
-    int in_each, out_each;    /* a rank's input, or output, has `count` elements for each rank */
+    /* "symwin_allreduce", "symwin_allreduce_with", "symwin_allreduce_query" */
+    const char *call, *with, *query;
+    int reduces;           /* otherwise there is one kernel for all types, which moves bytes */
+    int no_data;           /* it has no buffers, and a count of 0 */
+    int by_parts;          /* lengths of parts differ: struct symwin_parts, not a count */
+    int in_each, out_each; /* a rank's input, or output, has `count` elements for each rank */
     int root_sends, root_receives; /* only the root has an input, or an output */
     /* Each byte of the larger buffer crosses a link this often, times (n - 1) / n; or 0: once, as
      * far as a bandwidth says (nccl-tests' factors). */
@@ -137,15 +138,18 @@ static inline int sw_type_is_float(symwin_type type)
 
 /* ---- model.c: the times, less what all have in common ---------------------------------------- */
 
-double sw_model_flags(const struct sw_model *m);    /* one-shot, by entries with flags */
+double sw_model_flags(const struct sw_model *m); /* one-shot, by entries with flags */
+double sw_model_send(const struct sw_model *m);  /* bytes from one rank, or to one, the same way */
+double sw_model_exchange(const struct sw_model *m); /* parts from each rank, the same way */
+double sw_model_collect(const struct sw_model *m);  /* one-shot to one rank, which reduces */
 double sw_model_sentinel(const struct sw_model *m); /* by entries that are all payload, of floats */
 double sw_model_push(const struct sw_model *m);
 double sw_model_put(const struct sw_model *m);
 double sw_model_loads(const struct sw_model *m);
 double sw_model_bulk(const struct sw_model *m);
 double sw_model_copies(const struct sw_model *m);
-double sw_model_move(const struct sw_model *m);  /* bytes into windows */
-double sw_model_get(const struct sw_model *m);   /* bytes of all ranks to the root, by loads */
+double sw_model_move(const struct sw_model *m);    /* bytes into windows */
+double sw_model_offered(const struct sw_model *m); /* the same, or by loads, where ranks tell */
 double sw_model_pass(const struct sw_model *m);  /* bytes of the root to all, in shares, by loads */
 double sw_model_parts(const struct sw_model *m); /* each rank's part, by loads over windows */
 double sw_model_root(const struct sw_model *m);  /* shares for the root, by loads over windows */

@@ -46,6 +46,16 @@ void sw_comm_each(void (*see)(symwin_comm *comm, void *context), void *context)
     pthread_mutex_unlock(&comms.mutex);
 }
 
+int sw_comm_is_any(void)
+{
+    int any;
+
+    pthread_mutex_lock(&comms.mutex);
+    any = comms.first != NULL;
+    pthread_mutex_unlock(&comms.mutex);
+    return any;
+}
+
 /* ---- agreement ---- */
 
 int sw_comm_patience(const symwin_comm *comm)
@@ -71,7 +81,6 @@ static symwin_status check_creation(const symwin_comm *comm)
 symwin_status sw_comm_agree(symwin_comm *comm, const char *call, symwin_status mine,
                             const uint64_t *values, int value_count)
 {
-    const size_t prefix = strlen(call);
     struct sw_ballot ballot = {.sequence = comm->sequence, .status = (int32_t)mine};
     symwin_status status;
     int r;
@@ -83,9 +92,11 @@ symwin_status sw_comm_agree(symwin_comm *comm, const char *call, symwin_status m
         memcpy(ballot.values, values, (size_t)value_count * sizeof *values);
     if (mine != SYMWIN_OK) {
         const char *text = symwin_last_error();
+        const size_t name = strcspn(text, ": ");
 
-        if (strncmp(text, call, prefix) == 0 && text[prefix] == ':')
-            text += prefix + 2;
+        /* The call's name, or that of its form with options. */
+        if (strncmp(text, call, strlen(call)) == 0 && strncmp(text + name, ": ", 2) == 0)
+            text += name + 2;
         strncpy(ballot.text, text, sizeof ballot.text - 1);
     }
     status = sw_exchange_allgather(comm->group->exchange, comm->rank, &ballot, sizeof ballot,
@@ -210,7 +221,9 @@ symwin_status sw_comm_status(symwin_comm *comm, const char *call)
         return status;
     code = __atomic_load_n(&report->code, __ATOMIC_ACQUIRE);
     status = sw_report_status(report, &found_culprit);
-    if (status != SYMWIN_OK && !sw_exchange_ended(x))
+    if (status == SYMWIN_TIMEOUT && !sw_exchange_ended(x))
+        sw_exchange_fail_late(x, found_culprit, call, report->found.epoch);
+    else if (status != SYMWIN_OK && !sw_exchange_ended(x))
         sw_exchange_fail(x, status, found_culprit);
     settled = sw_exchange_settled(x, call); /* a lost peer or an abort */
     if (status != SYMWIN_OK && sw_exchange_outcome(x, &outcome, &culprit) && outcome == status &&

@@ -52,6 +52,7 @@ enum sw_comm_stage {
 };
 
 struct symwin_comm {
+    struct sw_remains remains;       /* first */
     struct symwin_comm *next, *prev; /* in this process's list (comm.c) */
     enum sw_comm_stage stage;
     int rank;
@@ -122,6 +123,7 @@ int sw_comm_patience(const symwin_comm *comm);
 void sw_comm_list(symwin_comm *comm);
 void sw_comm_forget(symwin_comm *comm);
 void sw_comm_each(void (*see)(symwin_comm *comm, void *context), void *context);
+int sw_comm_is_any(void); /* whether one is in the list */
 
 /* First step of destruction; the communicator's context must be current. Makes peers, on host and
  * device, stop waiting for this rank's next call, then waits for this rank's own calls. */

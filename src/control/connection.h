@@ -21,6 +21,9 @@ int sw_frame_send(int socket, const union sw_frame *frame, int fd, int64_t deadl
 /* The same without waiting. EAGAIN: no room. */
 int sw_frame_send_now(int socket, const union sw_frame *frame, int fd);
 
+/* After its `error`: waits a moment for room. 0: try again. Else the errno that ends it. */
+int sw_frame_wait(int socket, int error, int64_t deadline);
+
 /* Receives one frame without waiting, and its descriptor into *fd (-1: it has none). The descriptor
  * is close-on-exec; the caller closes it. With fd NULL a frame with a descriptor is EPROTO. After a
  * failure no descriptor is left open.

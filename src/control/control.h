@@ -9,5 +9,6 @@
 #include "src/control/group.h"
 #include "src/control/host_link.h"
 #include "src/control/mailbox.h"
+#include "src/control/outbox.h"
 
 #endif

@@ -30,6 +30,9 @@ struct control_page {
      * when. */
     _Atomic uint64_t proposal;
     _Atomic int64_t proposed_at;
+    /* What the culprit of a TIMEOUT did not come to: the bits of that end, as in `word`, and a
+     * number for what it is (note_missed()). It counts only for an end with the same bits. */
+    _Atomic uint64_t missed;
     _Atomic int64_t beat; /* when this host's linking process last showed that it runs */
     /* When a rank here last waited past its deadline for a rank on another host, and since when. */
     _Atomic int64_t asked, asked_since;

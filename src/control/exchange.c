@@ -137,6 +137,40 @@ void sw_exchange_fail(struct sw_exchange *x, symwin_status status, int culprit)
         propose(x, status, culprit);
 }
 
+/* Host calls in which ranks wait for each other, and what texts call them. The last line is for
+ * agreements in all other calls. */
+static const struct {
+    const char *call, *text;
+} host_calls[] = {
+    {"symwin_window_register", "symwin_window_register"},
+    {"symwin_comm_split", "symwin_comm_split"},
+    {"symwin_channel_connect", "symwin_channel_connect for its end of a channel"},
+    {"", "an agreement about registered buffers"},
+};
+
+enum { HOST_CALLS = sizeof host_calls / sizeof host_calls[0] };
+
+#define IN_A_COLLECTIVE ((uint64_t)1 << 32)
+
+/* To be called before the end with SYMWIN_TIMEOUT and this culprit. `collective` 0: in a host
+ * call. */
+static void note_missed(struct sw_exchange *x, int culprit, const char *call, uint32_t collective)
+{
+    uint64_t i = 0;
+
+    while (i < HOST_CALLS - 1 && strcmp(host_calls[i].call, call) != 0)
+        i++;
+    atomic_store(&x->page->missed, reason(SYMWIN_TIMEOUT, culprit) |
+                                       (collective != 0 ? IN_A_COLLECTIVE | collective : i + 1));
+}
+
+void sw_exchange_fail_late(struct sw_exchange *x, int culprit, const char *call,
+                           uint32_t collective)
+{
+    note_missed(x, culprit, call, collective);
+    sw_exchange_fail(x, SYMWIN_TIMEOUT, culprit);
+}
+
 void sw_exchange_on_end(struct sw_exchange *x, void (*f)(void *context), void *context)
 {
     x->on_end_context = context;
@@ -226,6 +260,37 @@ static symwin_status creation_ended(const struct sw_exchange *x, symwin_status s
 }
 
 /* `missed`: the call that this rank waited in, and the culprit did not make; NULL: unknown. */
+static symwin_status timed_out(const struct sw_exchange *x, uint64_t word, const char *call,
+                               const char *missed)
+{
+    const uint64_t noted = atomic_load(&x->page->missed);
+    const uint64_t what = (noted & ~COUNT_MASK) == (word & ~COUNT_MASK) ? noted & COUNT_MASK : 0;
+    const int culprit = culprit_in(word);
+
+    if (culprit >= x->nranks)
+        return sw_fail(SYMWIN_TIMEOUT,
+                       "%s: a process was stopped, or wrote to the control page, during the call; "
+                       "destroy the communicator on every rank",
+                       call);
+    if (missed == NULL && what >= IN_A_COLLECTIVE)
+        return sw_fail(SYMWIN_TIMEOUT,
+                       "%s: in collective %u, other ranks waited for rank %d until their time was "
+                       "over; destroy the communicator on every rank",
+                       call, (unsigned)what, culprit);
+    if (missed == NULL && what >= 1 && what <= HOST_CALLS)
+        missed = host_calls[what - 1].text;
+    if (missed != NULL)
+        return sw_fail(SYMWIN_TIMEOUT,
+                       "%s: rank %d did not come to %s in time; destroy the communicator on every "
+                       "rank",
+                       call, culprit, missed);
+    return sw_fail(SYMWIN_TIMEOUT,
+                   "%s: other ranks waited for rank %d until their time was over: its process was "
+                   "stopped, or it did not make a call that they made; destroy the communicator on "
+                   "every rank",
+                   call, culprit);
+}
+
 static symwin_status ended(const struct sw_exchange *x, uint64_t word, const char *call,
                            const char *missed)
 {
@@ -236,23 +301,7 @@ static symwin_status ended(const struct sw_exchange *x, uint64_t word, const cha
         return creation_ended(x, status, culprit, call);
     switch (status) {
     case SYMWIN_TIMEOUT:
-        if (culprit >= x->nranks)
-            return sw_fail(
-                status,
-                "%s: a process was stopped, or wrote to the control page, during the call; "
-                "destroy the communicator on every rank",
-                call);
-        if (missed != NULL)
-            return sw_fail(status,
-                           "%s: rank %d did not come to %s in time; destroy the communicator on "
-                           "every rank",
-                           call, culprit, missed);
-        return sw_fail(
-            status,
-            "%s: rank %d did not come in time to a host call in which it was waited for, "
-            "or not to an agreement about registered buffers; destroy the "
-            "communicator on every rank",
-            call, culprit);
+        return timed_out(x, word, call, missed);
     case SYMWIN_PEER_LOST:
         if (culprit < x->nranks && sw_exchange_leaves(x, culprit))
             return sw_fail(status,
@@ -510,10 +559,15 @@ symwin_status sw_exchange_settled(struct sw_exchange *x, const char *call)
     return sw_exchange_status(x, call);
 }
 
+static int has_not_come(const struct sw_exchange *x, int rank, uint64_t round)
+{
+    return rank < x->nranks && atomic_load(&x->page->slots[rank].rounds) <= round;
+}
+
 /* Ends the exchange if that is due, else returns how many milliseconds to sleep. 0: check again at
  * once. *proposed: see await_decision(). */
 static int64_t time_left(struct sw_exchange *x, uint64_t round, uint64_t word, int64_t deadline,
-                         int64_t *proposed)
+                         const char *call, int64_t *proposed)
 {
     const uint64_t proposal = atomic_load(&x->page->proposal);
     const int64_t now = sw_now_ms();
@@ -526,10 +580,11 @@ static int64_t time_left(struct sw_exchange *x, uint64_t round, uint64_t word, i
     if (proposal >> CULPRIT_SHIFT != 0)
         return await_decision(x, proposal, proposed);
     if (missing >= 0 && (gone || left <= 0)) {
-        if (gone)
-            end_unless_posted(x, word, SYMWIN_PEER_LOST, missing);
-        else
-            end_unless_posted(x, word, SYMWIN_TIMEOUT, rank_to_blame(x, missing));
+        const int culprit = gone ? missing : rank_to_blame(x, missing);
+
+        if (culprit == missing && has_not_come(x, culprit, round))
+            note_missed(x, culprit, call, 0);
+        end_unless_posted(x, word, gone ? SYMWIN_PEER_LOST : SYMWIN_TIMEOUT, culprit);
         return 0;
     }
     if (missing >= 0 && is_remote(x, missing)) {
@@ -567,12 +622,12 @@ static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int local_o
         if ((word & COUNT_MASK) >= target || done)
             return SYMWIN_OK;
         if (word >> CULPRIT_SHIFT != 0)
-            return ended(x, word, call, call);
+            return ended(x, word, call, has_not_come(x, culprit_in(word), round) ? call : NULL);
         if (spins++ < SPINS) {
             sched_yield();
             continue;
         }
-        left = time_left(x, round, word, deadline, &proposed);
+        left = time_left(x, round, word, deadline, call, &proposed);
         if (left > 0)
             sleep_until_woken(x, wakes, left);
     }

@@ -41,6 +41,11 @@ symwin_status sw_exchange_allgather(struct sw_exchange *x, int rank, const void 
 /* Ends the exchange for all ranks. The first call counts. `culprit` is a rank, or SW_NOBODY. */
 void sw_exchange_fail(struct sw_exchange *x, symwin_status status, int culprit);
 
+/* The same, with SYMWIN_TIMEOUT; later texts on this host say in what the culprit was waited for:
+ * the collective of that number or, with 0, the host call. */
+void sw_exchange_fail_late(struct sw_exchange *x, int culprit, const char *call,
+                           uint32_t collective);
+
 /* If this host has proposed an end, waits for the deciding host's answer, at most a second. Not
  * under the poll lock. */
 void sw_exchange_settle(struct sw_exchange *x);

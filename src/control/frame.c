@@ -218,24 +218,27 @@ int sw_socket_wait_room(int socket, int64_t deadline)
     return 0;
 }
 
-int sw_frame_send(int socket, const union sw_frame *frame, int fd, int64_t deadline)
+int sw_frame_wait(int socket, int error, int64_t deadline)
 {
     const struct timespec moment = {.tv_nsec = 1000000};
 
-    for (;;) {
-        int error = sw_frame_send_now(socket, frame, fd);
-
-        if (error == EAGAIN) {
-            error = sw_socket_wait_room(socket, deadline);
-            if (error == 0)
-                continue;
-        } else if (error == ETOOMANYREFS && sw_now_ms() < deadline) {
-            /* The user has too many descriptors in flight. Receivers will reduce that. */
-            nanosleep(&moment, NULL);
-            continue;
-        }
+    if (error == EAGAIN)
+        return sw_socket_wait_room(socket, deadline);
+    if (error != ETOOMANYREFS || sw_now_ms() >= deadline)
         return error;
-    }
+    /* The user has too many descriptors in flight. Receivers will reduce that. */
+    nanosleep(&moment, NULL);
+    return 0;
+}
+
+int sw_frame_send(int socket, const union sw_frame *frame, int fd, int64_t deadline)
+{
+    int error;
+
+    do
+        error = sw_frame_send_now(socket, frame, fd);
+    while (error != 0 && (error = sw_frame_wait(socket, error, deadline)) == 0);
+    return error;
 }
 
 /* ---- receiving ---- */

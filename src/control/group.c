@@ -118,6 +118,17 @@ symwin_status sw_topology_widen(struct sw_topology *topology, const struct sw_fr
 
 /* ---- groups ---- */
 
+/* The last step: what segments need until they are destroyed. */
+static void free_range(struct sw_remains *remains)
+{
+    struct sw_group *group = (struct sw_group *)(void *)remains;
+
+    if (group->base != 0)
+        sw_drop(sw_drv.cuMemAddressFree(group->base, group->range_bytes), "cuMemAddressFree");
+    pthread_mutex_destroy(&group->mutex);
+    free(group);
+}
+
 void sw_group_free(struct sw_group *group)
 {
     int p;
@@ -125,12 +136,12 @@ void sw_group_free(struct sw_group *group)
     sw_host_link_stop(group);
     for (p = 0; p < group->processes && group->sockets != NULL; p++)
         sw_poll_remove(&group->sockets[p].watch);
-    for (p = 0; p < group->processes && group->sockets != NULL; p++)
+    for (p = 0; p < group->processes && group->sockets != NULL; p++) {
         if (group->sockets[p].watch.fd >= 0)
             socket_close(group->sockets[p].watch.fd);
-    if (group->base != 0)
-        sw_drop(sw_drv.cuMemAddressFree(group->base, group->range_bytes), "cuMemAddressFree");
-    pthread_mutex_destroy(&group->mutex);
+        sw_outbox_clear(&group->sockets[p].outbox, group->queued);
+        pthread_mutex_destroy(&group->sockets[p].mutex);
+    }
     sw_mailbox_destroy(group);
     sw_exchange_destroy(group->exchange);
     free(group->handle_exchange);
@@ -139,7 +150,11 @@ void sw_group_free(struct sw_group *group)
     free(group->host_of);
     free(group->devices);
     free(group->reports);
-    free(group);
+    free(group->queued);
+    if (group->base != 0)
+        sw_reaper_take(&group->remains, free_range); /* after the last of its segments */
+    else
+        free_range(&group->remains);
 }
 
 /* Asks the waiting kernels of this process's ranks to leave: the user's, and with `all` the
@@ -220,8 +235,13 @@ static void socket_broken(struct sw_peer_socket *socket, int can_read)
 static void socket_ready(struct sw_poll_watch *watch, short events)
 {
     struct sw_peer_socket *socket = (struct sw_peer_socket *)(void *)watch;
-    const int error = sw_mailbox_read(socket);
+    int error;
 
+    if ((events & POLLOUT) != 0) {
+        (void)sw_mailbox_go_on(socket);
+        sw_poll_rest(); /* messages may be left */
+    }
+    error = sw_mailbox_read(socket);
     if (error == 0) { /* the end comes after the frames that are left */
         sw_poll_rest();
         return;
@@ -296,13 +316,16 @@ static symwin_status group_fill(struct sw_group *group, const struct sw_topology
     group->host_of = calloc((size_t)topology->nranks, sizeof *group->host_of);
     group->sockets = calloc((size_t)topology->processes, sizeof *group->sockets);
     group->waiting = calloc((size_t)topology->nranks, sizeof *group->waiting);
+    group->queued = calloc((size_t)topology->nranks, sizeof *group->queued);
     group->handles = calloc((size_t)topology->nranks, sizeof *group->handles);
     group->mailbox_end = &group->mailbox;
-    for (p = 0; p < topology->processes && group->sockets != NULL; p++)
+    for (p = 0; p < topology->processes && group->sockets != NULL; p++) {
         group->sockets[p].watch.fd = -1;
+        pthread_mutex_init(&group->sockets[p].mutex, NULL);
+    }
     if (group->reports == NULL || group->process_of == NULL || group->host_of == NULL ||
-        group->sockets == NULL || group->waiting == NULL || group->handles == NULL ||
-        (group->hosts > 1 && !sw_host_link_create(group)))
+        group->sockets == NULL || group->waiting == NULL || group->queued == NULL ||
+        group->handles == NULL || (group->hosts > 1 && !sw_host_link_create(group)))
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, topology->nranks);
     group->leader = sw_topology_leader(topology, topology->process);
     for (r = 0; r < topology->nranks; r++) {
@@ -357,6 +380,7 @@ symwin_status sw_group_create(struct sw_topology *topology, struct sw_group **ou
 
 void sw_group_leave(struct sw_group *group, int rank)
 {
+    sw_mailbox_settle(group);
     sw_exchange_leave(group->exchange, rank);
     sw_host_link_leave(group, rank, -1);
     sw_mailbox_drop(group, rank);

@@ -9,6 +9,7 @@
 #include "src/base/base.h"
 #include "src/control/exchange.h"
 #include "src/control/frame.h"
+#include "src/control/outbox.h"
 #include "src/driver/driver.h"
 
 struct sw_segment;
@@ -24,9 +25,12 @@ struct sw_peer_socket {
     struct sw_poll_watch watch; /* .fd is owned; -1: none (this process, or on another host) */
     struct sw_group *group;
     int process;
+    pthread_mutex_t mutex;   /* protects sending, and: */
+    struct sw_outbox outbox; /* messages that wait for room */
 };
 
 struct sw_group {
+    struct sw_remains remains; /* first */
     int nranks;
     int nlocal;    /* ranks of this process */
     int leader;    /* the lowest of them */
@@ -52,6 +56,7 @@ struct sw_group {
     struct sw_message *mailbox;         /* owned list, the oldest first */
     struct sw_message **mailbox_end;    /* where the next message goes */
     atomic_int *waiting;                /* owned: messages of each rank that are not freed yet */
+    atomic_int *queued;                 /* owned: messages of each rank in outboxes */
     struct sw_received_handle *handles; /* owned: of each rank, for a registration */
     pthread_cond_t mailbox_changed;
 

@@ -33,12 +33,6 @@ enum {
 /* Marks of a rank in link->due: its post, or its leave, is to be sent. */
 enum { DUE_POST = 1, DUE_LEAVE = 2 };
 
-/* A message that waits to be sent. */
-struct sw_link_message {
-    struct sw_link_message *next;
-    struct sw_frame_message words;
-};
-
 int sw_host_link_here(const struct sw_group *group)
 {
     int lowest = 0;
@@ -112,13 +106,6 @@ static int may_speak_for(const struct sw_host_link *link, int rank)
                             : group->host_of[rank] == group->host;
 }
 
-/* A fabric handle in it gives access to the memory. */
-static void message_free(struct sw_link_message *message)
-{
-    sw_wipe(&message->words, sizeof message->words);
-    free(message);
-}
-
 /* ---- which frame is next: under link->queue ---- */
 
 static void fill_post(struct sw_host_link *link, union sw_frame *frame, int rank)
@@ -143,27 +130,6 @@ static int next_due(struct sw_host_link *link, unsigned char mark)
         return -1;
     link->due[r] &= (unsigned char)~mark;
     return r;
-}
-
-static struct sw_link_message *next_message(struct sw_host_link *link)
-{
-    struct sw_link_message *message = link->messages;
-
-    if (message != NULL) {
-        link->messages = message->next;
-        if (link->messages == NULL)
-            link->messages_end = &link->messages;
-        link->queued[message->words.from]--;
-    }
-    return message;
-}
-
-static void drop_messages(struct sw_host_link *link)
-{
-    struct sw_link_message *message;
-
-    while ((message = next_message(link)) != NULL)
-        message_free(message);
 }
 
 /* The end of the exchange, and before it its reason. */
@@ -194,7 +160,7 @@ static int next_end(struct sw_host_link *link, union sw_frame *frame)
  * reason: else the other host would find another reason. */
 static int next_frame(struct sw_host_link *link, union sw_frame *frame)
 {
-    struct sw_link_message *message;
+    const struct sw_frame_message *words;
     int rank;
 
     if (link->posts > 0) {
@@ -211,10 +177,10 @@ static int next_frame(struct sw_host_link *link, union sw_frame *frame)
     }
     if (next_end(link, frame))
         return 1;
-    message = next_message(link);
-    if (message != NULL) {
-        frame->message = message->words;
-        message_free(message);
+    words = sw_outbox_first(&link->outbox);
+    if (words != NULL) {
+        frame->message = *words;
+        sw_outbox_drop_first(&link->outbox, link->group->queued);
         return 1;
     }
     rank = next_due(link, DUE_LEAVE);
@@ -314,27 +280,17 @@ static void say(struct sw_host_link *link, int *what)
 int sw_host_link_message(struct sw_group *group, int host, const struct sw_frame_message *words)
 {
     struct sw_host_link *link = &group->links[host];
-    struct sw_link_message *message = calloc(1, sizeof *message);
-    int fits;
+    int error;
 
-    if (message == NULL)
-        return 0;
-    message->words = *words;
     pthread_mutex_lock(&link->queue);
-    fits = link->queued[words->from] < SW_MOST_MESSAGES;
-    if (fits) {
-        *link->messages_end = message;
-        link->messages_end = &message->next;
-        link->queued[words->from]++;
-    }
+    error = sw_outbox_add(&link->outbox, group->queued, words);
     pthread_mutex_unlock(&link->queue);
-    if (!fits) {
-        message_free(message);
-        if (sw_exchange_ended(group->exchange))
-            return 1;
+    if (error == EOVERFLOW && sw_exchange_ended(group->exchange))
+        return 1;
+    if (error == EOVERFLOW)
         sw_exchange_fail(group->exchange, SYMWIN_MISMATCH, words->from);
+    if (error != 0)
         return 0;
-    }
     tell_news(link);
     return 1;
 }
@@ -623,12 +579,11 @@ void sw_host_link_stop(struct sw_group *group)
     for (h = 0; h < group->hosts && group->links != NULL; h++) {
         sw_poll_remove(&group->links[h].watch);
         sw_connection_drop(&group->links[h].connection);
-        drop_messages(&group->links[h]);
+        sw_outbox_clear(&group->links[h].outbox, group->queued);
         sw_wipe(group->links[h].out, sizeof group->links[h].out);
         pthread_mutex_destroy(&group->links[h].mutex);
         pthread_mutex_destroy(&group->links[h].queue);
         free(group->links[h].due);
-        free(group->links[h].queued);
     }
     free(group->links);
     free(group->through);
@@ -648,12 +603,10 @@ int sw_host_link_create(struct sw_group *group)
         struct sw_host_link *link = &group->links[h];
 
         link->connection.fd = link->watch.fd = -1;
-        link->messages_end = &link->messages;
         pthread_mutex_init(&link->mutex, NULL);
         pthread_mutex_init(&link->queue, NULL);
         link->due = calloc(nranks, sizeof *link->due);
-        link->queued = calloc(nranks, sizeof *link->queued);
-        complete &= link->due != NULL && link->queued != NULL;
+        complete &= link->due != NULL;
     }
     return complete;
 }

@@ -33,10 +33,8 @@ struct sw_host_link {
     int posts;           /* number of DUE_POST */
     uint64_t round;      /* of these posts, which have so many bytes */
     size_t post_bytes;
-    int asks, answers;                     /* ASK and WELL are to be sent */
-    struct sw_link_message *messages;      /* owned: to be sent, the oldest first */
-    struct sw_link_message **messages_end; /* where the next one goes */
-    int *queued;                           /* owned: of each rank, how many of them */
+    int asks, answers; /* ASK and WELL are to be sent */
+    struct sw_outbox outbox;
 };
 
 /* This host's linking process. */

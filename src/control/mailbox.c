@@ -2,7 +2,8 @@
  *
  *   same process    into the mailbox of the process's group
  *   same host       over the peer socket of the two processes; the receiver's poll thread, or a
- *                   rank that waits there, reads it into the mailbox
+ *                   rank that waits there, reads it into the mailbox. Without room in the socket
+ *                   it waits in an outbox; the sender's poll thread goes on when there is room
  *   another host    to the linking process, over TCP (host_link.c), on to the receiver's process
  *
  * Peer sockets also carry the handles of registrations. They wait here, one per rank, until the
@@ -11,6 +12,7 @@
  * The poll lock protects the mailbox and the reading of peer sockets. Any thread may send.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +26,7 @@ enum {
     REST_MS = 1,     /* between two turns, for others to get the lock */
     SLICE_MS = 20,   /* poll interval for what wakes nobody, such as a rank that left */
     CLOSER_MS = 100, /* timeout of waiting for the closer thread */
-    FORWARD_MS = 100 /* timeout of forwarding a message to a socket that is being read */
+    LEAVE_MS = 100   /* how long a rank that leaves waits for room in sockets */
 };
 
 /* ---- descriptors in messages, those that a rank has taken included ---- */
@@ -193,6 +195,102 @@ void sw_mailbox_destroy(struct sw_group *group)
     pthread_cond_destroy(&group->mailbox_changed);
 }
 
+/* ---- sending to another process of the host: any thread ---- */
+
+/* Sends a turn of what waits. Returns whether none waits any more. If the other process has ended
+ * or left, it is dropped: the socket shows that. Under the socket's mutex. */
+static int send_waiting(struct sw_peer_socket *socket)
+{
+    const struct sw_frame_message *words;
+    int i, error;
+
+    for (i = 0; i < SW_TURN_FRAMES && (words = sw_outbox_first(&socket->outbox)) != NULL; i++) {
+        union sw_frame frame;
+
+        frame.message = *words;
+        error = sw_frame_send_now(socket->watch.fd, &frame, -1);
+        sw_wipe(&frame.message, sizeof frame.message);
+        if (error != 0 && error != EPIPE && error != ECONNRESET)
+            break;
+        sw_outbox_drop_first(&socket->outbox, socket->group->queued);
+    }
+    return sw_outbox_first(&socket->outbox) == NULL;
+}
+
+/* The poll thread is to go on when there is room, if anything waits. Under the socket's mutex. */
+static void watch_room(struct sw_peer_socket *socket)
+{
+    const short waits = sw_outbox_first(&socket->outbox) != NULL ? POLLOUT : 0;
+
+    if ((socket->watch.events & POLLOUT) == waits)
+        return;
+    socket->watch.events = (short)(POLLIN | POLLRDHUP | waits);
+    if (waits)
+        sw_poll_changed();
+}
+
+int sw_mailbox_go_on(struct sw_peer_socket *socket)
+{
+    int all;
+
+    pthread_mutex_lock(&socket->mutex);
+    all = send_waiting(socket);
+    watch_room(socket);
+    pthread_mutex_unlock(&socket->mutex);
+    return all;
+}
+
+/* Without a descriptor a message waits in the outbox if there is no room. Returns 0 or an errno. */
+static int post(struct sw_peer_socket *socket, const union sw_frame *frame, int fd)
+{
+    struct sw_group *group = socket->group;
+    int error;
+
+    pthread_mutex_lock(&socket->mutex);
+    error = send_waiting(socket) ? sw_frame_send_now(socket->watch.fd, frame, fd) : EAGAIN;
+    if (error == EAGAIN && fd < 0) /* after an end nobody needs it */
+        error = sw_exchange_ended(group->exchange)
+                    ? 0
+                    : sw_outbox_add(&socket->outbox, group->queued, &frame->message);
+    watch_room(socket);
+    pthread_mutex_unlock(&socket->mutex);
+    if (error == EOVERFLOW)
+        sw_exchange_fail(group->exchange, SYMWIN_MISMATCH, frame->message.from);
+    return error;
+}
+
+/* Waits for room until `deadline` if there is a descriptor. Returns 0 or an errno. */
+static int send_to_process(struct sw_group *group, int process, const union sw_frame *frame, int fd,
+                           int64_t deadline)
+{
+    struct sw_peer_socket *socket = &group->sockets[process];
+    int error;
+
+    do
+        error = post(socket, frame, fd);
+    while (error != 0 && (error = sw_frame_wait(socket->watch.fd, error, deadline)) == 0);
+    return error;
+}
+
+static int is_left(struct sw_group *group)
+{
+    int p, left = 0;
+
+    for (p = 0; p < group->processes; p++)
+        if (group->sockets[p].watch.fd >= 0)
+            left |= !sw_mailbox_go_on(&group->sockets[p]);
+    return left;
+}
+
+void sw_mailbox_settle(struct sw_group *group)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    const int64_t end = sw_now_ms() + LEAVE_MS;
+
+    while (is_left(group) && !sw_exchange_ended(group->exchange) && sw_now_ms() < end)
+        nanosleep(&moment, NULL);
+}
+
 /* ---- peer sockets, under the poll lock ---- */
 
 /* Whether `process` of this host, or another host (-1), may have sent this message. */
@@ -214,8 +312,6 @@ static int sender_is_valid(const struct sw_group *group, const struct sw_frame_m
 static int forward(struct sw_group *group, const struct sw_frame_message *words)
 {
     const int host = group->host_of[words->to];
-    /* Once the exchange has ended, what has no room is dropped. */
-    const int64_t wait_ms = sw_exchange_ended(group->exchange) ? 0 : FORWARD_MS;
     union sw_frame frame;
 
     if (sw_host_link_here(group) != group->process || host == group->host_of[words->from] ||
@@ -224,8 +320,7 @@ static int forward(struct sw_group *group, const struct sw_frame_message *words)
     if (host != group->host)
         return sw_host_link_message(group, group->host == 0 ? host : 0, words) ? 0 : ENOMEM;
     frame.message = *words;
-    return sw_frame_send(group->sockets[group->process_of[words->to]].watch.fd, &frame, -1,
-                         sw_now_ms() + wait_ms);
+    return send_to_process(group, group->process_of[words->to], &frame, -1, 0);
 }
 
 /* A rank has sent more messages than any needs. It is named, and not a process that forwards its
@@ -256,10 +351,8 @@ static int accept_message(struct sw_group *group, const struct sw_frame_message 
     if (fd >= 0)
         return EPROTO;
     error = forward(group, words);
-    if (error == ETIMEDOUT)
-        sw_exchange_fail(group->exchange, SYMWIN_TIMEOUT, words->to);
     /* The peer socket of a process that has ended shows that. */
-    return error == EPIPE || error == ECONNRESET || error == ETIMEDOUT ? 0 : error;
+    return error == EPIPE || error == ECONNRESET || error == EOVERFLOW ? 0 : error;
 }
 
 int sw_mailbox_forward(struct sw_group *group, const struct sw_frame_message *words)
@@ -362,7 +455,7 @@ static int dispatch(struct sw_group *group, const union sw_frame *frame, int fd,
                        ? 0
                        : ENOMEM;
     }
-    return sw_frame_send(group->sockets[process].watch.fd, frame, fd, deadline);
+    return send_to_process(group, process, frame, fd, deadline);
 }
 
 int sw_mailbox_try(struct sw_group *group, const struct sw_frame_message *words, int fd,
@@ -443,6 +536,17 @@ static int left_rank(const struct sw_group *group, int peer)
     return -1;
 }
 
+/* `peer` may wait for another rank itself, or its host's linking process may be stopped. */
+static void fail_late(struct sw_exchange *x, int peer, const char *call)
+{
+    const int culprit = sw_exchange_culprit(x, peer);
+
+    if (culprit == peer)
+        sw_exchange_fail_late(x, peer, call, 0);
+    else
+        sw_exchange_fail(x, SYMWIN_TIMEOUT, culprit);
+}
+
 symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_t looked,
                               int64_t deadline, const char *call)
 {
@@ -472,7 +576,7 @@ symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_
         if (left >= 0 && !unread)
             sw_exchange_fail(x, SYMWIN_PEER_LOST, left);
         else if (too_late || is_late(now, deadline, unread))
-            sw_exchange_fail(x, SYMWIN_TIMEOUT, sw_exchange_culprit(x, peer));
+            fail_late(x, peer, call);
         else {
             if (now >= call_deadline)
                 sw_exchange_ask(x);

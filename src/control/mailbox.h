@@ -6,10 +6,6 @@
 #include "src/control/group.h"
 #include "src/driver/driver.h"
 
-/* Messages of one rank that a process holds, or that wait for a link to another host. Each lane is
- * in one channel at a time, and a channel sends three messages: channels never need more. */
-enum { SW_MOST_MESSAGES = 3 * SW_STATE_LANES };
-
 /* A message may carry memory: as `fd`, as `memory`, or as a fabric handle in `words`, depending on
  * where the receiver is (enum sw_message_way). */
 struct sw_message {
@@ -32,8 +28,9 @@ enum sw_message_way { SW_WAY_PROCESS, SW_WAY_HOST, SW_WAY_FABRIC };
 enum sw_message_way sw_mailbox_way(const struct sw_group *group, int to);
 
 /* Sends `words` (the header is filled in here) with a descriptor (-1: none) or a memory handle (0:
- * none). Takes over the handle, not the descriptor. Waits until `deadline` only for room in the
- * socket, never for a call of the other rank. Returns 0 or an errno.
+ * none). Takes over the handle, not the descriptor. Returns 0 or an errno. Waits for nobody, unless
+ * there is a descriptor: then until `deadline` for room in the socket. Other messages are queued
+ * there. SW_MOST_MESSAGES of a rank can wait; one more ends the exchange and names it (EOVERFLOW).
  *
  * Messages from one rank to another arrive in the order in which they were sent, and before the
  * news that the sender has left. */
@@ -75,6 +72,12 @@ int sw_mailbox_forward(struct sw_group *group, const struct sw_frame_message *wo
  * Or the errno that breaks the socket; unless that is EPIPE, the exchange has been ended. */
 int sw_mailbox_read(struct sw_peer_socket *socket);
 void sw_mailbox_destroy(struct sw_group *group);
+
+/* Sends what waits for room in the socket. Whether nothing waits any more. Any thread. */
+int sw_mailbox_go_on(struct sw_peer_socket *socket);
+
+/* Before a rank leaves, without the poll lock: waits a moment until nothing waits for room. */
+void sw_mailbox_settle(struct sw_group *group);
 
 /* ---- for window/handle_exchange.c ---- */
 

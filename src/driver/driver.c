@@ -80,7 +80,10 @@ static symwin_status load_cuda(struct sw_driver *table)
     int count = 0;
 
     if (library == NULL)
-        return sw_fail(SYMWIN_UNSUPPORTED, "libcuda.so.1 cannot be loaded (%s)", dlerror());
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "libcuda.so.1 cannot be loaded (%s); install NVIDIA's driver, or set "
+                       "LD_LIBRARY_PATH to the folder of libcuda.so.1, or SYMWIN_DRIVER=emu",
+                       dlerror());
     symbol = dlsym(library, "cuGetProcAddress_v2");
     if (symbol == NULL)
         return sw_fail(SYMWIN_UNSUPPORTED, "libcuda.so.1 is older than CUDA 12.0: it has no "
@@ -94,8 +97,8 @@ static symwin_status load_cuda(struct sw_driver *table)
         result = table->cuDeviceGetCount(&count);
     if (result != CUDA_SUCCESS || count < 1)
         return sw_fail(SYMWIN_UNSUPPORTED,
-                       "libcuda.so.1 has no usable device (cuInit gave %d, %d "
-                       "devices)",
+                       "libcuda.so.1 has no usable device (cuInit gave %d, %d devices); see "
+                       "nvidia-smi and CUDA_VISIBLE_DEVICES, or set SYMWIN_DRIVER=emu",
                        (int)result, count);
     return SYMWIN_OK;
 }

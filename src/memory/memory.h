@@ -41,7 +41,13 @@ symwin_status sw_memory_create(const char *call, struct sw_memory_kind *kind, si
 /* From stage CREATED to MAPPED, with access for `device`. */
 symwin_status sw_memory_show(const char *call, struct sw_memory *m, size_t granularity, int device,
                              unsigned flags);
-void sw_memory_release(struct sw_memory *m); /* from any stage */
+
+/* From any stage. What may wait for kernels is left to the reaper. */
+void sw_memory_release(struct sw_memory *m);
+
+/* For the reaper: unmaps; and the same, then releases the rest. */
+void sw_memory_unmap(struct sw_memory *m);
+void sw_memory_drop(struct sw_memory *m);
 
 /* Fills memory on the current context's device, and waits for the fill only. */
 symwin_status sw_memory_fill(CUdeviceptr ptr, int byte, size_t bytes);

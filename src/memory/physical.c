@@ -2,7 +2,8 @@
  *
  *   create (POSIX fd, and fabric where permitted) -> reserve -> map -> access
  *
- * sw_memory_release() is the way back from every step. This file also tells what an address of VMM
+ * sw_memory_drop() is the way back from every step. Where memory is mapped it may wait for kernels,
+ * so sw_memory_release() leaves it to the reaper. This file also tells what an address of VMM
  * memory is, whoever allocated it. Any thread.
  */
 #include <stdlib.h>
@@ -13,12 +14,19 @@
 /* A bit per device below 64: the driver has refused fabric handles once, and is not asked again. */
 static _Atomic uint64_t fabric_refused;
 
-void sw_memory_release(struct sw_memory *m)
+void sw_memory_unmap(struct sw_memory *m)
 {
+    if (m->stage != SW_MEMORY_MAPPED)
+        return;
+    sw_drop(sw_drv.cuMemUnmap(m->base, m->bytes), "cuMemUnmap");
+    m->stage = SW_MEMORY_RESERVED;
+}
+
+void sw_memory_drop(struct sw_memory *m)
+{
+    sw_memory_unmap(m);
     switch (m->stage) {
     case SW_MEMORY_MAPPED:
-        sw_drop(sw_drv.cuMemUnmap(m->base, m->bytes), "cuMemUnmap");
-        /* fallthrough */
     case SW_MEMORY_RESERVED:
         sw_drop(sw_drv.cuMemAddressFree(m->base, m->range_bytes), "cuMemAddressFree");
         /* fallthrough */
@@ -29,6 +37,32 @@ void sw_memory_release(struct sw_memory *m)
         break;
     }
     m->stage = SW_MEMORY_NONE;
+}
+
+struct released {
+    struct sw_remains remains; /* first */
+    struct sw_memory memory;
+};
+
+static void drop_released(struct sw_remains *remains)
+{
+    struct released *released = (struct released *)(void *)remains;
+
+    sw_memory_drop(&released->memory);
+    free(released);
+}
+
+void sw_memory_release(struct sw_memory *m)
+{
+    struct released *released = m->stage == SW_MEMORY_MAPPED ? malloc(sizeof *released) : NULL;
+
+    if (released == NULL) { /* nothing waits, or there is no host memory */
+        sw_memory_drop(m);
+        return;
+    }
+    released->memory = *m;
+    m->stage = SW_MEMORY_NONE;
+    sw_reaper_take(&released->remains, drop_released);
 }
 
 symwin_status sw_memory_access(CUdeviceptr ptr, size_t bytes, const int *devices, int count)
@@ -178,6 +212,20 @@ symwin_status sw_memory_kind_find(const char *call, int device, struct sw_memory
     return status == SYMWIN_OK ? SYMWIN_OK : sw_fail_in(status, call, "");
 }
 
+/* If there is too little memory, what is to be unmapped comes back first. */
+static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                       const CUmemAllocationProp *prop)
+{
+    const int waits = sw_reaper_count() > 0;
+    CUresult result = sw_drv.cuMemCreate(handle, bytes, prop, 0);
+
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && waits) {
+        (void)sw_reaper_wait(SW_REAPER_MS);
+        result = sw_drv.cuMemCreate(handle, bytes, prop, 0);
+    }
+    return result;
+}
+
 symwin_status sw_memory_create(const char *call, struct sw_memory_kind *kind, size_t bytes,
                                unsigned flags, struct sw_memory *m)
 {
@@ -187,18 +235,21 @@ symwin_status sw_memory_create(const char *call, struct sw_memory_kind *kind, si
     CUresult result;
 
     *m = (struct sw_memory){.bytes = bytes, .device = device};
-    result = sw_drv.cuMemCreate(&m->handle, bytes, prop, 0);
+    result = create(&m->handle, bytes, prop);
     /* The attribute tells what the GPU supports; only this call tells what the system permits. */
     if ((result == CUDA_ERROR_NOT_PERMITTED || result == CUDA_ERROR_NOT_SUPPORTED) &&
         (prop->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0) {
         if (device < 64)
             atomic_fetch_or(&fabric_refused, (uint64_t)1 << device);
         prop->requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-        result = sw_drv.cuMemCreate(&m->handle, bytes, prop, 0);
+        result = create(&m->handle, bytes, prop);
     }
     if (result == CUDA_SUCCESS)
         m->stage = SW_MEMORY_CREATED;
     status = sw_check(result, "%s: cuMemCreate of %zu bytes on device %d", call, bytes, device);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) /* and the pools keep none, or are asked next */
+        sw_fail(status, "%s; free memory of the device, in other processes too",
+                symwin_last_error());
     if (status == SYMWIN_OK)
         status = sw_memory_show(call, m, kind->granularity, device, flags);
     if (status != SYMWIN_OK)

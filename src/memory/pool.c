@@ -92,23 +92,32 @@ static void chunk_drop(struct sw_chunk *chunk)
     pthread_mutex_unlock(&arena->mutex);
 }
 
-/* Gives chunks back to the driver. They must be in no arena list any more. */
+/* As long as it is mapped, the address map leads to the chunk: it is not another allocator's. */
+static void chunk_release(struct sw_remains *remains)
+{
+    struct sw_chunk *chunk = (struct sw_chunk *)(void *)remains;
+    struct sw_memory memory = chunk->memory;
+    struct total *total = total_of(memory.device);
+
+    sw_memory_unmap(&memory);
+    sw_address_map_remove(memory.base, memory.range_bytes);
+    sw_memory_drop(&memory);
+    if (!memory.imported) {
+        atomic_fetch_sub(&total->reserved, memory.bytes);
+        atomic_fetch_sub(&total->chunks, 1);
+        atomic_fetch_add(&total->releases, 1);
+    }
+    chunk_drop(chunk);
+}
+
+/* Gives chunks back to the driver, soon. They must be in no arena list any more. */
 static void chunks_release(struct sw_chunk *list)
 {
     while (list != NULL) {
         struct sw_chunk *chunk = list;
-        struct sw_memory memory = chunk->memory;
-        struct total *total = total_of(memory.device);
 
         list = chunk->next;
-        sw_address_map_remove(memory.base, memory.range_bytes);
-        if (!memory.imported) {
-            atomic_fetch_sub(&total->reserved, memory.bytes);
-            atomic_fetch_sub(&total->chunks, 1);
-            atomic_fetch_add(&total->releases, 1);
-        }
-        sw_memory_release(&memory);
-        chunk_drop(chunk);
+        sw_reaper_take(&chunk->remains, chunk_release);
     }
 }
 

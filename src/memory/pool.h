@@ -10,13 +10,14 @@
 struct sw_arena;
 
 struct sw_chunk {
-    struct sw_arena *arena;  /* never changes; its mutex protects the rest */
-    struct sw_chunk *every;  /* next of all chunks that the arena ever had; set once */
-    struct sw_memory memory; /* SW_MEMORY_NONE: unused structure */
-    uint32_t number;         /* in arena->suballoc; SW_SUBALLOC_NONE: a single allocation */
-    uint32_t in_use;         /* allocations */
-    size_t offset;           /* single allocation: of the caller's address, if imported */
-    size_t asked;            /* single allocation: bytes that the caller asked for */
+    struct sw_remains remains; /* first; of a chunk that is given back to the driver */
+    struct sw_arena *arena;    /* never changes; its mutex protects the rest */
+    struct sw_chunk *every;    /* next of all chunks that the arena ever had; set once */
+    struct sw_memory memory;   /* SW_MEMORY_NONE: unused structure */
+    uint32_t number;           /* in arena->suballoc; SW_SUBALLOC_NONE: a single allocation */
+    uint32_t in_use;           /* allocations */
+    size_t offset;             /* single allocation: of the caller's address, if imported */
+    size_t asked;              /* single allocation: bytes that the caller asked for */
     int holds;
     int late; /* freed while held: goes back to the pool with the last hold */
     int kept;

@@ -146,9 +146,10 @@ struct sw_buffer {
  * of a launch for which registered buffers become windows. For that it runs a connect agreement if
  * all ranks do so for this call, and lets a capture hold the connections that the call uses. If the
  * agreement fails, it fails on all ranks. `status` is this rank's result so far: with an error, the
- * rank still joins an agreement that the others come to, and reports the error there. */
-symwin_status sw_buffers_find(symwin_comm *comm, const char *call, symwin_status status,
-                              symwin_type type, struct sw_buffer buffers[2],
+ * rank still joins an agreement that the others come to, and reports the error there. `agreement`:
+ * the call's name there, which is equal on all ranks. */
+symwin_status sw_buffers_find(symwin_comm *comm, const char *call, const char *agreement,
+                              symwin_status status, symwin_type type, struct sw_buffer buffers[2],
                               const CUstream *stream);
 
 /* ---- registration.c -------------------------------------------------------------------------- */

@@ -137,15 +137,12 @@ static uint64_t find_over(symwin_comm *comm)
     return bits;
 }
 
-/* Removes the connections that are over on all ranks: bit i is the i-th from r->asked on. No rank
- * launches before all have unmapped: a driver that waits for kernels before it unmaps could wait
- * for a kernel that waits for this rank's. */
-static symwin_status remove_connections(symwin_comm *comm, const char *call, uint64_t bits)
+/* Removes the connections that are over on all ranks: bit i is the i-th from r->asked on. */
+static void remove_connections(symwin_comm *comm, uint64_t bits)
 {
     struct sw_registrations *r = comm->registrations;
     struct sw_connected *gone = NULL, **at = &r->connected, *c;
     uint64_t last = 0, i = 0;
-    int mapped = 0;
 
     pthread_mutex_lock(&r->mutex);
     while ((c = *at) != NULL && i < ASKED) {
@@ -166,10 +163,8 @@ static symwin_status remove_connections(symwin_comm *comm, const char *call, uin
     pthread_mutex_unlock(&r->mutex);
     while ((c = gone) != NULL) {
         gone = c->next;
-        mapped |= c->window.segment != NULL;
         sw_connected_release(comm, c);
     }
-    return mapped ? sw_comm_agree(comm, call, SYMWIN_OK, NULL, 0) : SYMWIN_OK;
 }
 
 /* ---- connecting ------------------------------------------------------------------------------ */
@@ -195,8 +190,7 @@ static symwin_status make_window(symwin_comm *comm, const char *call, const stru
     if (sw_exchange_settled(comm->group->exchange, call) != SYMWIN_OK)
         return status;
     snprintf(made->refused, sizeof made->refused, "%s", symwin_last_error());
-    /* Before a launch all have unmapped: remove_connections() says why. */
-    return sw_comm_agree(comm, call, SYMWIN_OK, NULL, 0);
+    return SYMWIN_OK;
 }
 
 /* A hash of which connections serve which of the buffer's registered bytes in [begin, end). */
@@ -339,7 +333,7 @@ static symwin_status decide(symwin_comm *comm, const char *call, const struct sw
     struct plan plans[2] = {make_plan(comm, 0), make_plan(comm, 1)};
     uint64_t bits = UINT64_MAX, theirs = bytes;
     int same = 1, near = 1, odd = -1, b, r, useful;
-    symwin_status status;
+    symwin_status status = SYMWIN_OK;
 
     for (r = 0; r < comm->nranks; r++) { /* the next agreement overwrites the ballots */
         bits &= comm->ballots[r].values[V_OVER];
@@ -351,8 +345,8 @@ static symwin_status decide(symwin_comm *comm, const char *call, const struct sw
         }
     }
     bytes = (size_t)comm->ballots[0].values[V_BYTES];
-    status = remove_connections(comm, call, bits);
-    if (status == SYMWIN_OK && odd > 0)
+    remove_connections(comm, bits);
+    if (odd > 0)
         status = sw_fail(SYMWIN_MISMATCH,
                          "%s: rank 0 passes %zu bytes and rank %d %llu; pass the same number on "
                          "all ranks",

@@ -259,8 +259,9 @@ static int may_agree(const symwin_comm *comm, const struct known *k)
     return !k->in_window && (captures_register(comm) || k->found != SW_FOUND_NONE);
 }
 
-symwin_status sw_buffers_find(symwin_comm *comm, const char *call, symwin_status status,
-                              symwin_type type, struct sw_buffer buffers[2], const CUstream *stream)
+symwin_status sw_buffers_find(symwin_comm *comm, const char *call, const char *agreement,
+                              symwin_status status, symwin_type type, struct sw_buffer buffers[2],
+                              const CUstream *stream)
 {
     static const char *const names[2] = {"in", "out"};
     struct known known[2];
@@ -281,7 +282,7 @@ symwin_status sw_buffers_find(symwin_comm *comm, const char *call, symwin_status
         }
     }
     if (stream != NULL && (may_agree(comm, &known[0]) || may_agree(comm, &known[1])))
-        status = prepare(comm, call, status, known, buffers[0].bytes, *stream);
+        status = prepare(comm, agreement, status, known, buffers[0].bytes, *stream);
     for (b = 0; b < 2 && status == SYMWIN_OK; b++) {
         const struct sw_window_index_entry *e = &known[b].entry;
 

@@ -120,21 +120,37 @@ int sw_segment_count(struct sw_group *group)
     return count;
 }
 
-symwin_status sw_segment_room(struct sw_group *group, size_t bytes, size_t from, size_t *offset)
+/* The lowest offset from `at` on with nothing behind it for `bytes`, which may pass the limit.
+ * *ending: a segment that is being destroyed is in the way of a lower one. */
+static size_t find_room(struct sw_group *group, size_t bytes, size_t at, int *ending)
 {
     const struct sw_segment *s;
-    size_t at = from;
 
-    bytes = bytes > group->limit ? bytes : round_up(bytes, group->granularity);
+    *ending = 0;
     pthread_mutex_lock(&group->mutex);
     for (s = group->segments; s != NULL; s = s->next) {
         if (s->offset + s->bytes <= at)
             continue;
         if (s->offset >= at && s->offset - at >= bytes)
             break;
+        *ending |= s->holders == 0;
         at = s->offset + s->bytes;
     }
     pthread_mutex_unlock(&group->mutex);
+    return at;
+}
+
+symwin_status sw_segment_room(struct sw_group *group, size_t bytes, size_t from, size_t *offset)
+{
+    size_t at;
+    int ending;
+
+    bytes = bytes > group->limit ? bytes : round_up(bytes, group->granularity);
+    at = find_room(group, bytes, from, &ending);
+    if (ending) { /* the same calls give the same offsets, unless kernels run for long */
+        (void)sw_reaper_wait(SW_REAPER_MS);
+        at = find_room(group, bytes, from, &ending);
+    }
     if (at > group->limit || group->limit - at < bytes)
         return sw_fail(
             SYMWIN_NO_MEMORY,
@@ -205,6 +221,7 @@ static struct sw_segment *create(struct sw_group *group, uint64_t id, size_t off
 
     if (segment == NULL)
         return NULL;
+    segment->group = group;
     segment->id = id;
     segment->offset = offset;
     segment->bytes = round_up(sw_segment_bytes(stretches, group->nranks), group->granularity);
@@ -284,9 +301,11 @@ symwin_status sw_segment_map(struct sw_group *group, struct sw_segment *segment,
     return sw_memory_access(at, bytes, group->devices, group->device_count);
 }
 
-static void destroy(struct sw_group *group, struct sw_segment *segment)
+/* On the reaper, which frees the group later. */
+static void destroy(struct sw_remains *remains)
 {
-    struct sw_segment **at;
+    struct sw_segment *segment = (struct sw_segment *)(void *)remains, **at;
+    struct sw_group *group = segment->group;
     int r, p;
 
     sw_multicast_release(group, segment);
@@ -305,7 +324,6 @@ static void destroy(struct sw_group *group, struct sw_segment *segment)
     for (at = &group->segments; *at != segment; at = &(*at)->next)
         ;
     *at = segment->next;
-    group->segment_count--;
     pthread_mutex_unlock(&group->mutex);
     free(segment);
 }
@@ -317,7 +335,8 @@ void sw_segment_release(struct sw_group *group, struct sw_segment *segment, int 
     pthread_mutex_lock(&group->mutex);
     if (--segment->rank[rank].refs == 0)
         last = --segment->holders == 0;
+    group->segment_count -= last;
     pthread_mutex_unlock(&group->mutex);
     if (last)
-        destroy(group, segment);
+        sw_reaper_take(&segment->remains, destroy);
 }

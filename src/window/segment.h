@@ -33,6 +33,8 @@ struct sw_segment_rank {
 };
 
 struct sw_segment {
+    struct sw_remains remains; /* first; of a segment without holders */
+    struct sw_group *group;
     struct sw_segment *next; /* by offset */
     uint64_t id;             /* the registration's number: the same on all ranks, never reused */
     size_t offset;           /* in every rank's part of the flat range */
@@ -40,7 +42,7 @@ struct sw_segment {
     /* A rank that rules out multicast, since its stretch has several pieces or begins later than
      * the segment; -1: none. */
     int uneven;
-    int holders; /* ranks of this process with refs > 0; the last one to release destroys it */
+    int holders; /* ranks of this process with refs > 0; 0: it is being destroyed */
     CUmemGenericAllocationHandle multicast; /* owned, 0: none */
     size_t multicast_bytes;
     int multicast_mapped;
@@ -51,7 +53,7 @@ struct sw_segment {
  * rank; NULL: none. *offset: of the first of them in the flat range. */
 struct sw_segment *sw_segment_find(struct sw_group *group, int rank,
                                    const struct sw_physical *pieces, int count, size_t *offset);
-int sw_segment_count(struct sw_group *group);
+int sw_segment_count(struct sw_group *group); /* with holders */
 
 /* Whether `rank`, of this process, still has at [address, address + bytes) the memory that the
  * segment shows from `offset` of the flat range on; another allocator may have replaced it. The
@@ -85,7 +87,8 @@ symwin_status sw_segment_map(struct sw_group *group, struct sw_segment *segment,
 struct sw_segment *sw_segment_hold(struct sw_group *group, int rank, size_t offset, size_t bytes,
                                    int holder);
 
-/* Releases one reference of the rank. The last one in this process destroys the segment. */
+/* Releases one reference of the rank. After the last one in this process the reaper destroys the
+ * segment; only then is its offset free. */
 void sw_segment_release(struct sw_group *group, struct sw_segment *segment, int rank);
 
 /* ---- multicast.c ---- */

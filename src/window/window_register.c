@@ -105,11 +105,13 @@ static symwin_status prepare(symwin_comm *comm, struct attempt *a, void *ptr, si
         return sw_fail(SYMWIN_INVALID, "ptr is NULL");
     if (bytes == 0)
         return sw_fail(SYMWIN_INVALID, "bytes is 0; a window has at least one byte");
-    if ((flags & ~known) != 0 || (flags & known) == known)
+    if ((flags & ~known) != 0)
         return sw_fail(SYMWIN_INVALID,
-                       "flags are 0x%x; pass 0, SYMWIN_WINDOW_MULTICAST or "
-                       "SYMWIN_WINDOW_NO_MULTICAST",
-                       flags);
+                       "flags has 0x%x, which is unknown; pass SYMWIN_WINDOW_* or 0",
+                       flags & ~known);
+    if ((flags & known) == known)
+        return sw_fail(SYMWIN_INVALID, "flags has SYMWIN_WINDOW_MULTICAST and "
+                                       "SYMWIN_WINDOW_NO_MULTICAST; pass one of them, or 0");
     status = sw_memory_hold(a->call, address, &ours);
     if (status != SYMWIN_OK)
         return status;

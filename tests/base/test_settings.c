@@ -108,8 +108,8 @@ static const struct {
     [SW_SETTING_EMU_STRANGERS] = {SW_SETTING_EMU_STRANGERS, {"2"}, "0 or 1"},
     [SW_SETTING_EMU_MULTICAST_UNIT] =
         {SW_SETTING_EMU_MULTICAST_UNIT,
-         {"1M", "2G"},
-         "a number of bytes from 2M to 1G, K, M, G or T may follow it"},
+         {"1M", "2G", "3M", "2097153"},
+         "a multiple of 2M from 2M to 1G, K, M, G or T may follow it"},
 };
 
 enum { ALL_READERS = 7 };

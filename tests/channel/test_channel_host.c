@@ -26,6 +26,7 @@ static size_t mappings(void)
 {
     struct sw_emu_live live = {0};
 
+    (void)sw_reaper_wait(10000);
     if (sw_driver_is_emulated())
         sw_emu_live_count(&live);
     return live.mappings;

@@ -226,6 +226,70 @@ static void death(const char *name, enum death how)
     processes_free(p);
 }
 
+/* ---- a peer that does not read ---- */
+
+enum { ENDS = 600 }; /* more than a socket has room for messages */
+
+static void wait_for_messages(const struct ends_member *m, int from, int count)
+{
+    const int64_t end = host_now_ms() + PATIENCE_MS;
+
+    while (m->comm->group->waiting[from] < count && host_now_ms() < end)
+        host_pause_ms(1);
+}
+
+/* Rank 0 destroys all its ends while rank 1 is stopped. Later both have all their lanes again. */
+static void stopped(struct processes *p, int rank)
+{
+    symwin_channel_end *ends[ENDS], *all;
+    struct ends_member m;
+    int64_t start;
+    int i;
+
+    open_process(&m, p, rank);
+    for (i = 0; i < ENDS; i++)
+        ends[i] = ends_offer(&m, peer_of(rank), NULL, 0, 0);
+    for (i = 0; i < ENDS; i++)
+        (void)ends_connect(&m, ends[i]);
+    processes_barrier(p);
+    if (rank == 0) {
+        kill(p->pids[1], SIGSTOP);
+        host_pause_ms(30);
+        start = host_now_ms();
+        for (i = 0; i < ENDS; i++)
+            ends_destroy(&m, ends[i]);
+        must_be(host_now_ms() - start < AT_ONCE_MS, "who destroys does not wait", rank);
+        must_be(m.comm->group->queued[0] > 0, "messages wait", rank);
+        kill(p->pids[1], SIGCONT);
+    } else {
+        wait_for_messages(&m, 0, ENDS);
+        for (i = 0; i < ENDS; i++)
+            ends_destroy(&m, ends[i]);
+    }
+    if (rank == 0)
+        wait_for_messages(&m, 1, ENDS);
+    processes_barrier(p);
+    all = ends_offer(&m, peer_of(rank), NULL, 0, SYMWIN_CHANNEL_LANES);
+    (void)ends_connect(&m, all);
+    processes_barrier(p);
+    ends_close(&m);
+}
+
+static void stopped_peer(void)
+{
+    struct processes *p = processes_new(2, NULL);
+    int statuses[2];
+
+    processes_fork(p, 1, stopped); /* rank 0 has to know its process id */
+    processes_fork(p, 0, stopped);
+    statuses[0] = processes_wait(p, 0);
+    statuses[1] = processes_wait(p, 1);
+    tap_ok(statuses[0] == 0 && statuses[1] == 0,
+           "a peer that is stopped gets its lanes back (wait statuses 0x%x, 0x%x)",
+           (unsigned)statuses[0], (unsigned)statuses[1]);
+    processes_free(p);
+}
+
 /* Ranks 2 and 3 connect from one host to the other. A process that links the hosts has left, so no
  * message gets through. */
 struct leaving {
@@ -466,6 +530,7 @@ int main(void)
     death("a peer that ends instead of coming", IN_CONNECT);
     death("a peer that ends while a kernel waits for it", IN_KERNEL);
     death("a peer that is stopped", STOPPED);
+    stopped_peer();
     processes_run("who links a host leaves", 4, leave, &(struct leaving){"abab", 1});
     processes_run("who links the first host leaves", 4, leave, &(struct leaving){"abab", 0});
     processes_run("messages that lie", 2, lies, NULL);

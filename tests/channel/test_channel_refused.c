@@ -197,7 +197,7 @@ static void late(struct harness_team *team, int rank, void *unused)
         tap_ok(host_now_ms() - start >= SHORT_MS - 5 && host_now_ms() - start < 10 * SHORT_MS,
                "in its time");
         host_expect("then the communicator has ended", symwin_comm_check(m.comm), SYMWIN_TIMEOUT,
-                    "rank 1");
+                    "symwin_comm_check: rank 1 did not come to symwin_channel_connect");
         host_expect("an end is destroyed all the same", symwin_channel_destroy(m.comm, end),
                     SYMWIN_OK, "");
     }
@@ -205,7 +205,7 @@ static void late(struct harness_team *team, int rank, void *unused)
     if (rank == 1)
         host_expect("and makes no more channels",
                     symwin_channel_create(m.comm, 0, NULL, 0, NULL, &end), SYMWIN_TIMEOUT,
-                    "rank 1");
+                    "symwin_channel_create: rank 1 did not come to symwin_channel_connect");
     ends_close(&m);
 }
 

@@ -67,7 +67,8 @@ static void arguments(const struct rank *r, const struct arrays *a)
     refused(r,
             symwin_alltoallv_with(r->comm, r->in, &good, r->out, &good, SYMWIN_U32, &put,
                                   r->streams[0]),
-            SYMWIN_UNSUPPORTED, "symwin_alltoallv: there is no algorithm put for it; pass auto");
+            SYMWIN_UNSUPPORTED,
+            "symwin_alltoallv_with: there is no algorithm put for it; pass auto");
     refused(r,
             symwin_alltoallv(r->comm, r->in, &good, r->out, &good, (symwin_type)12, r->streams[0]),
             SYMWIN_INVALID, "there is no type 12");

@@ -116,7 +116,7 @@ static void memory_calls(void)
     host_expect("symwin_mem_alloc: 0 bytes", symwin_mem_alloc(0, 0, 0, &ptr), SYMWIN_INVALID,
                 "symwin_mem_alloc|bytes is 0");
     host_expect("symwin_mem_alloc: flags", symwin_mem_alloc(0, 1, ~0u, &ptr), SYMWIN_INVALID,
-                "symwin_mem_alloc|0xffffffff");
+                "symwin_mem_alloc|0xfffffff8");
     host_expect("symwin_mem_alloc: device", symwin_mem_alloc(8, 1, 0, &ptr), SYMWIN_INVALID,
                 "symwin_mem_alloc|no device 8");
     host_expect("symwin_mem_free: host", symwin_mem_free(&here), SYMWIN_INVALID, "symwin_mem_free");
@@ -170,8 +170,13 @@ static void comm_calls(void)
         {"no current context", 1, 0, SYMWIN_DEVICE_CURRENT, {0}, "current CUDA context"},
         {"options without a size", 1, 0, 0, {.flags = 2}, "options->size is 0"},
         {"options of another size", 1, 0, 0, {.size = 8}, "options->size is 8"},
-        {"an unknown flag", 1, 0, 0, {.size = right, .flags = 32}, "flags is 0x20"},
-        {"flags that exclude each other", 1, 0, 0, {.size = right, .flags = 3}, "flags is 0x3"},
+        {"an unknown flag", 1, 0, 0, {.size = right, .flags = 32}, "flags has 0x20, which"},
+        {"flags that exclude each other",
+         1,
+         0,
+         0,
+         {.size = right, .flags = 3},
+         "flags has SYMWIN_COMM_MULTICAST and"},
         {"a negative timeout", 1, 0, 0, {.size = right, .timeout_ms = -1}, "timeout_ms -1"},
         {"a negative kernel timeout",
          1,
@@ -410,7 +415,7 @@ static void reduce_calls(struct caller *c, void *const places[PLACES])
                                           (symwin_type)r->type, (symwin_op)r->op, &options,
                                           c->stream),
                     r->want, r->words);
-        tap_ok(host_error_has("symwin_allreduce: "), "%s: the text names the call", name);
+        tap_ok(host_error_has("symwin_allreduce_with: "), "%s: the text names the call", name);
         if (r->algo != 0 || r->blocks != 0)
             continue;
         snprintf(name, sizeof name, "symwin_allreduce: %s", r->name);
@@ -504,6 +509,10 @@ static void stream_calls(struct caller *c)
                 SYMWIN_INVALID, "symwin_stream_synchronize|no device 99");
     host_must(symwin_stream_create(c->member.device, &stream), "symwin_stream_create");
     host_must(symwin_stream_destroy(c->member.device, stream), "symwin_stream_destroy");
+    host_expect(
+        "symwin_stream_destroy: a destroyed stream",
+        symwin_stream_destroy(c->member.device, stream), SYMWIN_DRIVER,
+        "symwin_stream_destroy: cuStreamDestroy|pass a stream of device|not been destroyed");
     host_expect("symwin_allreduce: a destroyed stream",
                 symwin_allreduce(c->member.comm, c->in, c->out, 4, SYMWIN_F32, SYMWIN_SUM, stream),
                 SYMWIN_DRIVER, "symwin_allreduce: cuStreamGetCaptureInfo|has not been destroyed");

@@ -117,7 +117,7 @@ static void barriers(const struct rank *r)
     refused(r, "barrier", symwin_barrier_query(r->comm, NULL, NULL), SYMWIN_INVALID,
             "symwin_barrier_query: info is NULL");
     refused(r, "barrier", symwin_barrier_with(r->comm, &options, r->streams[0]), SYMWIN_UNSUPPORTED,
-            "symwin_barrier: there is no algorithm twoshot for it; pass auto");
+            "symwin_barrier_with: there is no algorithm twoshot for it; pass auto");
 }
 
 /* Algorithms over windows want windows, and some of them two buffers. */
@@ -149,7 +149,7 @@ static void windows(struct processes *p, const struct rank *r)
                               .in_place = 1};
 
         refused(r, j.is->name, job_call(r, &j, 0), SYMWIN_UNSUPPORTED,
-                "symwin_alltoall: put reads inputs while other ranks write outputs");
+                "symwin_alltoall_with: put reads inputs while other ranks write outputs");
     }
     host_must(symwin_window_deregister(r->comm, window), "deregister");
     processes_barrier(p);

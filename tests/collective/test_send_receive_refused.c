@@ -49,11 +49,11 @@ static void arguments(const struct rank *r)
     refused(r, symwin_recv(r->comm, r->out, 1, (symwin_type)12, next, NULL), SYMWIN_INVALID,
             "symwin_recv: there is no type 12");
     refused(r, symwin_send_with(r->comm, r->in, 1, SYMWIN_U32, next, &put, NULL),
-            SYMWIN_UNSUPPORTED, "symwin_send: there is no algorithm put for it; pass auto");
+            SYMWIN_UNSUPPORTED, "symwin_send_with: there is no algorithm put for it; pass auto");
     put.algo = SYMWIN_ALGO_AUTO;
     put.blocks = 100000;
     refused(r, symwin_send_with(r->comm, r->in, 1, SYMWIN_U32, next, &put, r->streams[0]),
-            SYMWIN_UNSUPPORTED, "symwin_send: 100000 blocks were asked for");
+            SYMWIN_UNSUPPORTED, "symwin_send_with: 100000 blocks were asked for");
     refused(r, send_u32(r, r->in, 1, r->rank), SYMWIN_INVALID,
             "symwin_send: rank |sends to itself without a receive in the group");
     refused(r, recv_u32(r, r->out, 1, r->rank), SYMWIN_INVALID,

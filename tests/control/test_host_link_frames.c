@@ -47,6 +47,7 @@ static void connect_pair(int fds[2])
 static void pair_open(struct pair *p, int host)
 {
     static uint16_t where[RANKS] = {0, 0, 1, 1};
+    static atomic_int queued[RANKS];
     struct sw_connection channels[HOSTS] = {{.fd = -1}, {.fd = -1}};
     int fds[2];
 
@@ -59,6 +60,7 @@ static void pair_open(struct pair *p, int host)
                                  .hosts = HOSTS,
                                  .process_of = where,
                                  .host_of = where,
+                                 .queued = queued,
                                  .exchange = sw_exchange_create(RANKS)}};
     connect_pair(fds);
     p->fd = fds[0];

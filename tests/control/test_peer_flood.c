@@ -240,6 +240,7 @@ static void test_forward_after_the_end(void)
 {
     enum { TIMES = 20, MOST_MS = 500 };
     static uint16_t process_of[RANKS] = {0, 1, 2}, host_of[RANKS] = {0, 0, 1};
+    static atomic_int queued[RANKS];
     const struct sw_frame_message words = {.from = 2, .to = 1, .kind = SW_MESSAGE_GONE};
     struct sw_peer_socket sockets[RANKS] = {{.process = 0}};
     struct sw_group group = {.nranks = RANKS,
@@ -248,6 +249,7 @@ static void test_forward_after_the_end(void)
                              .process_of = process_of,
                              .host_of = host_of,
                              .sockets = sockets,
+                             .queued = queued,
                              .exchange = sw_exchange_create(RANKS)};
     int64_t begin;
     int fds[2], i, valid = 1;
@@ -256,6 +258,7 @@ static void test_forward_after_the_end(void)
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0)
         abort();
     sockets[1].watch.fd = fds[0];
+    sockets[1].group = &group;
     while (send(fds[0], "", 1, 0) == 1)
         ;
     sw_exchange_fail(group.exchange, SYMWIN_ABORTED, 0);
@@ -270,11 +273,12 @@ static void test_forward_after_the_end(void)
     sw_exchange_destroy(group.exchange);
 }
 
-/* A message to a process that does not read: to rank 1 there, or through it to rank 2, on another
- * host. A rank of that process is named. */
+/* A message with a descriptor to a process that does not read: to rank 1 there, or through it to
+ * rank 2, on another host. A rank of that process is named. */
 static void test_full_socket(int to, int culprit)
 {
     static uint16_t process_of[] = {0, 0, 2, 1}, host_of[] = {0, 0, 1, 0};
+    static atomic_int queued[4];
     const struct sw_frame_message words = {.from = 3, .to = to, .kind = SW_MESSAGE_GONE};
     struct sw_peer_socket sockets[3] = {{.process = 0}};
     struct sw_group group = {.nranks = 4,
@@ -284,6 +288,7 @@ static void test_full_socket(int to, int culprit)
                              .process_of = process_of,
                              .host_of = host_of,
                              .sockets = sockets,
+                             .queued = queued,
                              .exchange = sw_exchange_create(4)};
     symwin_status status = SYMWIN_OK;
     int fds[2], named = -1;
@@ -292,9 +297,10 @@ static void test_full_socket(int to, int culprit)
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0)
         abort();
     sockets[0].watch.fd = fds[0];
+    sockets[0].group = &group;
     while (send(fds[0], "", 1, 0) == 1)
         ;
-    (void)sw_mailbox_send(&group, &words, -1, 0, sw_now_ms() + 20, "test");
+    (void)sw_mailbox_send(&group, &words, fds[0], 0, sw_now_ms() + 20, "test");
     (void)sw_exchange_outcome(group.exchange, &status, &named);
     tap_ok(status == SYMWIN_TIMEOUT && named == culprit,
            "a full socket on the way to rank %d: %s, rank %d", to, symwin_status_name(status),
@@ -302,6 +308,119 @@ static void test_full_socket(int to, int culprit)
     close(fds[0]);
     close(fds[1]);
     sw_exchange_destroy(group.exchange);
+}
+
+/* ---- messages to a process that does not read, without a descriptor ---- */
+
+enum { MANY = 5000, AT_ONCE_MS = 2000 }; /* more than fit into a socket */
+
+static int send_number(struct sw_group *group, uint64_t number, int fd, int64_t deadline)
+{
+    const struct sw_frame_message words = {
+        .from = HERE, .to = OTHER, .kind = SW_MESSAGE_GONE, .number = number};
+
+    return sw_mailbox_try(group, &words, fd, 0, deadline);
+}
+
+/* The number of the next message to the other process; -1: none comes. */
+static int64_t next_number(int other, int *fd)
+{
+    const int64_t end = sw_now_ms() + SOON_MS;
+    union sw_frame frame;
+    int error;
+
+    while ((error = sw_frame_receive_now(other, &frame, fd)) == EAGAIN && sw_now_ms() < end)
+        usleep(200);
+    return error == 0 && frame.header.type == SW_FRAME_MESSAGE ? (int64_t)frame.message.number : -1;
+}
+
+/* They wait, and are sent in order when it reads again. One with a descriptor comes after them. */
+static void test_outbox(void)
+{
+    const int64_t begin = sw_now_ms();
+    struct sw_group *group;
+    int other, i, error = 0, fd = -1;
+
+    group = group_open(&other);
+    for (i = 0; i < MANY && error == 0; i++)
+        error = send_number(group, (uint64_t)i, -1, 0);
+    tap_ok(error == 0 && sw_now_ms() - begin < AT_ONCE_MS && group->queued[HERE] > 0,
+           "%d messages to a process that does not read: %d wait, in %lld ms", i,
+           group->queued[HERE], (long long)(sw_now_ms() - begin));
+    TAP_EQ("a descriptor waits for room", send_number(group, MANY, other, sw_now_ms() + 20),
+           ETIMEDOUT);
+    for (i = 0; i < MANY && next_number(other, &fd) == i; i++)
+        ;
+    TAP_EQ("it reads again, and gets all in order", i, MANY);
+    for (i = 0; i < SOON_MS && group->queued[HERE] > 0;
+         i++) /* the last one counts a moment longer */
+        host_pause_ms(1);
+    TAP_EQ("none waits", group->queued[HERE], 0);
+    TAP_EQ("a descriptor", send_number(group, MANY, other, sw_now_ms() + SOON_MS), 0);
+    TAP_EQ("comes after them", next_number(other, &fd), MANY);
+    tap_ok(fd >= 0 && !sw_exchange_ended(group->exchange), "and nothing has ended");
+    close(fd);
+    group_close(group, other);
+}
+
+/* A rank that sends more than any needs is named. */
+static void test_outbox_bound(void)
+{
+    symwin_status status = SYMWIN_OK;
+    int other, i, error = 0, named = -1;
+    struct sw_group *group;
+
+    group = group_open(&other);
+    for (i = 0; i < 2 * SW_MOST_MESSAGES && error == 0; i++)
+        error = send_number(group, (uint64_t)i, -1, 0);
+    (void)sw_exchange_outcome(group->exchange, &status, &named);
+    tap_ok(error == EOVERFLOW && i > SW_MOST_MESSAGES && status == SYMWIN_MISMATCH && named == HERE,
+           "message %d is too many: %s, rank %d", i, symwin_status_name(status), named);
+    error = send_number(group, 0, -1, 0);
+    tap_ok(error == 0 || error == EPIPE, "after the end it is dropped");
+    group_close(group, other);
+}
+
+/* A rank that leaves waits a moment for a process that reads late, and not for one that never
+ * reads. */
+enum { LEAVE_MS = 100 };
+
+struct late_reader {
+    int other, most, count;
+};
+
+static void *read_late(void *arg)
+{
+    struct late_reader *l = arg;
+
+    host_pause_ms(10);
+    while (l->count < l->most && next_number(l->other, NULL) == l->count)
+        l->count++;
+    return NULL;
+}
+
+static void test_leave(int reads)
+{
+    struct late_reader late = {0};
+    struct sw_group *group;
+    pthread_t reader;
+    int64_t begin;
+
+    group = group_open(&late.other);
+    for (; group->queued[HERE] < 20; late.most++)
+        (void)send_number(group, (uint64_t)late.most, -1, 0);
+    if (reads && pthread_create(&reader, NULL, read_late, &late) != 0)
+        abort();
+    begin = sw_now_ms();
+    group_close(group, -1);
+    begin = sw_now_ms() - begin;
+    if (reads)
+        pthread_join(reader, NULL);
+    /* All arrive, unless the reader is later than the rank waits. */
+    tap_ok(begin < AT_ONCE_MS && (begin >= LEAVE_MS || late.count == late.most),
+           "a leave takes %lld ms with a process that reads %s: %d messages of %d",
+           (long long)begin, reads ? "late" : "nothing", late.count, late.most);
+    close(late.other);
 }
 
 int main(void)
@@ -321,6 +440,10 @@ int main(void)
     test_forward_after_the_end();
     test_full_socket(1, 1);
     test_full_socket(2, 0);
+    test_outbox();
+    test_outbox_bound();
+    test_leave(0);
+    test_leave(1);
     harness_no_leaks("peers", &before);
     return tap_done();
 }

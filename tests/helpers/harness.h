@@ -80,6 +80,7 @@ HARNESS_UNUSED struct harness_leaks harness_leaks_now(void)
     struct harness_leaks now = {0};
 
     symwin_mem_trim(SYMWIN_DEVICE_ALL, 0); /* memory that the pools keep is no leak */
+    (void)sw_reaper_wait(10000);
     if (sw_driver_is_emulated())
         now.objects = sw_emu_live_objects(); /* first: it closes what ended processes held */
     (void)sw_closer_wait(10);                /* its thread closes unwanted descriptors */

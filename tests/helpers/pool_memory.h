@@ -36,6 +36,7 @@ static symwin_mem_usage usage_of(int device)
 {
     symwin_mem_usage usage = {0};
 
+    (void)sw_reaper_wait(10000); /* what was given back is not reserved any more */
     host_must(symwin_mem_stats(on(device), &usage), "symwin_mem_stats");
     return usage;
 }

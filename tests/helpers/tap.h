@@ -111,16 +111,24 @@ __attribute__((unused)) static int harness_threads(const char *name)
     return count;
 }
 
+/* Waits until the library has unmapped what was freed: only then its thread ends. */
+__attribute__((unused)) static void harness_wait_for_reaper(void)
+{
+    int turns = 10000;
+
+    while (harness_threads("symwin-reaper") > 0 && turns-- > 0)
+        usleep(1000);
+}
+
 /* The library's own threads. A thread that has just been joined may be listed a moment longer: the
  * system wakes the joining thread before it removes the other from the list. */
 __attribute__((unused)) static int harness_service_threads(void)
 {
-    int turns = 50, count = harness_threads("symwin-poll");
+    int turns = 50, count;
 
-    for (; count > 0 && turns > 0; turns--) {
+    while ((count = harness_threads("symwin-poll") + harness_threads("symwin-reaper")) > 0 &&
+           turns-- > 0)
         usleep(1000);
-        count = harness_threads("symwin-poll");
-    }
     return count;
 }
 

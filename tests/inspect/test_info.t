@@ -262,7 +262,12 @@ for (['--other', qr/unknown: --other/], ['-j', qr/unknown/], ['word', qr/unknown
 ok($status == 0 && $error eq '', '--help');
 like($output, qr/^ +\Q$_\E /m, "--help names $_")
   for qw(--json --root --pid --table --pools --show --help);
-is((info('', '>/dev/full'))[0], 1, 'output that cannot be written');
+for ('', '--json', '--help', '--version') {
+    my ($status, $output, $error) = info('', "$_ >/dev/full");
+    is("$status$error",
+        "1symwin-info: its output cannot be written: No space left on device\n",
+        "symwin-info $_ >/dev/full");
+}
 is((info('SYMWIN_DRIVER=other', '--help'))[0], 0, '--help needs no driver');
 
 # ---- dumps --------------------------------------------------------------------------------------

@@ -163,6 +163,7 @@ static struct used used_now(int device)
 {
     symwin_mem_usage usage;
 
+    (void)sw_reaper_wait(10000); /* what was given back is not reserved any more */
     host_must(symwin_mem_stats(device, &usage), "symwin_mem_stats");
     return (struct used){usage.allocations, usage.used_bytes, usage.reserved_bytes};
 }

@@ -1,5 +1,6 @@
 /* The cases of faults.c. */
 #include "faults.h"
+#include "tap.h"
 
 #include <dlfcn.h>
 #include <stdint.h>
@@ -183,6 +184,7 @@ static void some_of_many(struct state *s)
     try_free(s, s->made[0].ptr);
     try_free(s, s->made[3].ptr);
     s->freed_count = 0;
+    harness_wait_for_reaper();
 }
 
 /* The pool knows its addresses but not whether one is in use: an emulated driver is not asked. */

@@ -69,6 +69,7 @@ static struct world world_now(void)
     struct world w;
 
     memset(&w, 0, sizeof w);
+    harness_wait_for_reaper();
     engine->live_count(&w.live);
     w.fds = harness_count_entries("/proc/self/fd");
     w.threads = harness_service_threads(); /* those of the emulated driver stay */

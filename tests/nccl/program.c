@@ -5,6 +5,7 @@
  *                         numbered from 0
  *     free I, pfree I     frees allocation I; thread I: on another thread
  *     inside I            frees an address inside allocation I
+ *     wait 0              until what was freed is unmapped
  *     null                ncclMemAlloc(NULL, 1) and ncclMemFree(NULL)
  *     load FILE           loads a library with local symbols
  *     device D            makes the primary context of D current, as cudaSetDevice() does
@@ -20,6 +21,7 @@
 
 #include "nccl.h"
 #include "src/driver/cuda_abi.h"
+#include "tap.h"
 
 enum { MOST = 64 };
 
@@ -139,6 +141,8 @@ static void act(const char *what, const char *text)
         allocate(what, strtoull(text, NULL, 0));
     else if (strcmp(what, "free") == 0)
         printf("free %d: %d\n", i, ncclMemFree(memory[i]));
+    else if (strcmp(what, "wait") == 0)
+        harness_wait_for_reaper();
     else if (strcmp(what, "pfree") == 0)
         printf("pfree %d: %d\n", i, pncclMemFree(memory[i]));
     else if (strcmp(what, "inside") == 0)

@@ -186,7 +186,8 @@ refused('NTHREADS=2', '99999999999999999999', 2, qr/COUNT is "9+"/, 'too large a
 refused('NTHREADS=2', '16G f33', 2, qr/no TYPE "f33"/, 'unknown type');
 refused('NTHREADS=2', '1K f32 xor', 2, qr/no OP "xor"/, 'unknown operation');
 refused('NTHREADS=2', '--algo=ring', 2, qr/no ALGO "ring"/, 'unknown algorithm');
-refused('NTHREADS=2', '--frob', 2, qr/what is "--frob"/, 'unknown option');
+refused('NTHREADS=2', '--frob', 2,
+    qr/\A[\w-]+: unknown argument "--frob": --help lists[^\n]*\n\z/, 'unknown option');
 refused('', '--nproc 0', 2, qr/--nproc is "0"/, 'no processes');
 refused('NTHREADS=0', '', 2, qr/NTHREADS is "0"/, 'no ranks');
 refused('SYMWIN_RANK=9 SYMWIN_NRANKS=4', '1K', 1, qr/SYMWIN_RANK is "9"/, 'no such rank');

@@ -53,7 +53,8 @@ for (@examples) {
     like($errors, qr/stdout could not be written to: Bad file descriptor$/m, 'and a sentence');
 }
 
-for (['--nproc', '--nproc needs a value'], ['--algo', '--algo needs a value'],
+for (['--nproc', '--nproc needs a value'], ['--algo', '--algo needs a value behind it'],
+    ['--frob', 'unknown argument "--frob": --help'],
     ['--nproc=0', '--nproc is "0": give'],
     ['--algo x', 'no ALGO "x"; --help'],
     ['1T', 'COUNT is "1T": give a number from 1 to 1099511627776; K, M or G may']) {
@@ -64,6 +65,50 @@ for (['--nproc', '--nproc needs a value'], ['--algo', '--algo needs a value'],
       or diag("$status $errors");
 }
 is((run_of("$build/allreduce_sm --nproc=2 1K"))[0], 0, 'a value behind "="');
+
+# Their Makefiles. A library that is there stays as it is: this tree has nothing to build it with.
+mkdir "$scratch/tree";
+mkdir "$scratch/tree/build";
+spew("$scratch/tree/build/libsymwin.a", '');
+my $make = "env PKG_CONFIG_PATH=$scratch MAKEFLAGS= MFLAGS= make --no-print-directory "
+  . '-C examples/06_fast_allreduce';
+my ($made, $commands, $complaint) =
+  run_of("$make -n -W fast_allreduce.cu NVCC= CXX=c++ SYMWIN=$scratch/tree");
+is($made, 0, 'make NVCC= in examples/06: exit status') or diag($complaint);
+unlike($commands, qr/^make/m, 'the library that is there is used');
+like($commands, qr/^c\+\+ .*-o fast_allreduce-emu/m, 'and the program built');
+($made, $commands, $complaint) = run_of("$make NVCC= SYMWIN=");
+is($made, 2, 'make SYMWIN= without an installed symwin: exit status');
+like($complaint, qr/\*\*\* pkg-config finds no symwin: set PKG_CONFIG_PATH/, 'says what to do');
+SKIP: {
+    skip 'pkg-config is not installed', 2 unless grep { -x "$_/pkg-config" } split /:/, $ENV{PATH};
+    spew("$scratch/symwin.pc", "Name: symwin\nDescription: -\nVersion: 1\n");
+    ($made, $commands, $complaint) = run_of("$make NVCC= SYMWIN=");
+    is($made, 2, 'make NVCC= SYMWIN=: exit status');
+    like($complaint, qr/\*\*\* fast_allreduce-emu needs symwin's source tree/, 'says why');
+}
+
+# Rank 0 has no descriptor left to write the id: the others would wait for it for a minute.
+for (['allreduce_sm', '--nproc 3 1K'], ['memory_channel', '--nproc 2 1K'],
+    ['fast_allreduce-emu', '--nproc 3 1K']) {
+    my ($program, $arguments) = @$_;
+    my $since = time;
+    my ($status, $output, $errors) = run_of("bash -c 'ulimit -n 6; $build/$program $arguments'");
+    is($status, 1, "$program without descriptors: exit status");
+    like($errors, qr/\A\w+: \S+_from_env: \S+ cannot be written: Too many open files\b.*\n\z/,
+        'one reason, that of rank 0');
+    cmp_ok(time - $since, '<', $sanitized ? 30 : 10, 'at once');
+}
+
+# A sanitizer needs more addresses than any of these.
+for ($sanitized ? () : (60, 300)) {
+    my $mib = $_;
+    my ($status, $output, $errors) =
+      run_of("bash -c 'ulimit -v ${\($mib * 1024)}; $build/allreduce_sm 1K'");
+    is($status, 1, "$mib MiB of addresses: exit status");
+    like($errors, qr/\bulimit -v limits this process to $mib MiB of addresses: raise it/,
+        'the limit is named') or diag("$output$errors");
+}
 
 for (['memory', '0', '65', 'x', '1 1'], ['pool', '0', '65', '1x', '1 1'],
     ['startup', '0', '129', '1 0', '1 65', '1 1 1'],

@@ -83,7 +83,10 @@ like($output, qr/^GPU 0: \[Bidir Put Packets\] bytes 1024, .*^Succeed!$/ms, 'tor
 refused('', '12', 2, qr/BYTES is "12": give a multiple of 8/, 'no whole words');
 refused('', '0', 2, qr/BYTES is "0": give a number/, 'no bytes');
 refused('', '1X', 2, qr/BYTES is "1X"/, 'unknown suffix');
-refused('', '--frob', 2, qr/what is "--frob"/, 'unknown option');
+refused('', '--frob', 2,
+    qr/\A[\w-]+: unknown argument "--frob": --help lists[^\n]*\n\z/, 'unknown option');
+refused('', $_, 2, qr/\A\w+: $_ needs a value behind it[^\n]*\n\z/, "$_ without a value")
+  for '--nproc', '--get';
 refused('', '--get quickly', 2, qr/--get is "quickly"/, 'unknown way to get');
 refused('', '--blocks 257', 2, qr/--blocks is "257"/, 'more blocks than lanes');
 refused('', '--threads 0', 2, qr/--threads is "0"/, 'no threads');

@@ -138,8 +138,8 @@ says("a GPU: what lies in the pool never reaches NCCL, which would unmap other b
     'where 1: device 0, byte 8192 of 16777216, access for 4', 'free 1: 0');
 says('a GPU: what the pool gave back to the driver is passed on',
     "$preload $gpus SYMWIN_MEM_KEEP=0",
-    'program device 0 alloc 3145728 free 0 free 0', 'alloc 3145728: 0 at 0 aligned 2097152',
-    'free 0: 0',
+    'program device 0 alloc 3145728 free 0 wait 0 free 0',
+    'alloc 3145728: 0 at 0 aligned 2097152', 'free 0: 0',
     'fake ncclMemFree of a stranger', 'free 0: 6');
 says('a GPU: SYMWIN_MEM_POOL=0 begins each allocation at offset 0',
     "$preload $gpus SYMWIN_MEM_POOL=0",

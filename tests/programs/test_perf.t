@@ -180,8 +180,9 @@ is("$json->{exit_status} $json->{results}[0]{wrong}", '1 2', 'are in the files')
 ($status, $output) = perf('', '-t 2 -b 1K -e 1K -n 1 --csv /dev/stdout');
 ok($status == 0 && $output =~ /^symwin,auto,/m && -e '/dev/stdout', 'a device is written to');
 SKIP: {
-    skip 'no /dev/full', 4 unless -c '/dev/full';
-    for ('-t 2 -b 1K -e 1K -n 1 >/dev/full', '-t 2 -b 1K -e 1K -n 1 --csv /dev/full') {
+    skip 'no /dev/full', 6 unless -c '/dev/full';
+    for ('--help >/dev/full', '-t 2 -b 1K -e 1K -n 1 >/dev/full',
+        '-t 2 -b 1K -e 1K -n 1 --csv /dev/full') {
         ($status, undef, $error) = perf('', $_);
         is($status, 1, "$_: exit status");
         like($error, qr/cannot be written: No space left on device$/m, "$_: says why");
@@ -452,6 +453,8 @@ for (['-m 2', 'give -n'], ['--agg_iters=2', 'give -n'], ['-N 3', '--rounds'],
 for (['-f 2 -i 1K', '-f and -i are two ways'],
     ['--rounds 3 -G 1', '--rounds is about stream launches'], ['--rounds 3', 'give -G 0 too'],
     ['--nproc 2 --graph-launch', '--graph-launch is about stream launches'],
+    ['-r 0', '-r is about collectives with a root: name one'],
+    ['--root 0 --collective allgather,barrier', '-r is about collectives with a root'],
     ['--collective allgather -o prod', 'moves data reduces nothing: leave out -o'])
 {
     my ($options, $why) = @$_;
@@ -462,11 +465,14 @@ refused("SYMWIN_PERF_BREAK=$_", '--nproc 2 -b 64 -e 64', 2,
     qr/\Asymwin-perf: SYMWIN_PERF_BREAK is "$_": give 1, hang or idle, or unset it\n\z/,
     "SYMWIN_PERF_BREAK=$_")
   for 'zzz', '';
+refused("SYMWIN_BOOTSTRAP_TIMEOUT_MS=300 SYMWIN_JOB=late-$$ SYMWIN_RANK=0 SYMWIN_NRANKS=2",
+    '-b 64 -e 64', 1, qr/rank 1 did not join within 300 ms/, 'SYMWIN_BOOTSTRAP_TIMEOUT_MS');
 refused('', '-d f33', 2, qr/-d: unknown name "f33"/, 'unknown type');
 refused('', '-o sum,xor', 2, qr/-o: unknown name "xor"/, 'unknown operation');
 refused('', '--algo ring9', 2, qr/--algo: unknown name "ring9"; names are auto /,
     'unknown algorithm');
-refused('', '--frob', 2, qr/what is "--frob"/, 'unknown option');
+refused('', '--frob', 2,
+    qr/\A[\w-]+: unknown argument "--frob": --help lists[^\n]*\n\z/, 'unknown option');
 refused('', '-n', 2, qr/-n needs a value/, 'no value');
 refused('', '--link=1', 2, qr/--link takes no value/, 'too many values');
 refused('', '--in-place 2', 2, qr/--in-place is "2"/, 'no such place');

@@ -96,7 +96,8 @@ refused('NTHREADS=2', '0', 2, qr/\Aallreduce_ub: COUNT is "0": give a number/, '
 refused('NTHREADS=2', '16G f33', 2, qr/no TYPE "f33"/, 'unknown type');
 refused('NTHREADS=2', '1K f32 xor', 2, qr/no OP "xor"/, 'unknown operation');
 refused('NTHREADS=2', '--algo=ring', 2, qr/no ALGO "ring"/, 'unknown algorithm');
-refused('NTHREADS=2', '--frob', 2, qr/what is "--frob"/, 'unknown option');
+refused('NTHREADS=2', '--frob', 2,
+    qr/\A[\w-]+: unknown argument "--frob": --help lists[^\n]*\n\z/, 'unknown option');
 refused('', '--nproc 0', 2, qr/--nproc is "0"/, 'no processes');
 refused('NTHREADS=0', '', 2, qr/NTHREADS is "0"/, 'no ranks');
 refused('SYMWIN_DRIVER=opencl', '', 1, qr/SYMWIN_DRIVER/, 'unknown driver');

@@ -72,7 +72,7 @@ refused($gpus, '--windows -1 window', 2, one_line('--windows is "-1"'), 'less th
 refused($gpus, '--order random window', 2, one_line('give forward, backward or mixed'),
     'an unknown order');
 refused($gpus, '--free never window', 2, one_line('give before or after'), 'an unknown time');
-refused($gpus, 'window register', 2, qr/what is "register"\?/, 'two modes');
+refused($gpus, 'window register', 2, one_line('unknown argument "register"'), 'two modes');
 refused("$gpus NTHREADS=0", 'window', 2, one_line('NTHREADS is "0"'), 'no ranks');
 refused("$gpus NTHREADS=4", 'window', 2, one_line('give 3 at most'), 'more ranks than GPUs');
 my ($status, $output, $errors) = with_nccl('', '--help');

@@ -60,8 +60,9 @@ static void run_late(struct harness_team *team, int rank, void *arg)
         harness_barrier(team); /* until the others have given up */
     host_expect(rank == 1 ? "a rank that comes too late" : "ranks that wait for it",
                 symwin_window_register(m.comm, m.memory, 64, 0, &window), SYMWIN_TIMEOUT,
-                rank == 1 ? "symwin_window_register: rank 1 did not come in time|destroy"
-                          : "rank 1 did not come to symwin_window_register in time|destroy");
+                "rank 1 did not come to symwin_window_register in time|destroy");
+    host_expect("and later", symwin_comm_check(m.comm), SYMWIN_TIMEOUT,
+                "symwin_comm_check: rank 1 did not come to symwin_window_register in time");
     tap_ok(window == SENTINEL, "rank %d: the out-pointer is untouched", rank);
     if (rank != 1)
         harness_barrier(team);
@@ -165,6 +166,13 @@ static void run_kernel_timeout(struct harness_team *team, int rank, void *arg)
         TAP_EQ("the output is untouched", caller_differences(&c, 6), 0);
     }
     harness_barrier(team);
+    if (rank == 2) { /* its kernel came to nothing, so it has no report of its own */
+        host_expect(
+            "the late rank comes", caller_reduce(&c, a->algo), SYMWIN_TIMEOUT,
+            "symwin_allreduce_with: in collective 2, other ranks waited for rank 2|destroy");
+        host_expect("and asks", symwin_comm_check(c.member.comm), SYMWIN_TIMEOUT,
+                    "symwin_comm_check: in collective 2, other ranks waited for rank 2");
+    }
     expect_fresh_start(&c, &a->again, "after a timeout");
     caller_close(&c);
 }

@@ -60,6 +60,9 @@ ok(!-e "$root/none" && !-e 'rel' && !-e 'q', 'before anything is installed');
 
 my $output = `tools/run-tests.sh $build test test_types test_nosuch 2>&1`;
 is($? >> 8, 1, 'a test that does not exist: exit status');
+like(scalar `$make BUILD=$root/none TESTS_ONLY='test_types test_nosuch' test 2>&1`,
+    qr/\*\*\* no such test: test_nosuch: TESTS_ONLY takes names/, 'make test says so');
+ok(!-e "$root/none/obj", 'before it builds');
 is($output, "no such test: test_nosuch\nnothing was run\n", 'is named, and nothing is run');
 
 my ($version) = slurp('symwin.h') =~ /#define SYMWIN_VERSION "(.*)"/;
@@ -144,10 +147,12 @@ for (['C99, shared', "$cc -std=c99", 'program.c', $libs],
 
 my ($sample) = slurp('README.md') =~ /^```c\n(.*?)^```$/ms;
 spew("$root/sample.c", $sample // '');
-run("$cc -std=c99 -D_DEFAULT_SOURCE $warn $cflags -o $root/sample $root/sample.c $libs -pthread",
-    'builds: the sample of README.md');
-is(run("SYMWIN_DRIVER=emu LD_LIBRARY_PATH=$lib $root/sample", 'runs: the sample of README.md'), '',
-    'without a complaint');
+for ("$cc -std=c99", "$cc -std=c11", "$cxx -x c++ -std=c++17") {
+    run("$_ -D_DEFAULT_SOURCE $warn $cflags -o $root/sample $root/sample.c $libs -pthread",
+        "builds: the sample of README.md by $_");
+    is(run("SYMWIN_DRIVER=emu LD_LIBRARY_PATH=$lib $root/sample", 'runs'), '',
+        'without a complaint');
+}
 
 # One rank's call fails: the program reports it, also by its exit status, and the other rank does
 # not wait for ever.

@@ -229,6 +229,8 @@ static void alone(struct harness_team *team, int rank, void *arg)
                     "symwin_allreduce: rank 1 did not come to the agreement about registered "
                     "buffers|symwin_register|destroy the communicator");
     harness_barrier(team);
+    host_expect("and all know it", symwin_comm_check(m.comm), SYMWIN_TIMEOUT,
+                "rank 1 did not come to an agreement about registered buffers in time");
     close_member(&m);
     host_must(symwin_mem_free(memory), "symwin_mem_free");
 }

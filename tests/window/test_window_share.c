@@ -13,6 +13,7 @@ static struct sw_emu_live counted(struct member *m)
     struct sw_emu_live live;
 
     harness_barrier(m->team);
+    (void)sw_reaper_wait(10000);
     sw_emu_live_count(&live);
     harness_barrier(m->team);
     return live;
@@ -361,6 +362,7 @@ static void run_late(struct harness_team *team, int rank, void *arg)
         host_must(sw_segment_map(late.group, first, 0, memory, GRANULE, 7), "map");
         sw_drv.cuMemUnmap = join_late;
         sw_segment_release(late.group, first, 0);
+        (void)sw_reaper_wait(10000);
         sw_drv.cuMemUnmap = late.unmap;
         tap_ok(late.joined != NULL && late.joined != first,
                "who comes while a segment is destroyed gets another one");
@@ -412,6 +414,7 @@ static void full_range(void)
     tight.mem_bytes = (size_t)1 << 30;
     host_must_cuda(sw_emu_configure(&tight), "sw_emu_configure");
     harness_run(2, run_full, NULL);
+    (void)sw_reaper_wait(10000); /* nothing is alive then */
     host_must_cuda(sw_emu_configure(&usual), "sw_emu_configure");
 }
 

@@ -82,11 +82,11 @@ static int read_options(int argc, char **argv, struct options *o)
             return wrong("a value is missing behind ", argv[i]);
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             fputs(help, stdout);
-            return fflush(stdout) != 0;
+            return 0;
         }
         if (strcmp(argv[i], "--version") == 0) {
             printf("symwin-info (symwin) %s\n", symwin_version());
-            return fflush(stdout) != 0;
+            return 0;
         }
         if (strcmp(argv[i], "--json") == 0)
             o->form = INFO_JSON;
@@ -150,25 +150,27 @@ static int left_behind(void)
     return 1;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     struct options o;
     int status = read_options(argc, argv, &o);
 
     if (status >= 0)
         return status;
-    if (o.show != NULL) {
-        status = show(&o);
-    } else if (o.pid != 0) {
-        status = !info_process(stdout, o.pid, o.form);
-    } else {
-        status = o.pools ? !info_sample(stdout, o.form) : report(&o);
-        if (left_behind())
-            status = 1;
-    }
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "symwin-info: its output cannot be written: %s\n", strerror(errno));
-        status = 1;
-    }
-    return status;
+    if (o.show != NULL)
+        return show(&o);
+    if (o.pid != 0)
+        return !info_process(stdout, o.pid, o.form);
+    status = o.pools ? !info_sample(stdout, o.form) : report(&o);
+    return left_behind() ? 1 : status;
+}
+
+int main(int argc, char **argv)
+{
+    const int status = run(argc, argv);
+
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    fprintf(stderr, "symwin-info: its output cannot be written: %s\n", strerror(errno));
+    return 1;
 }
