@@ -285,13 +285,11 @@ static int others_have_captured(const struct sw_calls *calls)
 
 /* A captured call runs whenever its graph is launched. So it leaves room for all others: it gets an
  * equal share. */
-static unsigned most_blocks(const struct sw_turn *turn)
+static unsigned most_beside_others(const struct sw_turn *turn)
 {
     const struct sw_order *order = turn->calls->order;
     unsigned others, room, left;
 
-    if (order == NULL)
-        return 0;
     others = order->in_use - (unsigned)turn->calls->in_use;
     if (others == 0)
         return 0;
@@ -300,6 +298,22 @@ static unsigned most_blocks(const struct sw_turn *turn)
         return others_have_captured(turn->calls) ? left_of(turn->calls, room, 0) : 0;
     left = left_of(turn->calls, room, 1);
     return left < room / (others + 1) ? left : larger(room / (others + 1), 1);
+}
+
+/* Where another communicator has more ranks on the device, calls of those ranks may run beside this
+ * one that do not wait for it: it keeps to its rank's share. */
+static unsigned most_blocks(const struct sw_turn *turn)
+{
+    const struct sw_order *order = turn->calls->order;
+    unsigned most, room;
+
+    if (order == NULL)
+        return 0;
+    most = most_beside_others(turn);
+    if (order->sharers <= (unsigned)turn->calls->comm->ranks_on_device)
+        return most;
+    room = room_of(order, turn->multiprocessors);
+    return most == 0 || most > room ? room : most;
 }
 
 unsigned sw_order_most_blocks(symwin_comm *comm)
