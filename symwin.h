@@ -216,7 +216,8 @@ typedef struct symwin_comm_options {
  *     streams, and beside calls outside graphs. If a communicator made its first call after a
  *     graph's capture, order its calls and that graph by streams or events. Always order a graph's
  *     launch after calls that were made before its capture.
- *   - If ranks of one process share a device, one thread creates all communicators of a rank.
+ *   - If ranks of one process share a device, one thread creates all communicators of a rank, also
+ *     those from before they shared it.
  *   - Communicators with different numbers of ranks on a device share it by the largest number: a
  *     call with fewer ranks there keeps to one rank's part. Calls made before the communicator with
  *     the largest number was created must have completed before its first call.

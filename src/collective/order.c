@@ -40,7 +40,8 @@ struct page {
 struct sw_order {
     struct sw_order *next;
     int device;
-    uint64_t rank; /* a thread's number; 0: the device has one rank of this process */
+    uint64_t rank;   /* a thread's number; 0: the device has one rank of this process */
+    uint64_t thread; /* that created all of the communicators so far; 0: there are several */
     pthread_mutex_t mutex;
     struct sw_calls *first; /* of the communicators with peers */
     unsigned in_use;        /* how many of them have made a call */
@@ -149,11 +150,18 @@ static uint64_t rank_number(const symwin_comm *comm)
     return shared[i] ? thread_number : 0;
 }
 
+/* Whether the order is that of the rank. What the rank's thread alone created before ranks shared
+ * the device becomes the rank's. */
+static int is_of(const struct sw_order *order, uint64_t rank)
+{
+    return order->rank == rank || (order->rank == 0 && order->thread == rank);
+}
+
 static symwin_status find_order(int device, uint64_t rank, struct sw_order **out)
 {
     struct sw_order *order = all.orders;
 
-    while (order != NULL && (order->device != device || order->rank != rank))
+    while (order != NULL && (order->device != device || !is_of(order, rank)))
         order = order->next;
     if (order == NULL) {
         order = calloc(1, sizeof *order);
@@ -163,11 +171,14 @@ static symwin_status find_order(int device, uint64_t rank, struct sw_order **out
                            device);
         }
         order->device = device;
-        order->rank = rank;
+        order->thread = thread_number;
         order->generation = 1;
         order->next = all.orders;
         all.orders = order;
     }
+    order->rank = rank;
+    if (order->thread != thread_number)
+        order->thread = 0;
     *out = order;
     return SYMWIN_OK;
 }

@@ -29,7 +29,6 @@ static const struct order_case cases[] = {
      .comms = 2,
      .blocks = MORE_THAN_HALF,
      .threads = 1},
-    {.name = "ranks that share a device", .script = "abab", .comms = 2, .shares = 1},
     {.name = "launches through graphs",
      .script = "abab",
      .comms = 2,
@@ -69,6 +68,15 @@ static const struct order_case cases[] = {
      .max_blocks = 16,
      .opposite = 1,
      .wide = 32},
+    /* Before others share devices: from then on, the library takes each thread for a rank. */
+    {.name = "beside one with more ranks on each device, which came later",
+     .script = "ab",
+     .comms = 2,
+     .blocks = ALL,
+     .count = FEW,
+     .algo = SYMWIN_ALGO_ONESHOT,
+     .crowded = LATE,
+     .shares = 1},
     {.name = "beside one with more ranks on each device",
      .script = "ab",
      .comms = 2,
@@ -77,6 +85,7 @@ static const struct order_case cases[] = {
      .algo = SYMWIN_ALGO_ONESHOT,
      .crowded = EARLY,
      .shares = 1},
+    {.name = "ranks that share a device", .script = "abab", .comms = 2, .shares = 1},
 };
 
 static void capture_all(struct member *m)
