@@ -6,8 +6,10 @@
 #include "src/control/group.h"
 #include "src/driver/driver.h"
 
-/* Messages of one rank that a process holds, or that wait for a link to another host. Each lane is
- * in one channel at a time, and a channel sends three messages: channels never need more. */
+/* Messages of one rank that a process holds, or that wait for a link to another host. Enough for
+ * all lanes: each is in one channel at a time, and a channel sends three messages. But an end that
+ * is destroyed before its peer has answered gives its lanes back while its messages may still wait:
+ * a rank that does so again and again comes to the limit. */
 enum { SW_MOST_MESSAGES = 3 * SW_STATE_LANES };
 
 /* A message may carry memory: as `fd`, as `memory`, or as a fabric handle in `words`, depending on
