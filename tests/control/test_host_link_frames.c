@@ -508,6 +508,36 @@ static void test_last_leave(int reads)
     pair_close(&p);
 }
 
+static void *leave_and_settle(void *arg)
+{
+    sw_host_link_leave(arg, 1, -1);
+    sw_host_link_settle(arg);
+    return NULL;
+}
+
+/* This thread's turn ends just when the last rank leaves: it sees no news any more, and the rank
+ * waits for its lock. */
+static void test_last_leave_meets_a_turn(void)
+{
+    struct sw_host_link *link;
+    pthread_t leaver;
+    struct pair p;
+
+    pair_open(&p, 0);
+    link = &p.group.links[1];
+    pthread_mutex_lock(&link->mutex);
+    if (pthread_create(&leaver, NULL, leave_and_settle, &p.group) != 0)
+        abort();
+    while (!atomic_load(&link->news))
+        host_pause_ms(1);
+    host_pause_ms(QUIET_MS); /* it comes to the lock */
+    pthread_mutex_unlock(&link->mutex);
+    pthread_join(leaver, NULL);
+    TAP_EQ("the last leave is sent though another thread was sending", next_type(&p, SOON_MS),
+           SW_FRAME_LEAVE);
+    pair_close(&p);
+}
+
 /* The socket has taken everything, but the other host reads late: what it has not acknowledged is
  * waited for. If it is gone, nobody is. */
 static void test_last_leave_arrives(int gone)
@@ -687,6 +717,7 @@ int main(void)
     test_end_overtakes_messages();
     test_last_leave(1);
     test_last_leave(0);
+    test_last_leave_meets_a_turn();
     test_last_leave_arrives(0);
     test_last_leave_arrives(1);
     test_flood();
