@@ -435,6 +435,27 @@ static void test_gone_elsewhere(void)
     TAP_EQ("and where another does it is awaited", status[0], SYMWIN_TIMEOUT);
 }
 
+/* The host that decides waits for the word of the one whose rank is late, the others wait longer,
+ * for the decision. */
+static void test_allowance(void)
+{
+    static const int through[2] = {-1, 1};
+    struct sw_exchange_hosts hosts = {
+        .decider = 1, .links = 0, .through = through, .send = send_nothing};
+    struct sw_exchange *x = sw_exchange_create(2);
+    int there, here;
+
+    sw_exchange_set_hosts(x, &hosts);
+    there = sw_exchange_allowance(x, 1);
+    hosts.decides = 1;
+    here = sw_exchange_allowance(x, 1);
+    tap_ok(
+        sw_exchange_allowance(x, 0) == 0 && here > 0 && there >= here + 1000,
+        "a late rank elsewhere is waited for %d ms where its end is decided, and %d ms elsewhere",
+        here, there);
+    sw_exchange_destroy(x);
+}
+
 static int is_cut_off(void *cut_off)
 {
     return *(const int *)cut_off;
@@ -511,6 +532,7 @@ int main(void)
     test_latency();
     test_who_links();
     test_gone_elsewhere();
+    test_allowance();
     test_settled();
     return tap_done();
 }

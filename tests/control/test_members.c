@@ -482,17 +482,20 @@ struct unasked {
     int with_descriptors;
     symwin_status want; /* the others' status; OK: they accept it */
     int to;             /* of messages, which rank 0's process gets */
+    const char *hosts;  /* a letter for each; NULL: one host */
 };
 
 static const struct unasked unasked[] = {
-    {"handles of another's memory", 1, {1, 1}, {7, 7}, 1, SYMWIN_MISMATCH, 0},
-    {"handles of no rank", 1, {3, 3}, {7, 7}, 1, SYMWIN_MISMATCH, 0},
-    {"two handles of one rank", 2, {2, 2}, {7, 7}, 1, SYMWIN_MISMATCH, 0},
-    {"handles of two registrations", 2, {2, 2}, {7, 8}, 1, SYMWIN_MISMATCH, 0},
-    {"200 handles", 200, {2, 2}, {7, 7}, 1, SYMWIN_MISMATCH, 0},
-    {"100 messages with descriptors", 100, {-1, -1}, {0, 0}, 1, SYMWIN_OK, 0},
-    {"too many messages", 3 * SW_STATE_LANES + 100, {-1, -1}, {0, 0}, 0, SYMWIN_MISMATCH, 0},
-    {"a message to a rank of another process", 1, {-1, -1}, {0, 0}, 0, SYMWIN_MISMATCH, 1},
+    {"handles of another's memory", 1, {1, 1}, {7, 7}, 1, SYMWIN_MISMATCH, 0, NULL},
+    {"handles of no rank", 1, {3, 3}, {7, 7}, 1, SYMWIN_MISMATCH, 0, NULL},
+    {"two handles of one rank", 2, {2, 2}, {7, 7}, 1, SYMWIN_MISMATCH, 0, NULL},
+    {"handles of two registrations", 2, {2, 2}, {7, 8}, 1, SYMWIN_MISMATCH, 0, NULL},
+    {"200 handles", 200, {2, 2}, {7, 7}, 1, SYMWIN_MISMATCH, 0, NULL},
+    {"100 messages with descriptors", 100, {-1, -1}, {0, 0}, 1, SYMWIN_OK, 0, NULL},
+    {"too many messages", 3 * SW_STATE_LANES + 100, {-1, -1}, {0, 0}, 0, SYMWIN_MISMATCH, 0, NULL},
+    {"a message to a rank of another process", 1, {-1, -1}, {0, 0}, 0, SYMWIN_MISMATCH, 1, NULL},
+    {"a message to another host", 1, {-1, -1}, {0, 0}, 0, SYMWIN_OK, 1, "aba"},
+    {"a descriptor for another host", 1, {-1, -1}, {0, 0}, 1, SYMWIN_MISMATCH, 1, "aba"},
 };
 
 /* 0, or an errno: EPIPE if the receiver has closed the socket. */
@@ -525,6 +528,7 @@ static void sends_unasked(struct processes *p, int rank)
     symwin_comm *comm = NULL;
     int error = 0, i;
 
+    processes_on_host(u->hosts, rank);
     host_must(processes_comm(p, rank, 5000, &comm), "symwin_comm_create");
     if (rank == 0)
         must_be(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit", rank);
