@@ -110,6 +110,17 @@ static void short_timeout(struct processes *p, int rank)
         expect(p, rank, SYMWIN_TIMEOUT, " ms, the timeout of rank 1 (2 of 3 ranks did)");
 }
 
+/* Rank 1 makes the id of its host too late. Rank 2 finds that out, after rank 0's timeout. */
+static void late_elsewhere(struct processes *p, int rank)
+{
+    processes_on_host("abb", rank);
+    if (rank == 1)
+        waits_to_write = 2;
+    create(p, rank, rank == 0 ? SHORT_MS : 2 * SHORT_MS);
+    if (rank != 1)
+        expect(p, rank, SYMWIN_TIMEOUT, "rank 1, the lowest on this host, did not join");
+}
+
 /* Rank 2 cannot join rank 1, on the same host. */
 static void not_joined(struct processes *p, int rank)
 {
@@ -245,6 +256,7 @@ int main(void)
     size_t i;
 
     processes_run("late, while a rank looks for the id of its host", 4, late, NULL);
+    processes_run("late, and a rank of its host says so", 3, late_elsewhere, NULL);
     processes_run("one rank's timeout is shorter than the others'", 3, short_timeout, NULL);
     processes_run("a rank that cannot join those of its host", 3, not_joined, NULL);
     processes_run("too many descriptors in flight", 2, no_room_in_flight, NULL);
