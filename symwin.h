@@ -24,8 +24,9 @@
  *
  * Threads: calls without a communicator may be made by any thread at any time. A communicator
  * belongs to one rank. Any thread may use it, but only one at a time, except symwin_comm_abort(),
- * symwin_comm_check() and the window queries, which any thread may call at any time. A second
- * thread inside a collective call gets SYMWIN_BUSY.
+ * symwin_comm_check() and the window queries, which any thread may call at any time until
+ * symwin_comm_destroy() (which says what may run beside it). A second thread inside a collective
+ * call gets SYMWIN_BUSY.
  *
  * Collective calls (marked so) must be made by all ranks, in the same order, with arguments that
  * agree. They succeed on all ranks, or fail on all with one status and then change nothing.
@@ -218,7 +219,11 @@ typedef struct symwin_comm_options {
  *     streams, and beside calls outside graphs. If a communicator made its first call after a
  *     graph's capture, order its calls and that graph by streams or events. Always order a graph's
  *     launch after calls that were made before its capture.
- *   - If ranks of one process share a device, one thread creates all communicators of a rank.
+ *   - If ranks of one process share a device, one thread creates all communicators of a rank, also
+ *     those from before they shared it.
+ *   - Communicators with different numbers of ranks on a device share it by the largest number: a
+ *     call with fewer ranks there keeps to one rank's part. Calls made before the communicator with
+ *     the largest number was created must have completed before its first call.
  *   - SYMWIN_COMM_NO_ORDER leaves all this to the caller, for communicators whose calls never run
  *     beside others'.
  *
@@ -232,7 +237,9 @@ SYMWIN_API symwin_status symwin_comm_create(const symwin_unique_id *id, int nran
  * use of the communicator, destroying it again included, is undefined.
  *
  * Ranks may destroy at different times. This rank's earlier calls outside graphs complete first, on
- * the peers too: the destroy waits for them (symwin_comm_abort() ends that wait). Launches of
+ * the peers too: the destroy waits for them (symwin_comm_abort() ends that wait). Another thread
+ * may be in symwin_comm_abort() or symwin_comm_check() if it began before that wait ended: the
+ * destroy waits for it too. All other calls must have returned before the destroy. Launches of
  * graphs that hold its calls must have completed. Peers that need a further call of this rank get
  * SYMWIN_PEER_LOST, which names this rank: host calls at once, kernels of the library within
  * milliseconds, later launches and graph replays included. Your own kernels that wait for this rank
@@ -263,7 +270,7 @@ SYMWIN_API symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *
 
 /* Returns SYMWIN_OK, or why the communicator has ended: SYMWIN_MISMATCH, SYMWIN_TIMEOUT,
  * SYMWIN_PEER_LOST, SYMWIN_NO_MEMORY or SYMWIN_ABORTED; the text names the rank. Any thread; costs
- * a few loads. A kernel's error is visible here once the stream has passed the call.
+ * a few loads and two atomic additions. A kernel's error is visible here once the stream has passed the call.
  *
  * All ranks whose kernels were in a failed call, or come to it later, get the same status and
  * sentence, the culprit included. A rank that finds a failure here ends the communicator on all

@@ -285,8 +285,8 @@ SYMWIN_DEVICE void sw_start_barrier(const struct sw_kernel_args &args, sw_call &
 /* ---- offers ---------------------------------------------------------------------------------- */
 
 /* Tells the ranks `to` the offset of this rank's buffer. By all threads, before sw_start_barrier()
- * with RELEASE: the thread that posts a header releases the offer with it. A word may be written again when its
- * reader has finished its call, which the end barrier of that call has said. */
+ * with RELEASE: the thread that posts a header releases the offer with it. A word may be written
+ * again when its reader has finished its call, which the end barrier of that call has said. */
 SYMWIN_DEVICE void sw_offer_post(const struct sw_kernel_args &args, const sw_call &call, int32_t to,
                                  uint64_t offset)
 {

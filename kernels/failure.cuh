@@ -75,8 +75,7 @@ SYMWIN_DEVICE void sw_say_arguments(const struct sw_kernel_args &args, const sw_
     symwin_store_relaxed_u64(said + offsetof(struct sw_said, count), args.count);
     symwin_store_relaxed_u64(said + offsetof(struct sw_said, in_offset),
                              args.from >= 0 ? 0 : args.in_offset);
-    symwin_store_relaxed_u64(said + offsetof(struct sw_said, out_offset),
-                             args.to >= 0 ? 0 : args.out_offset);
+    symwin_store_relaxed_u64(said + offsetof(struct sw_said, out_offset), args.out_offset);
     symwin_store_release_u32(said + offsetof(struct sw_said, ready), 1);
 }
 

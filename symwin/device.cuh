@@ -458,9 +458,9 @@ SYMWIN_DEVICE uint32_t symwin_add_relaxed_u32(uint64_t addr, uint32_t value)
 #endif
 }
 
-/* Returns the old value; acquire and release, for threads of one device. What such a thread releases
- * at system scope after it includes what the adders before it did. Unlike system scope it does not
- * wait for stores to peers. (PTX ISA, "atom", causality order) */
+/* Returns the old value; acquire and release, for threads of one device. What such a thread
+ * releases at system scope after it includes what the adders before it did. Unlike system scope it
+ * does not wait for stores to peers. (PTX ISA, "atom", causality order) */
 SYMWIN_DEVICE uint32_t symwin_add_acq_rel_u32(uint64_t addr, uint32_t value)
 {
 #if SYMWIN_EMULATED

@@ -11,10 +11,8 @@
 
 static const char call[] = "symwin_comm_create";
 
-enum {
-    TELL_MS = 5000,
-    IN_FLIGHT_MS = 200 /* while this user's processes have too many descriptors in flight */
-};
+/* Of SW_TELL_MS, while this user's processes have too many descriptors in flight. */
+enum { IN_FLIGHT_MS = 200 };
 
 /* ---- frames to a rank, and who is named if that fails ---- */
 
@@ -46,15 +44,16 @@ symwin_status sw_rendezvous_tell(struct rendezvous *m, int rank, union sw_frame 
 {
     struct sw_connection *connection = &m->slots[rank].accepted->connection;
     const int64_t now = sw_now_ms(), left = m->timer.deadline - now;
-    const int64_t longest = now + (left < TELL_MS ? left : TELL_MS);
+    const int64_t longest = left < m->patience_ms ? left : m->patience_ms;
     int error = ETIMEDOUT;
 
     sw_frame_seal(frame, type);
     if (fd >= 0)
         error = sw_connection_send(connection, frame, fd,
-                                   now + (left < IN_FLIGHT_MS ? left : IN_FLIGHT_MS));
+                                   now + (longest < IN_FLIGHT_MS ? longest : IN_FLIGHT_MS));
     if (error == ETIMEDOUT) /* nothing was sent: there was no room in the socket */
-        error = sw_connection_send(connection, frame, fd, longest);
+        error = sw_connection_send(connection, frame, fd, now + longest);
+    m->patience_ms -= sw_now_ms() - now;
     if (error == 0)
         return SYMWIN_OK;
     if (error == ETOOMANYREFS)
@@ -90,7 +89,7 @@ static symwin_status make_topology(const struct rendezvous *m, struct sw_topolog
         for (q = 0; q < r && !same(m->slots[q].process, m->slots[r].process); q++)
             ;
         locations[r].process = q < r ? locations[q].process : (uint16_t)processes++;
-        for (q = 0; q < r && !same(m->slots[q].host, m->slots[r].host); q++)
+        for (q = 0; q < r && !(m->slots[q].remote && same(m->slots[q].host, m->slots[r].host)); q++)
             ;
         if (!m->slots[r].remote)
             locations[r].host = 0;

@@ -180,13 +180,15 @@ static void rendezvous_late(struct sw_poll_watch *watch, short events)
         return;
     }
     if (all_joined)
-        sw_fail(SYMWIN_TIMEOUT, "%s: rank %d joined, but was not ready within %d ms", call, number,
-                m->timeout_ms);
+        sw_fail(SYMWIN_TIMEOUT,
+                "%s: rank %d joined, but was not ready within %d ms, the timeout of rank %d", call,
+                number, m->timeout_ms, sw_rendezvous_number(m, m->first_due));
     else
         sw_fail(SYMWIN_TIMEOUT,
-                "%s: rank %d did not join within %d ms (%d of %d ranks did); start every rank "
-                "with this id",
-                call, number, m->timeout_ms, m->joined, m->nranks);
+                "%s: rank %d did not join within %d ms, the timeout of rank %d (%d of %d ranks "
+                "did); start every rank with this id",
+                call, number, m->timeout_ms, sw_rendezvous_number(m, m->first_due), m->joined,
+                m->nranks);
     rendezvous_fail(m, sw_rendezvous_culprit(m, late, SYMWIN_TIMEOUT));
 }
 
@@ -402,6 +404,7 @@ static void take_slot(struct rendezvous *m, const struct sw_frame_join *join,
     if (deadline < m->timer.deadline) {
         m->timer.deadline = deadline;
         m->timeout_ms = join->timeout_ms;
+        m->first_due = join->rank;
         sw_poll_changed();
     }
     if (++m->joined < m->nranks)
@@ -539,6 +542,7 @@ symwin_status sw_rendezvous_open(struct sw_id *id, const struct sw_id_options *o
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", for_call);
     m->connection.fd = -1;
     m->culprit = -1;
+    m->patience_ms = SW_TELL_MS;
     status = sw_process_name(id->creator);
     if (status == SYMWIN_OK)
         status = sw_listener_open(id, &events);

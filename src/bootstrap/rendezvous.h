@@ -29,9 +29,10 @@ struct rendezvous {
     struct sw_id id;
     unsigned char name[SW_NAME_BYTES];
     struct sw_poll_watch timer;
-    int timeout_ms; /* of the rank with the earliest deadline */
-    int nranks;     /* 0: no rank has joined */
-    int posts;      /* ranks on the control page */
+    int timeout_ms; /* of the rank with the earliest deadline: */
+    int first_due;
+    int nranks; /* 0: no rank has joined */
+    int posts;  /* ranks on the control page */
     struct slot *slots;
     int joined;  /* ranks that have joined */
     int unready; /* ranks that are awaited and not ready */
@@ -39,6 +40,7 @@ struct rendezvous {
     int waiting; /* threads of this process that wait; the last frees it once it is over */
     int over;
     int extended;         /* the timer was put off */
+    int64_t patience_ms;  /* how long ranks that read slowly may still be waited for in all */
     symwin_status status; /* outcome */
     int culprit;          /* number among all ranks; -1: no rank */
     char text[SW_TEXT_BYTES];
@@ -62,7 +64,9 @@ symwin_status sw_rendezvous_culprit(struct rendezvous *m, int rank, symwin_statu
  * this process the culprit and says so in the text. Returns `status`. */
 symwin_status sw_rendezvous_own(struct rendezvous *m, symwin_status status);
 
-/* Sends a frame to a rank. If the rank is unreachable, it is the culprit. */
+/* Sends a frame to a rank. If the rank is unreachable, or there is no room for the frame until the
+ * ranks have been waited for for SW_TELL_MS in all, it is the culprit. */
+enum { SW_TELL_MS = 1000 };
 symwin_status sw_rendezvous_tell(struct rendezvous *m, int rank, union sw_frame *frame,
                                  enum sw_frame_type type, int fd);
 

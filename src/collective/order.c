@@ -40,7 +40,8 @@ struct page {
 struct sw_order {
     struct sw_order *next;
     int device;
-    uint64_t rank; /* a thread's number; 0: the device has one rank of this process */
+    uint64_t rank;   /* a thread's number; 0: the device has one rank of this process */
+    uint64_t thread; /* that created all of the communicators so far; 0: there are several */
     pthread_mutex_t mutex;
     struct sw_calls *first; /* of the communicators with peers */
     unsigned in_use;        /* how many of them have made a call */
@@ -149,11 +150,18 @@ static uint64_t rank_number(const symwin_comm *comm)
     return shared[i] ? thread_number : 0;
 }
 
+/* Whether the order is that of the rank. What the rank's thread alone created before ranks shared
+ * the device becomes the rank's. */
+static int is_of(const struct sw_order *order, uint64_t rank)
+{
+    return order->rank == rank || (order->rank == 0 && order->thread == rank);
+}
+
 static symwin_status find_order(int device, uint64_t rank, struct sw_order **out)
 {
     struct sw_order *order = all.orders;
 
-    while (order != NULL && (order->device != device || order->rank != rank))
+    while (order != NULL && (order->device != device || !is_of(order, rank)))
         order = order->next;
     if (order == NULL) {
         order = calloc(1, sizeof *order);
@@ -163,11 +171,14 @@ static symwin_status find_order(int device, uint64_t rank, struct sw_order **out
                            device);
         }
         order->device = device;
-        order->rank = rank;
+        order->thread = thread_number;
         order->generation = 1;
         order->next = all.orders;
         all.orders = order;
     }
+    order->rank = rank;
+    if (order->thread != thread_number)
+        order->thread = 0;
     *out = order;
     return SYMWIN_OK;
 }
@@ -285,13 +296,11 @@ static int others_have_captured(const struct sw_calls *calls)
 
 /* A captured call runs whenever its graph is launched. So it leaves room for all others: it gets an
  * equal share. */
-static unsigned most_blocks(const struct sw_turn *turn)
+static unsigned most_beside_others(const struct sw_turn *turn)
 {
     const struct sw_order *order = turn->calls->order;
     unsigned others, room, left;
 
-    if (order == NULL)
-        return 0;
     others = order->in_use - (unsigned)turn->calls->in_use;
     if (others == 0)
         return 0;
@@ -300,6 +309,22 @@ static unsigned most_blocks(const struct sw_turn *turn)
         return others_have_captured(turn->calls) ? left_of(turn->calls, room, 0) : 0;
     left = left_of(turn->calls, room, 1);
     return left < room / (others + 1) ? left : larger(room / (others + 1), 1);
+}
+
+/* Where another communicator has more ranks on the device, calls of those ranks may run beside this
+ * one that do not wait for it: it keeps to its rank's share. */
+static unsigned most_blocks(const struct sw_turn *turn)
+{
+    const struct sw_order *order = turn->calls->order;
+    unsigned most, room;
+
+    if (order == NULL)
+        return 0;
+    most = most_beside_others(turn);
+    if (order->sharers <= (unsigned)turn->calls->comm->ranks_on_device)
+        return most;
+    room = room_of(order, turn->multiprocessors);
+    return most == 0 || most > room ? room : most;
 }
 
 unsigned sw_order_most_blocks(symwin_comm *comm)

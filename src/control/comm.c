@@ -174,15 +174,13 @@ static void await_calls(symwin_comm *comm, CUstream stream)
     }
 }
 
-void sw_comm_take_leave(symwin_comm *comm)
+static void take_leave(symwin_comm *comm)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     struct sw_exchange *x = comm->group->exchange;
     CUstream stream = NULL;
     symwin_status status;
 
-    if (comm->nranks == 1 && comm->done == 0)
-        return;
     /* Another thread may be capturing in global mode, which would forbid these driver calls. */
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
     status = sw_check(sw_drv.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
@@ -203,6 +201,16 @@ void sw_comm_take_leave(symwin_comm *comm)
     if (stream != NULL)
         sw_drop(sw_drv.cuStreamDestroy(stream), "cuStreamDestroy");
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
+}
+
+void sw_comm_take_leave(symwin_comm *comm)
+{
+    const struct timespec nap = {.tv_nsec = NAP_NS};
+
+    if (comm->nranks > 1 || comm->done > 0)
+        take_leave(comm);
+    while (atomic_load(&comm->watchers) > 0) /* one of them may have ended the wait for calls */
+        nanosleep(&nap, NULL);
 }
 
 /* ---- state ---- */
@@ -305,9 +313,14 @@ void sw_comm_leave(symwin_comm *comm)
 
 symwin_status symwin_comm_check(symwin_comm *comm)
 {
+    symwin_status status;
+
     if (comm == NULL)
         return sw_fail(SYMWIN_INVALID, "symwin_comm_check: comm is NULL");
-    return sw_comm_status(comm, "symwin_comm_check");
+    atomic_fetch_add(&comm->watchers, 1);
+    status = sw_comm_status(comm, "symwin_comm_check");
+    atomic_fetch_sub(&comm->watchers, 1);
+    return status;
 }
 
 symwin_status symwin_comm_abort(symwin_comm *comm)
@@ -318,8 +331,10 @@ symwin_status symwin_comm_abort(symwin_comm *comm)
         return status;
     if (comm == NULL)
         return sw_fail(SYMWIN_INVALID, "symwin_comm_abort: comm is NULL");
+    atomic_fetch_add(&comm->watchers, 1);
     sw_exchange_fail(comm->group->exchange, SYMWIN_ABORTED, comm->rank);
     sw_group_abort_kernels(comm->group);
     sw_group_shut_sockets(comm->group);
+    atomic_fetch_sub(&comm->watchers, 1);
     return SYMWIN_OK;
 }

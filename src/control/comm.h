@@ -82,6 +82,7 @@ struct symwin_comm {
     struct sw_tuning *tuning;      /* owned; NULL: no measured table for these GPUs */
 
     atomic_flag busy;               /* a thread is inside a collective call */
+    atomic_int watchers;            /* threads in symwin_comm_abort() and symwin_comm_check() */
     uint64_t sequence;              /* number of collective host calls so far */
     pthread_mutex_t mutex;          /* protects the windows */
     struct sw_handle_table windows; /* owned, with its struct sw_window */
@@ -126,7 +127,8 @@ void sw_comm_each(void (*see)(symwin_comm *comm, void *context), void *context);
 int sw_comm_is_any(void); /* whether one is in the list */
 
 /* First step of destruction; the communicator's context must be current. Makes peers, on host and
- * device, stop waiting for this rank's next call, then waits for this rank's own calls. */
+ * device, stop waiting for this rank's next call, then waits for this rank's own calls, and for
+ * other threads that are in symwin_comm_abort() or symwin_comm_check(). */
 void sw_comm_take_leave(symwin_comm *comm);
 
 /* SYMWIN_OK, or the status that ended this communicator. */

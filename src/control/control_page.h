@@ -45,7 +45,9 @@ struct sw_exchange {
     size_t bytes;              /* of the page */
     struct control_page *page; /* owned */
     const struct sw_exchange_hosts *hosts; /* NULL: all ranks are on this host */
-    _Atomic uint64_t told;                 /* the outcome that on_end was last called for */
+    /* The first end, decided and proposed, that this process has seen on the page; 0: none. */
+    _Atomic uint64_t end, proposal;
+    _Atomic uint64_t told; /* the outcome that on_end was last called for */
     void (*on_end)(void *context);
     void *on_end_context;
     _Atomic int built; /* the communicator is complete */

@@ -48,6 +48,13 @@
  * GONE: it has left. */
 enum { HERE, LEAVES, GONE };
 
+/* For how long it has been later than `at`, a time on the page: another process may have written
+ * any. */
+static int64_t age_ms(int64_t at)
+{
+    return (int64_t)((uint64_t)sw_now_ms() - (uint64_t)at);
+}
+
 static long futex(struct sw_exchange *x, int operation, uint32_t value, const struct timespec *t)
 {
     if (!x->shared)
@@ -66,12 +73,33 @@ static uint64_t reason(symwin_status status, int culprit)
     return (uint64_t)status << STATUS_SHIFT | ((uint64_t)culprit & CULPRIT_MASK) << CULPRIT_SHIFT;
 }
 
-/* The decided or proposed end, in the form of the page's word without its count; 0: none. */
-static uint64_t outcome(const struct sw_exchange *x)
+/* `seen` with the first end that this process has seen there. Another process may clear the page at
+ * any time: an end stays. */
+static uint64_t keep_end(_Atomic uint64_t *first, uint64_t seen)
 {
-    const uint64_t word = atomic_load(&x->page->word) & ~COUNT_MASK;
+    uint64_t none = 0;
 
-    return word != 0 ? word : atomic_load(&x->page->proposal) & ~COUNT_MASK;
+    if (seen >> CULPRIT_SHIFT != 0)
+        atomic_compare_exchange_strong(first, &none, seen & ~COUNT_MASK);
+    return atomic_load(first) | (seen & COUNT_MASK);
+}
+
+static uint64_t word_of(struct sw_exchange *x)
+{
+    return keep_end(&x->end, atomic_load(&x->page->word));
+}
+
+static uint64_t proposal_of(struct sw_exchange *x)
+{
+    return keep_end(&x->proposal, atomic_load(&x->page->proposal));
+}
+
+/* The decided or proposed end, in the form of the page's word without its count; 0: none. */
+static uint64_t outcome(struct sw_exchange *x)
+{
+    const uint64_t word = word_of(x) & ~COUNT_MASK;
+
+    return word != 0 ? word : proposal_of(x) & ~COUNT_MASK;
 }
 
 static void notify_end(struct sw_exchange *x)
@@ -96,12 +124,13 @@ static int decides(const struct sw_exchange *x)
 
 static void propose(struct sw_exchange *x, symwin_status status, int culprit)
 {
-    uint64_t seen = atomic_load(&x->page->proposal);
+    uint64_t seen = proposal_of(x);
     int64_t never = 0;
 
     atomic_compare_exchange_strong(&x->page->proposed_at, &never, sw_now_ms());
     while (seen >> CULPRIT_SHIFT == 0)
         if (atomic_compare_exchange_weak(&x->page->proposal, &seen, reason(status, culprit))) {
+            keep_end(&x->proposal, reason(status, culprit));
             notify_end(x);
             return;
         }
@@ -112,18 +141,22 @@ static void propose(struct sw_exchange *x, symwin_status status, int culprit)
 static void end_unless_posted(struct sw_exchange *x, uint64_t seen, symwin_status status,
                               int culprit)
 {
-    if (!decides(x))
+    if (!decides(x)) {
         propose(x, status, culprit);
-    else if (atomic_compare_exchange_strong(&x->page->word, &seen, seen | reason(status, culprit)))
+    } else if (atomic_compare_exchange_strong(&x->page->word, &seen,
+                                              seen | reason(status, culprit))) {
+        keep_end(&x->end, reason(status, culprit));
         notify_end(x);
+    }
 }
 
 void sw_exchange_decide(struct sw_exchange *x, symwin_status status, int culprit)
 {
-    uint64_t seen = atomic_load(&x->page->word);
+    uint64_t seen = word_of(x);
 
     while (seen >> CULPRIT_SHIFT == 0)
         if (atomic_compare_exchange_weak(&x->page->word, &seen, seen | reason(status, culprit))) {
+            keep_end(&x->end, reason(status, culprit));
             notify_end(x);
             return;
         }
@@ -197,7 +230,7 @@ static int culprit_in(uint64_t word)
     return (int)(word >> CULPRIT_SHIFT & CULPRIT_MASK);
 }
 
-int sw_exchange_outcome(const struct sw_exchange *x, symwin_status *status, int *culprit)
+int sw_exchange_outcome(struct sw_exchange *x, symwin_status *status, int *culprit)
 {
     const uint64_t word = outcome(x);
 
@@ -342,12 +375,12 @@ symwin_status sw_exchange_status(struct sw_exchange *x, const char *call)
     return word == 0 ? SYMWIN_OK : ended(x, word, call, NULL);
 }
 
-int sw_exchange_is_decided(const struct sw_exchange *x)
+int sw_exchange_is_decided(struct sw_exchange *x)
 {
-    return atomic_load(&x->page->word) >> CULPRIT_SHIFT != 0;
+    return word_of(x) >> CULPRIT_SHIFT != 0;
 }
 
-int sw_exchange_ended(const struct sw_exchange *x)
+int sw_exchange_ended(struct sw_exchange *x)
 {
     return outcome(x) != 0;
 }
@@ -446,7 +479,7 @@ void sw_exchange_heard(struct sw_exchange *x, int rank)
 
 int sw_exchange_is_asked(const struct sw_exchange *x)
 {
-    return sw_now_ms() - atomic_load(&x->page->asked) < ASK_FRESH_MS;
+    return age_ms(atomic_load(&x->page->asked)) < ASK_FRESH_MS;
 }
 
 void sw_exchange_ask(struct sw_exchange *x)
@@ -463,15 +496,15 @@ void sw_exchange_ask(struct sw_exchange *x)
  * beat, or that of the asked host if it does not answer, else `missing`. */
 static int rank_to_blame(const struct sw_exchange *x, int missing)
 {
-    const int64_t now = sw_now_ms(), since = atomic_load(&x->page->asked_since);
+    const int64_t since = atomic_load(&x->page->asked_since);
     int through;
 
     if (!is_remote(x, missing))
         return missing;
-    if (now - atomic_load(&x->page->beat) >= QUIET_MS)
+    if (age_ms(atomic_load(&x->page->beat)) >= QUIET_MS)
         return x->hosts->links;
     through = x->hosts->through[missing];
-    if (sw_exchange_is_asked(x) && now - since >= NO_ANSWER_MS &&
+    if (sw_exchange_is_asked(x) && age_ms(since) >= NO_ANSWER_MS &&
         atomic_load(&x->page->slots[through].heard) < since)
         return through;
     return missing;
@@ -519,15 +552,15 @@ static int local_done(const struct sw_exchange *x, uint64_t round)
  * decided. *proposed is kept by the caller between calls, and is 0 at first. */
 static int64_t await_decision(struct sw_exchange *x, uint64_t proposal, int64_t *proposed)
 {
-    const int64_t now = sw_now_ms();
+    const int64_t now = sw_now_ms(), at = atomic_load(&x->page->proposed_at);
     int64_t left;
 
     /* The time counts from the proposal, but at the latest from when this rank first saw one:
-     * another process may write any time to the page. */
-    if (*proposed == 0 || atomic_load(&x->page->proposed_at) < *proposed)
-        *proposed = atomic_load(&x->page->proposed_at);
-    if (*proposed > now)
+     * another process may write any time to the page. What is older than any wait is due. */
+    if (*proposed == 0)
         *proposed = now;
+    if (at < *proposed)
+        *proposed = at < now - 2 * DECIDE_MS ? now - 2 * DECIDE_MS : at;
     left = *proposed + 2 * DECIDE_MS - now;
     if (left > 0 && !decides(x))
         return left;
@@ -542,7 +575,7 @@ void sw_exchange_settle(struct sw_exchange *x)
 
     for (;;) {
         const uint32_t wakes = atomic_load(&x->page->futex);
-        const uint64_t proposal = atomic_load(&x->page->proposal);
+        const uint64_t proposal = proposal_of(x);
         int64_t left;
 
         if (proposal >> CULPRIT_SHIFT == 0 || sw_exchange_is_decided(x))
@@ -569,7 +602,7 @@ static int has_not_come(const struct sw_exchange *x, int rank, uint64_t round)
 static int64_t time_left(struct sw_exchange *x, uint64_t round, uint64_t word, int64_t deadline,
                          const char *call, int64_t *proposed)
 {
-    const uint64_t proposal = atomic_load(&x->page->proposal);
+    const uint64_t proposal = proposal_of(x);
     const int64_t now = sw_now_ms();
     int gone;
     const int missing = missing_rank(x, round, &gone);
@@ -613,7 +646,7 @@ static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int local_o
 
     for (;;) {
         const uint32_t wakes = atomic_load(&x->page->futex);
-        const uint64_t word = atomic_load(&x->page->word);
+        const uint64_t word = word_of(x);
         const int done = local_only && local_done(x, round);
         int64_t left;
 
@@ -637,13 +670,13 @@ int sw_exchange_post(struct sw_exchange *x, int rank, uint64_t round, const void
                      size_t bytes)
 {
     struct page_slot *slot = &x->page->slots[rank];
-    uint64_t word = atomic_load(&x->page->word);
+    uint64_t word = word_of(x);
 
     if (word >> CULPRIT_SHIFT != 0)
         return 0;
     memcpy(slot->data[round & 1], data, bytes);
     do {
-        if (word >> CULPRIT_SHIFT != 0)
+        if (keep_end(&x->end, word) >> CULPRIT_SHIFT != 0)
             return 0;
     } while (!atomic_compare_exchange_weak(&x->page->word, &word, word + 1));
     /* Last: a rank that is stopped before it is counted must be seen as missing. */
@@ -679,7 +712,7 @@ symwin_status sw_exchange_allgather(struct sw_exchange *x, int rank, const void 
     int r;
 
     if (!sw_exchange_post(x, rank, round, mine, bytes))
-        return ended(x, atomic_load(&x->page->word), call, NULL);
+        return ended(x, word_of(x), call, NULL);
     /* The host's lowest rank sends this host's posts as they are made. On the deciding host it
      * sends those of all ranks once the round is complete. */
     if (relays && !hosts->decides)

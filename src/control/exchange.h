@@ -57,8 +57,8 @@ symwin_status sw_exchange_settled(struct sw_exchange *x, const char *call);
 /* The same without waiting: the deciding host may still decide on another status. */
 symwin_status sw_exchange_status(struct sw_exchange *x, const char *call);
 
-int sw_exchange_is_decided(const struct sw_exchange *x); /* an end is decided */
-int sw_exchange_ended(const struct sw_exchange *x);      /* an end is decided or proposed */
+int sw_exchange_is_decided(struct sw_exchange *x); /* an end is decided */
+int sw_exchange_ended(struct sw_exchange *x);      /* an end is decided or proposed */
 
 /* `f` is called when this process ends the exchange or learns that it has ended: on any thread, and
  * it must not take the poll lock. */
@@ -109,7 +109,7 @@ uint64_t sw_exchange_complete(const struct sw_exchange *x);
 void sw_exchange_decide(struct sw_exchange *x, symwin_status status, int culprit);
 
 /* Whether an end is decided or proposed, and its status and culprit. */
-int sw_exchange_outcome(const struct sw_exchange *x, symwin_status *status, int *culprit);
+int sw_exchange_outcome(struct sw_exchange *x, symwin_status *status, int *culprit);
 
 /* Outside a round: `rank` waits for `other` (-1: no longer). A rank that waits for `rank` and gives
  * up then names `other`. Valid for 100 ms; to be called again until then. */

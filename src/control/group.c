@@ -318,14 +318,15 @@ static symwin_status group_fill(struct sw_group *group, const struct sw_topology
     group->waiting = calloc((size_t)topology->nranks, sizeof *group->waiting);
     group->queued = calloc((size_t)topology->nranks, sizeof *group->queued);
     group->handles = calloc((size_t)topology->nranks, sizeof *group->handles);
-    group->mailbox_end = &group->mailbox;
+    group->mailboxes = calloc((size_t)topology->nranks, sizeof *group->mailboxes);
     for (p = 0; p < topology->processes && group->sockets != NULL; p++) {
         group->sockets[p].watch.fd = -1;
         pthread_mutex_init(&group->sockets[p].mutex, NULL);
     }
     if (group->reports == NULL || group->process_of == NULL || group->host_of == NULL ||
         group->sockets == NULL || group->waiting == NULL || group->queued == NULL ||
-        group->handles == NULL || (group->hosts > 1 && !sw_host_link_create(group)))
+        group->handles == NULL || group->mailboxes == NULL ||
+        (group->hosts > 1 && !sw_host_link_create(group)))
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, topology->nranks);
     group->leader = sw_topology_leader(topology, topology->process);
     for (r = 0; r < topology->nranks; r++) {

@@ -29,6 +29,11 @@ struct sw_peer_socket {
     struct sw_outbox outbox; /* messages that wait for room */
 };
 
+/* Messages to a rank of this process, the oldest first. */
+struct sw_mailbox {
+    struct sw_message *first, *last; /* owned; `last` only if there is a first */
+};
+
 struct sw_group {
     struct sw_remains remains; /* first */
     int nranks;
@@ -52,9 +57,8 @@ struct sw_group {
      * ended. NULL: no call. May free the group. */
     void (*on_far_end)(const struct sw_group *group);
 
-    /* mailbox.c: the mailbox of this process's ranks. Protected by the poll lock. */
-    struct sw_message *mailbox;         /* owned list, the oldest first */
-    struct sw_message **mailbox_end;    /* where the next message goes */
+    /* mailbox.c. Protected by the poll lock. */
+    struct sw_mailbox *mailboxes;       /* owned: of each rank; empty for those elsewhere */
     atomic_int *waiting;                /* owned: messages of each rank that are not freed yet */
     atomic_int *queued;                 /* owned: messages of each rank in outboxes */
     struct sw_received_handle *handles; /* owned: of each rank, for a registration */

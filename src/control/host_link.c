@@ -295,14 +295,15 @@ int sw_host_link_message(struct sw_group *group, int host, const struct sw_frame
     return 1;
 }
 
-/* Whether frames are left, after a turn of this thread or of the one that is sending. */
+/* Whether frames are left, after a turn of this thread or of the one that is sending. That one may
+ * have ended without this thread's news, if it found the lock taken here: they are still there. */
 static int is_left(struct sw_host_link *link)
 {
     int left;
 
     send_news(link);
     pthread_mutex_lock(&link->mutex);
-    left = link->left;
+    left = link->left || atomic_load(&link->news);
     pthread_mutex_unlock(&link->mutex);
     return left;
 }

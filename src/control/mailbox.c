@@ -126,34 +126,15 @@ static int deliver(struct sw_group *group, const struct sw_frame_message *words,
         sw_message_free(message);
         return 1;
     }
-    *group->mailbox_end = message;
-    group->mailbox_end = &message->next;
+    if (group->mailboxes[words->to].first == NULL)
+        group->mailboxes[words->to].first = message;
+    else
+        group->mailboxes[words->to].last->next = message;
+    group->mailboxes[words->to].last = message;
     message->counted = &group->waiting[words->from];
     atomic_fetch_add(message->counted, 1);
     pthread_cond_broadcast(&group->mailbox_changed);
     return 1;
-}
-
-static struct sw_message **first_message_to(struct sw_group *group, int rank)
-{
-    struct sw_message **at = &group->mailbox;
-
-    while (*at != NULL && (*at)->words.to != rank)
-        at = &(*at)->next;
-    return at;
-}
-
-static struct sw_message *take_message(struct sw_group *group, int rank)
-{
-    struct sw_message **at = first_message_to(group, rank);
-    struct sw_message *message = *at;
-
-    if (message == NULL)
-        return NULL;
-    *at = message->next;
-    if (*at == NULL)
-        group->mailbox_end = at;
-    return message;
 }
 
 struct sw_message *sw_mailbox_take(struct sw_group *group, int rank)
@@ -161,35 +142,45 @@ struct sw_message *sw_mailbox_take(struct sw_group *group, int rank)
     struct sw_message *message;
 
     sw_poll_lock();
-    message = take_message(group, rank);
+    message = group->mailboxes[rank].first;
+    if (message != NULL)
+        group->mailboxes[rank].first = message->next;
     sw_poll_unlock();
     return message;
 }
 
+static void free_all(struct sw_message *message)
+{
+    while (message != NULL) {
+        struct sw_message *next = message->next;
+
+        sw_message_free(message);
+        message = next;
+    }
+}
+
 void sw_mailbox_drop(struct sw_group *group, int rank)
 {
-    struct sw_message *message;
+    struct sw_message *messages;
 
     sw_poll_lock();
-    while ((message = take_message(group, rank)) != NULL)
-        sw_message_free(message);
+    messages = group->mailboxes[rank].first;
+    group->mailboxes[rank].first = NULL;
     pthread_cond_broadcast(&group->mailbox_changed); /* ranks of this process check who has left */
     sw_poll_unlock();
+    free_all(messages); /* there may be many */
 }
 
 void sw_mailbox_destroy(struct sw_group *group)
 {
     int r;
 
-    while (group->mailbox != NULL) {
-        struct sw_message *message = group->mailbox;
-
-        group->mailbox = message->next;
-        sw_message_free(message);
-    }
+    for (r = 0; r < group->nranks && group->mailboxes != NULL; r++)
+        free_all(group->mailboxes[r].first);
     for (r = 0; r < group->nranks && group->handles != NULL; r++)
         if (group->handles[r].waits)
             sw_closer_close(group->handles[r].fd);
+    free(group->mailboxes);
     free(group->handles);
     free(group->waiting);
     pthread_cond_destroy(&group->mailbox_changed);
@@ -559,7 +550,7 @@ symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_
     deadline += sw_exchange_allowance(x, peer);
     too_late = is_late(looked, deadline, 1); /* messages may come without end */
     sw_poll_lock();
-    while (too_late || *first_message_to(group, rank) == NULL) {
+    while (too_late || group->mailboxes[rank].first == NULL) {
         const int64_t now = sw_now_ms();
         const int left = left_rank(group, peer);
         int unread;
@@ -571,7 +562,7 @@ symwin_status sw_mailbox_wait(struct sw_group *group, int rank, int peer, int64_
          * leaves. The poll thread may not have read it yet, or may be unable to. So read first: no
          * rank is blamed for a message that is there. */
         unread = read_sockets(group, sender);
-        if (!too_late && *first_message_to(group, rank) != NULL)
+        if (!too_late && group->mailboxes[rank].first != NULL)
             break;
         if (left >= 0 && !unread)
             sw_exchange_fail(x, SYMWIN_PEER_LOST, left);

@@ -7,8 +7,10 @@
 #include "kernels/kernel_args.h"
 #include "src/control/frame.h"
 
-/* Messages of one rank that a process holds, or that wait there to be sent. Each lane is in one
- * channel at a time, and a channel sends three messages: channels never need more. */
+/* Messages of one rank that a process holds, or that wait there to be sent. Enough for all lanes:
+ * each is in one channel at a time, and a channel sends three messages. But an end that is
+ * destroyed before its peer has answered gives its lanes back while its messages may still wait: a
+ * rank that does so again and again comes to the limit. */
 enum { SW_MOST_MESSAGES = 3 * SW_STATE_LANES };
 
 /* The oldest first. All zero: empty. Its owner's mutex protects it. */

@@ -253,6 +253,61 @@ static void answer_wrong_link(int fd, union sw_frame *hello)
     close(wrong);
 }
 
+/* ---- silent, over TCP ------------------------------------------------------------------------ */
+
+enum { LONG_MS = 3000, MOST_TIMES = 8 };
+
+/* Listens where the id says, and answers nobody. */
+static void listen_in_silence(struct processes *p, int rank)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    socklen_t bytes = sizeof at;
+    int fds[MOST_TIMES];
+    struct sw_id id;
+    int times = 0;
+
+    if (bind(listener, (struct sockaddr *)&at, bytes) != 0 || listen(listener, MOST_TIMES) != 0 ||
+        getsockname(listener, (struct sockaddr *)&at, &bytes) != 0)
+        abort();
+    memset(&id, 0, sizeof id);
+    memcpy(id.magic, "symwin02", sizeof id.magic);
+    memset(id.creator, 1, sizeof id.creator);
+    id.family = AF_INET;
+    id.port = at.sin_port;
+    memcpy(id.address, &at.sin_addr, sizeof at.sin_addr);
+    memcpy(&p->id, &id, sizeof id);
+    p->id_made = 1;
+    while (p->rank[RANK].status < 0) {
+        struct pollfd come = {.fd = listener, .events = POLLIN};
+
+        if (times < MOST_TIMES && poll(&come, 1, 1) > 0)
+            fds[times++] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    }
+    p->rank[rank].number = times;
+    while (times > 0)
+        close(fds[--times]);
+    close(listener);
+}
+
+/* Another process may listen there for a while, and then the creator. The rank connects again. */
+static void meets_silence(struct processes *p, int rank)
+{
+    const symwin_comm_options options = {
+        .size = sizeof options, .timeout_ms = LONG_MS, .bootstrap_timeout_ms = LONG_MS};
+    symwin_comm *comm = NULL;
+
+    if (rank == CREATOR) {
+        listen_in_silence(p, rank);
+        must_be(p->rank[rank].number >= 2, "the rank comes again", rank);
+        return;
+    }
+    hostile_wait_for_id(p);
+    processes_note(p, rank, symwin_comm_create(&p->id, 2, 1, 0, &options, &comm));
+    must_be(p->rank[rank].status == SYMWIN_TIMEOUT && host_error_has("has not proved"),
+            "silence is no proof", rank);
+}
+
 /* ---- runs ------------------------------------------------------------------------------------ */
 
 static const struct fake fakes[] = {
@@ -326,5 +381,6 @@ int main(void)
 
     for (i = 0; i < sizeof fakes / sizeof fakes[0]; i++)
         run_fake(&fakes[i], told);
+    processes_run("one that is silent, over TCP", 2, meets_silence, NULL);
     return tap_done();
 }

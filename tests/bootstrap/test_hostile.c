@@ -46,6 +46,31 @@ static int silent(const symwin_unique_id *id, const struct attack *attack)
     return attack->number < MOST || hostile_refused(held[0], SYMWIN_BUSY);
 }
 
+/* Whether the creator closes the connection, without a word, after some seconds. */
+static int is_closed(int fd, int64_t begin)
+{
+    enum { LEAST_MS = 3000, MOST_MS = 9000 };
+    struct pollfd closed = {.fd = fd, .events = POLLIN};
+    char byte;
+
+    return poll(&closed, 1, MOST_MS) == 1 && recv(fd, &byte, 1, MSG_DONTWAIT) == 0 &&
+           sw_now_ms() - begin > LEAST_MS;
+}
+
+/* One that says nothing, and one that falls silent. */
+static int silent_for_long(const symwin_unique_id *id, const struct attack *attack)
+{
+    const int64_t begin = sw_now_ms();
+    struct hostile h;
+
+    (void)attack;
+    held[0] = hostile_connect(id);
+    if (held[0] < 0 || !hostile_begin(&h, id) || !hostile_greet(&h))
+        return 0;
+    held[1] = h.socket;
+    return is_closed(held[0], begin) && is_closed(held[1], begin);
+}
+
 static int silent_after_hello(const symwin_unique_id *id, const struct attack *attack)
 {
     struct hostile h;
@@ -405,6 +430,7 @@ static int wrong_pid(const symwin_unique_id *id, const struct attack *attack)
 
 static const struct attack attacks[] = {
     {"one silent client", silent, 1, 0},
+    {"two clients that are silent for seconds", silent_for_long, 2, 0},
     {"200 silent clients", silent, MOST, 0},
     {"100 clients that fall silent after HELLO", silent_after_hello, 100, 0},
     {"200 clients that fall silent after HELLO", silent_after_hello, MOST, 0},

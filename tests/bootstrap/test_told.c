@@ -92,7 +92,33 @@ static void late(struct processes *p, int rank)
         waits_to_write = 3;
     create(p, rank, rank == 0 ? SHORT_MS : LONG_MS);
     if (rank == 0 || rank == 3)
-        expect(p, rank, SYMWIN_TIMEOUT, "rank 1 joined, but was not ready");
+        expect(p, rank, SYMWIN_TIMEOUT, "rank 1 joined, but was not ready within ");
+    if (rank == 0 || rank == 3)
+        expect(p, rank, SYMWIN_TIMEOUT, " ms, the timeout of rank 0");
+}
+
+/* Rank 2 does not come before rank 1's timeout, which is shorter than rank 0's. */
+static void short_timeout(struct processes *p, int rank)
+{
+    while (rank == 2 && p->rank[0].status < 0)
+        usleep(1000);
+    if (rank < 2)
+        create(p, rank, rank == 1 ? SHORT_MS : LONG_MS);
+    if (rank == 0)
+        expect(p, rank, SYMWIN_TIMEOUT, "rank 2 did not join within ");
+    if (rank == 0)
+        expect(p, rank, SYMWIN_TIMEOUT, " ms, the timeout of rank 1 (2 of 3 ranks did)");
+}
+
+/* Rank 1 makes the id of its host too late. Rank 2 finds that out, after rank 0's timeout. */
+static void late_elsewhere(struct processes *p, int rank)
+{
+    processes_on_host("abb", rank);
+    if (rank == 1)
+        waits_to_write = 2;
+    create(p, rank, rank == 0 ? SHORT_MS : 2 * SHORT_MS);
+    if (rank != 1)
+        expect(p, rank, SYMWIN_TIMEOUT, "rank 1, the lowest on this host, did not join");
 }
 
 /* Rank 2 cannot join rank 1, on the same host. */
@@ -230,6 +256,8 @@ int main(void)
     size_t i;
 
     processes_run("late, while a rank looks for the id of its host", 4, late, NULL);
+    processes_run("late, and a rank of its host says so", 3, late_elsewhere, NULL);
+    processes_run("one rank's timeout is shorter than the others'", 3, short_timeout, NULL);
     processes_run("a rank that cannot join those of its host", 3, not_joined, NULL);
     processes_run("too many descriptors in flight", 2, no_room_in_flight, NULL);
     processes_run("an id of a host that cannot be made", 2, no_id, NULL);

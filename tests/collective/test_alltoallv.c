@@ -4,12 +4,13 @@
  * fails. Also runs on GPUs (tests/gpu/both.txt). */
 #include "parts.h"
 
+/* ONE_BLOCK: bytes for which one block has enough threads, and not for eight times as many. */
 #if defined(__SANITIZE_THREAD__)
-enum { SWEEP = 25, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5 };
+enum { SWEEP = 25, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5, ONE_BLOCK = 128 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { SWEEP = 80, FLIGHTS = 3, REPLAYS = 4, MOST_RANKS = 8 };
+enum { SWEEP = 80, FLIGHTS = 3, REPLAYS = 4, MOST_RANKS = 8, ONE_BLOCK = 1024 };
 #else
-enum { SWEEP = 250, FLIGHTS = 8, REPLAYS = 6, MOST_RANKS = 8 };
+enum { SWEEP = 250, FLIGHTS = 8, REPLAYS = 6, MOST_RANKS = 8, ONE_BLOCK = 1024 };
 #endif
 enum { IN_FLIGHT = 8 };
 
@@ -127,6 +128,52 @@ static void in_place(const struct rank *r, const struct arrays *a)
     }
 }
 
+/* ---- grids ---- */
+
+static CUresult (*plain_launch)(const CUlaunchConfig *, CUfunction, void **, void **);
+static unsigned launched; /* threads of the last kernel; of one rank alone */
+
+static CUresult note_launch(const CUlaunchConfig *config, CUfunction function, void **params,
+                            void **extra)
+{
+    launched = config->gridDimX * config->blockDimX;
+    return plain_launch(config, function, params, extra);
+}
+
+static unsigned threads_for(const struct rank *r, const symwin_parts *parts, symwin_type type)
+{
+    host_must(symwin_alltoallv(r->comm, r->in, parts, r->out, parts, type, r->streams[0]),
+              "symwin_alltoallv");
+    job_wait(r, 0);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    return launched;
+}
+
+/* The longest part's bytes decide the grid; of parts in device memory, what a rank has of the
+ * room. */
+static void grids(const struct rank *r, struct arrays *a)
+{
+    static const uint64_t count[] = {ONE_BLOCK}, bytes[] = {8 * ONE_BLOCK}, place[] = {0};
+    const symwin_parts elements = {count, place, 0, 0}, alike = {bytes, place, 0, 0};
+    const uint64_t *device = (const uint64_t *)(const void *)a->device;
+    const symwin_parts on_device = {device, device + PARTS_RANKS, count[0], 1};
+    unsigned wide, small;
+
+    plain_launch = sw_drv.cuLaunchKernelEx;
+    sw_drv.cuLaunchKernelEx = note_launch;
+    wide = threads_for(r, &elements, SYMWIN_U64);
+    small = threads_for(r, &elements, SYMWIN_U8);
+    memset(a->host, 0, sizeof a->host);
+    a->host[0][0] = count[0];
+    host_must(host_copy(r->device, a->device, a->host, ARRAYS_BYTES), "counts");
+    must_be(small < wide, "more bytes have more threads", r->rank);
+    must_be(threads_for(r, &alike, SYMWIN_U8) == wide, "as many bytes, as many threads", r->rank);
+    must_be(threads_for(r, &on_device, SYMWIN_U64) == wide, "as much room, as many threads",
+            r->rank);
+    must_be(threads_for(r, &on_device, SYMWIN_U8) == small, "and as little", r->rank);
+    sw_drv.cuLaunchKernelEx = plain_launch;
+}
+
 static void body(struct processes *p, int rank)
 {
     struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
@@ -140,6 +187,8 @@ static void body(struct processes *p, int rank)
     in_flight(&r, arrays);
     graphs(&r, arrays);
     in_place(&r, arrays);
+    if (r.nranks == 1)
+        grids(&r, arrays);
     for (i = 0; i < IN_FLIGHT; i++)
         arrays_close(&arrays[i]);
     close_rank(p, &r);

@@ -176,8 +176,8 @@ static void past_a_window(const struct rank *r)
 
             snprintf(
                 words, sizeof words,
-                "symwin_%s: %llu elements (%llu bytes) at %s pass the end of its window, which "
-                "has 4096",
+                "symwin_%s_with: %llu elements (%llu bytes) at %s pass the end of its window, "
+                "which has 4096",
                 is->name, (unsigned long long)(j.count * parts),
                 (unsigned long long)(j.count * parts), side == 0 ? "in" : "out");
             refused(r, is->name,

@@ -7,7 +7,8 @@
 enum { COUNT = 3000, BYTES = 4 * COUNT };
 
 struct state {
-    int on; /* the rank's device */
+    int on;       /* the rank's device */
+    int by_parts; /* calls are all-to-alls of unequal parts; of one rank */
     symwin_comm *comm;
     void *memory;
     struct CUstream_st *stream;
@@ -75,6 +76,12 @@ static void clear(struct state *s)
 
 static symwin_status reduce(const struct state *s)
 {
+    static const uint64_t count = COUNT;
+    const symwin_parts parts = {&count, NULL, 0, 0};
+
+    if (s->by_parts)
+        return symwin_alltoallv(s->comm, s->memory, &parts, s->memory, &parts, SYMWIN_F32,
+                                s->stream);
     return symwin_allreduce(s->comm, s->memory, s->memory, COUNT, SYMWIN_F32, SYMWIN_SUM,
                             s->stream);
 }
@@ -135,6 +142,8 @@ static void run_launches(struct harness_team *team, int rank, void *arg)
     host_must(sw_check(sw_drv.cuStreamEndCapture(s.stream, &graph), "cuStreamEndCapture"),
               "capture");
     host_must(sw_check(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy"), "capture");
+    s.by_parts = 1; /* the arguments have another size */
+    expect_launches("of unequal parts", &s, 0);
     clear(&s);
 }
 

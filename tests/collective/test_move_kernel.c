@@ -8,6 +8,7 @@
 
 #include "emu/emu.h"
 #include "kernel_team.h"
+#include "kernels/table_layout.h"
 #include "tap.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
@@ -122,13 +123,12 @@ static struct place place_of(const struct team *team, const struct call *c, int 
     return at;
 }
 
-static CUfunction kernel_of(const struct team *team)
+static CUfunction kernel_of(const struct team *team, const char *name)
 {
     CUkernel kernel = NULL;
     CUfunction function = NULL;
 
-    must(sw_drv.cuLibraryGetKernel(&kernel, team->library[0], "sw_move_oneshot_bytes_move_n_any"),
-         "cuLibraryGetKernel");
+    must(sw_drv.cuLibraryGetKernel(&kernel, team->library[0], name), "cuLibraryGetKernel");
     must(sw_drv.cuKernelGetFunction(&function, kernel), "cuKernelGetFunction");
     return function;
 }
@@ -163,8 +163,8 @@ static void launch(const struct team *team, const struct call *c, int rank)
     must(sw_drv.cuCtxSetCurrent(team->context[rank]), "cuCtxSetCurrent");
     must(sw_drv.cuMemHostGetDevicePointer(&report, team->report[rank], 0), "report");
     args.report = report;
-    must(sw_drv.cuLaunchKernel(kernel_of(team), at.grid, 1, 1, at.block, 1, 1, 0,
-                               team->stream[rank], params, NULL),
+    must(sw_drv.cuLaunchKernel(kernel_of(team, "sw_move_oneshot_bytes_move_n_any"), at.grid, 1, 1,
+                               at.block, 1, 1, 0, team->stream[rank], params, NULL),
          "cuLaunchKernel");
 }
 
@@ -355,6 +355,50 @@ static void test_after_a_failure(void)
     team_close(&team);
 }
 
+/* ---- unequal parts --------------------------------------------------------------------------- */
+
+/* Rank 0 alone, to whom all seem to have come; rank 1 does not tell its counts, or tells that it
+ * sends five bytes and sends none. Only the wait itself can say whom it waited for. */
+static void test_names(int tells)
+{
+    enum { RANKS = 3, ODD = 1, EPOCH = 1, BYTES = 5 };
+    struct sw_table_args args = {.element = 1,
+                                 .in.room = SW_TABLE_ANY_ROOM,
+                                 .out.room = SW_TABLE_ANY_ROOM,
+                                 .out.rows[ODD].count = BYTES};
+    const uint64_t header = (uint64_t)EPOCH << 32;
+    void *params[] = {&args};
+    struct team_call call = {.count = BYTES, .timeout_ns = 100000000};
+    struct sw_kernel_report *report;
+    CUdeviceptr address = 0;
+    struct team team;
+    int r, which;
+
+    team_open(&team, RANKS, RANKS, 0, 64, 4096);
+    report = team.report[0];
+    for (r = 1; r < RANKS; r++) {
+        team_write(&team, 0, SW_STATE_HEADER(RANKS, EPOCH & 1, r), &header, sizeof header);
+        for (which = 0; which < 2 && (r != ODD || tells); which++) {
+            const uint64_t word = 1 + (r == ODD && which == 0 ? BYTES : 0);
+
+            team_write(&team, 0, SW_STATE_COUNTS(RANKS, EPOCH & 1, which, r), &word, sizeof word);
+        }
+    }
+    args.call = team_args(&team, &call, 0);
+    args.call.digest = 0;
+    must(sw_drv.cuCtxSetCurrent(team.context[0]), "cuCtxSetCurrent");
+    must(sw_drv.cuMemHostGetDevicePointer(&address, report, 0), "report");
+    args.call.report = address;
+    must(sw_drv.cuLaunchKernel(kernel_of(&team, "sw_table_oneshot_bytes_move_n_any"), 1, 1, 1, 1, 1,
+                               1, 0, team.stream[0], params, NULL),
+         "cuLaunchKernel");
+    team_wait(&team, 0);
+    tap_ok(report->code == SW_KERNEL_TIMEOUT && report->found.rank == ODD,
+           "a rank that %s: code %u, rank %d", tells ? "sends nothing" : "tells no counts",
+           report->code, report->found.rank);
+    team_close(&team);
+}
+
 int main(void)
 {
     static const int counts[] = {1, 2, 3, 4, 5, 8, 9, 17, 72};
@@ -372,6 +416,8 @@ int main(void)
     test_in_flight(3);
     test_in_flight(6);
     test_after_a_failure();
+    test_names(0);
+    test_names(1);
     TAP_EQ("nothing left behind", sw_emu_live_objects(), 0);
     return tap_done();
 }

@@ -9,6 +9,8 @@ enum { WITH_TSAN = 1 };
 enum { WITH_TSAN = 0 };
 #endif
 
+enum { FEW = COUNT < 1 << 15 ? COUNT : 1 << 15 }; /* one for each thread of a part */
+
 static const struct order_case cases[] = {
     {.name = "nothing orders them: a deadlock",
      .script = "ab",
@@ -27,7 +29,6 @@ static const struct order_case cases[] = {
      .comms = 2,
      .blocks = MORE_THAN_HALF,
      .threads = 1},
-    {.name = "ranks that share a device", .script = "abab", .comms = 2, .shares = 1},
     {.name = "launches through graphs",
      .script = "abab",
      .comms = 2,
@@ -67,6 +68,24 @@ static const struct order_case cases[] = {
      .max_blocks = 16,
      .opposite = 1,
      .wide = 32},
+    /* Before others share devices: from then on, the library takes each thread for a rank. */
+    {.name = "beside one with more ranks on each device, which came later",
+     .script = "ab",
+     .comms = 2,
+     .blocks = ALL,
+     .count = FEW,
+     .algo = SYMWIN_ALGO_ONESHOT,
+     .crowded = LATE,
+     .shares = 1},
+    {.name = "beside one with more ranks on each device",
+     .script = "ab",
+     .comms = 2,
+     .blocks = ALL,
+     .count = FEW,
+     .algo = SYMWIN_ALGO_ONESHOT,
+     .crowded = EARLY,
+     .shares = 1},
+    {.name = "ranks that share a device", .script = "abab", .comms = 2, .shares = 1},
 };
 
 static void capture_all(struct member *m)
@@ -109,7 +128,7 @@ static void hold_streams(const struct member *m)
 {
     int i;
 
-    for (i = 0; i < m->c->comms && !m->c->one_stream; i++)
+    for (i = 0; i < m->c->comms && m->rank < RANKS && !m->c->one_stream; i++)
         if (m->rank == 0 ? i > 0 : i == 0)
             hold(m->streams[i]);
 }
@@ -135,15 +154,14 @@ static uint64_t headers_of(const struct member *m, int i)
 
 /* Waits until the calls that nothing holds up are on their devices, before others are released:
  * rank 0's first, and without an order rank 1's second one too. */
-static void release_streams(const struct member *m, const uint64_t before[MOST])
+static void release_streams(const struct member *m, uint64_t before)
 {
-    const int first = m->rank;
     int looks;
 
     harness_barrier(m->team);
     /* A kernel may write a header that the host reads here, which ThreadSanitizer reports. */
     if (!WITH_TSAN && (m->rank == 0 || m->c->hangs))
-        for (looks = 0; looks < 10000 && headers_of(m, first) == before[first]; looks++)
+        for (looks = 0; looks < 10000 && headers_of(m, m->rank) == before; looks++)
             host_pause_ms(1);
     host_pause_ms(50); /* those that must not begin would begin now */
     harness_barrier(m->team);
@@ -151,16 +169,33 @@ static void release_streams(const struct member *m, const uint64_t before[MOST])
         atomic_store(shared.word, 1);
 }
 
+/* It gets half of a device of which another communicator's ranks share all. */
+static void check_share(const struct member *m)
+{
+    const symwin_allreduce_options options = {
+        .size = sizeof options, .algo = m->c->algo, .blocks = multiprocessors, .threads = 32};
+    symwin_allreduce_info info;
+
+    host_must(symwin_allreduce_query(m->comms[0], m->data[0], m->data[0], count_of(m->c),
+                                     SYMWIN_F32, SYMWIN_SUM, &options, &info),
+              "a query");
+    tap_ok(info.blocks == (multiprocessors > 1 ? multiprocessors / 2 : 1),
+           "%s, rank %d: %d blocks of %d", m->c->name, m->rank, info.blocks, multiprocessors);
+}
+
 static void run_case(struct harness_team *team, int rank, void *arg)
 {
     const struct order_case *c = arg;
     const int steps = (int)strlen(c->script);
-    uint64_t before[MOST];
+    uint64_t before = 0;
     struct member m;
     symwin_status status;
     int i, right = 1;
 
     open_member(&m, team, rank, c);
+    harness_barrier(team);
+    if (c->crowded && rank < RANKS)
+        check_share(&m);
     for (i = 0; i < c->comms && !c->hangs; i++) {
         make_call(&m, i); /* all are used before the first capture */
         m.calls[i] = 0;
@@ -171,8 +206,8 @@ static void run_case(struct harness_team *team, int rank, void *arg)
         fill(&m, i);
     capture_all(&m);
     harness_barrier(team);
-    for (i = 0; i < c->comms; i++)
-        before[i] = headers_of(&m, i);
+    if (rank < RANKS)
+        before = headers_of(&m, rank);
     hold_streams(&m);
     for (i = 0; i < steps; i++)
         step(&m, c->script[c->opposite && rank == 1 ? steps - 1 - i : i]);
@@ -223,7 +258,7 @@ static void run_cases(const char *only, int shares)
 
         /* On GPUs both grids may fit after all: the library counts blocks, not their threads. */
         if (c.shares == shares && is_wanted(&c, only) && (!c.hangs || sw_driver_is_emulated()))
-            harness_run(RANKS, run_case, &c);
+            harness_run(ranks_of(&c, 1), run_case, &c);
     }
 }
 

@@ -144,7 +144,7 @@ static _Atomic uint64_t *page_of(struct sw_exchange *x)
 }
 
 /* Rank 0 waits alone. The page has a rank that has posted but is not counted, an end proposed at a
- * future time, or a status that does not exist. Every wait ends. */
+ * future time or at the first one there is, or a status that does not exist. Every wait ends. */
 enum {
     PROPOSAL = 2,
     PROPOSED_AT = 3,
@@ -181,6 +181,7 @@ static void test_nonsense(void)
         int anew;
     } rows[] = {{"a rank that is not counted", 0, 0, 0},
                 {"an end asked for in the future", (uint64_t)1 << 60, SYMWIN_ABORTED, 0},
+                {"an end asked for at the least time", (uint64_t)1 << 63, SYMWIN_ABORTED, 0},
                 {"an end with a status of no name", 1, 15, 0},
                 {"an end asked for anew all the time", 1, SYMWIN_ABORTED, 1},
                 {"an end without a status", 1, 16, 0},
@@ -220,6 +221,31 @@ static void test_nonsense(void)
                "%s: %s", rows[i].name, symwin_last_error());
         sw_exchange_destroy(x);
     }
+}
+
+/* Another process clears the end that this one has made, decided or proposed: for this one it
+ * stays. */
+static void test_cleared(int decides)
+{
+    static const int through[2] = {-1, 1};
+    const struct sw_exchange_hosts hosts = {
+        .decides = decides, .decider = 1, .through = through, .send = send_nothing};
+    struct sw_exchange *x = sw_exchange_create(2);
+    const int64_t begin = sw_now_ms();
+    symwin_status settled, later;
+    uint64_t mine = 0, all[2];
+
+    sw_exchange_set_hosts(x, &hosts);
+    sw_exchange_fail(x, SYMWIN_ABORTED, 1);
+    page_of(x)[decides ? 0 : PROPOSAL] = 0;
+    settled = sw_exchange_settled(x, "test");
+    page_of(x)[0] = 0;
+    later = sw_exchange_allgather(x, 0, &mine, sizeof mine, all, 20000, "test");
+    tap_ok(sw_exchange_ended(x) && settled == SYMWIN_ABORTED && later == SYMWIN_ABORTED &&
+               sw_exchange_rounds(x, 0) == 0 && sw_now_ms() - begin < 5000,
+           "an end that is %s, and cleared: %s", decides ? "decided" : "proposed",
+           symwin_last_error());
+    sw_exchange_destroy(x);
 }
 
 /* ---- the rank to blame ---- */
@@ -409,6 +435,27 @@ static void test_gone_elsewhere(void)
     TAP_EQ("and where another does it is awaited", status[0], SYMWIN_TIMEOUT);
 }
 
+/* The host that decides waits for the word of the one whose rank is late, the others wait longer,
+ * for the decision. */
+static void test_allowance(void)
+{
+    static const int through[2] = {-1, 1};
+    struct sw_exchange_hosts hosts = {
+        .decider = 1, .links = 0, .through = through, .send = send_nothing};
+    struct sw_exchange *x = sw_exchange_create(2);
+    int there, here;
+
+    sw_exchange_set_hosts(x, &hosts);
+    there = sw_exchange_allowance(x, 1);
+    hosts.decides = 1;
+    here = sw_exchange_allowance(x, 1);
+    tap_ok(
+        sw_exchange_allowance(x, 0) == 0 && here > 0 && there >= here + 1000,
+        "a late rank elsewhere is waited for %d ms where its end is decided, and %d ms elsewhere",
+        here, there);
+    sw_exchange_destroy(x);
+}
+
 static int is_cut_off(void *cut_off)
 {
     return *(const int *)cut_off;
@@ -476,6 +523,8 @@ int main(void)
     test_rounds(72);
     test_late();
     test_nonsense();
+    test_cleared(0);
+    test_cleared(1);
     test_waiting();
     test_race();
     test_leaving();
@@ -483,6 +532,7 @@ int main(void)
     test_latency();
     test_who_links();
     test_gone_elsewhere();
+    test_allowance();
     test_settled();
     return tap_done();
 }

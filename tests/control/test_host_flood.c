@@ -81,30 +81,33 @@ static void run(const struct flood *f)
 
 /* ---- a receiver that is stopped for a while ---- */
 
-/* Rank 1's messages are forwarded by rank 0. */
-static const struct flood channels = {"two messages a channel, to a rank that reads nothing",
-                                      "aaab", 1, 3, MOST / 3};
+/* Rank 0 forwards the messages. */
+static const struct flood channels[] = {
+    {"two messages a channel, to a rank that reads nothing", "aaab", 1, 3, MOST / 3},
+    {"from another host, to one that reads nothing and links none", "aabb", 3, 1, MOST / 3},
+};
 
 static void patient(struct processes *p, int rank)
 {
+    const struct flood *f = p->arg;
     const int64_t end = sw_now_ms() + SOON_MS;
     symwin_comm *comm = NULL;
     int arrived = 0;
 
-    processes_on_host(channels.hosts, rank);
+    processes_on_host(f->hosts, rank);
     host_must(processes_comm(p, rank, SOON_MS, &comm), "symwin_comm_create");
     processes_barrier(p);
-    if (rank == channels.to)
+    if (rank == f->to)
         sw_poll_lock();
     processes_barrier(p);
-    if (rank == channels.from)
-        send_many(comm, &channels);
+    if (rank == f->from)
+        send_many(comm, f);
     processes_barrier(p);
-    if (rank == channels.to)
+    if (rank == f->to)
         sw_poll_unlock();
-    while (rank == channels.to && arrived < MOST - MOST / 3 + BURST && sw_now_ms() < end) {
+    while (rank == f->to && arrived < MOST - MOST / 3 + BURST && sw_now_ms() < end) {
         usleep(1000);
-        arrived = atomic_load(&comm->group->waiting[channels.from]);
+        arrived = atomic_load(&comm->group->waiting[f->from]);
     }
     processes_barrier(p);
     processes_note(p, rank, symwin_comm_check(comm));
@@ -112,16 +115,16 @@ static void patient(struct processes *p, int rank)
     symwin_comm_destroy(comm);
 }
 
-static void run_channels(void)
+static void run_channels(const struct flood *f)
 {
-    struct processes *p = processes_new(RANKS, NULL);
+    struct processes *p = processes_new(RANKS, (void *)(uintptr_t)f);
     int good = 1, r;
 
     for (r = 0; r < RANKS; r++)
         processes_fork(p, r, patient);
     for (r = 0; r < RANKS; r++)
         good &= processes_wait(p, r) == 0 && p->rank[r].status == SYMWIN_OK;
-    tap_ok(good, "%s: %s", channels.name, p->rank[channels.from].text);
+    tap_ok(good, "%s: %s", f->name, p->rank[f->from].text);
     processes_free(p);
 }
 
@@ -134,6 +137,7 @@ int main(void)
 #endif
     for (i = 0; i < count; i++)
         run(&floods[i]);
-    run_channels();
+    for (i = 0; i < sizeof channels / sizeof channels[0]; i++)
+        run_channels(&channels[i]);
     return tap_done();
 }

@@ -15,6 +15,7 @@
 #include "harness.h"
 #include "src/bootstrap/rendezvous.h"
 #include "src/control/control.h"
+#include "src/control/control_page.h"
 
 enum { RANKS = 4, HOSTS = 2, SOON_MS = 5000, QUIET_MS = 60 };
 
@@ -122,6 +123,8 @@ static const struct claim {
     {"host 0: its own rank 0 leaves", 0, SW_FRAME_LEAVE, 0, 0, SYMWIN_PEER_LOST, 2},
     {"host 0: a message of rank 2 to rank 3, on its host", 0, SW_FRAME_MESSAGE, 2, 3,
      SYMWIN_PEER_LOST, 2},
+    {"host 0: a message of rank 2 to a rank that is not there", 0, SW_FRAME_MESSAGE, 2, 4,
+     SYMWIN_PEER_LOST, 2},
     {"host 0: an end that blames rank 3", 0, SW_FRAME_END, 3, 0, SYMWIN_ABORTED, 3},
     {"host 0: an end that blames nobody", 0, SW_FRAME_END, SW_NOBODY, 0, SYMWIN_ABORTED, SW_NOBODY},
     {"host 0: one that blames whom there is not", 0, SW_FRAME_END, 4, 0, SYMWIN_PEER_LOST, 2},
@@ -201,6 +204,45 @@ static void test_left_and_closed(int host)
     pair_close(&p);
 }
 
+/* A message from another host is forwarded to a third one only by the host that decides. */
+static void test_forwarded(void)
+{
+    enum { THREE = 3 };
+    static uint16_t where[THREE] = {0, 1, 2};
+    static atomic_int queued[THREE];
+    static const struct {
+        int host, from, to, valid;
+    } rows[] = {{0, 1, 2, 1}, {1, 0, 2, 0}, {1, 2, 0, 0}, {2, 0, 1, 0}};
+    size_t i;
+
+    for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct sw_frame_message words = {
+            .from = rows[i].from, .to = rows[i].to, .kind = SW_MESSAGE_GONE};
+        struct sw_group group = {.nranks = THREE,
+                                 .process = rows[i].host,
+                                 .processes = THREE,
+                                 .host = rows[i].host,
+                                 .hosts = THREE,
+                                 .process_of = where,
+                                 .host_of = where,
+                                 .queued = queued,
+                                 .exchange = sw_exchange_create(THREE)};
+        int valid, h;
+
+        if (group.exchange == NULL || !sw_host_link_create(&group))
+            abort();
+        for (h = 0; h < THREE; h++) /* not connected */
+            group.links[h].group = &group;
+        sw_poll_lock();
+        valid = sw_mailbox_forward(&group, &words);
+        sw_host_link_stop(&group);
+        sw_poll_unlock();
+        tap_ok(valid == rows[i].valid, "host %d %s a message of host %d to host %d", rows[i].host,
+               valid ? "forwards" : "refuses", rows[i].from, rows[i].to);
+        sw_exchange_destroy(group.exchange);
+    }
+}
+
 /* ---- which frames are sent ---- */
 
 /* The type of the next frame at the test's end; 0: none within `ms`. */
@@ -259,6 +301,36 @@ static void test_post_stays(void)
     tap_ok(error == 0 && frame.header.type == SW_FRAME_POST && frame.post.rank == 0 &&
                memcmp(frame.post.data, &first, sizeof first) == 0,
            "a post that waited is sent as it was made");
+    pair_close(&p);
+}
+
+/* A host that is asked answers, and what it is sent shows that the other one runs. */
+static void test_asked(int host)
+{
+    struct control_page *page;
+    struct pair p;
+
+    pair_open(&p, host);
+    page = p.group.exchange->page;
+    tap_ok(atomic_load(&page->slots[2 - 2 * host].heard) == 0, "nothing is heard at first");
+    say(&p, SW_FRAME_ASK, 0, 0);
+    TAP_EQ("ASK is answered", next_type(&p, SOON_MS), SW_FRAME_WELL);
+    tap_ok(atomic_load(&page->slots[2 - 2 * host].heard) != 0, "host %d is heard", 1 - host);
+    pair_close(&p);
+}
+
+/* What the other host has told is not told to it. */
+static void test_told_leave(void)
+{
+    int turns = 0;
+    struct pair p;
+
+    pair_open(&p, 0);
+    say(&p, SW_FRAME_LEAVE, 2, 0);
+    while (!sw_exchange_has_left(p.group.exchange, 2) && turns++ < SOON_MS)
+        host_pause_ms(1);
+    tap_ok(sw_exchange_has_left(p.group.exchange, 2) && next_type(&p, QUIET_MS) == 0,
+           "a leave is not told to the host that it came from");
     pair_close(&p);
 }
 
@@ -508,6 +580,36 @@ static void test_last_leave(int reads)
     pair_close(&p);
 }
 
+static void *leave_and_settle(void *arg)
+{
+    sw_host_link_leave(arg, 1, -1);
+    sw_host_link_settle(arg);
+    return NULL;
+}
+
+/* This thread's turn ends just when the last rank leaves: it sees no news any more, and the rank
+ * waits for its lock. */
+static void test_last_leave_meets_a_turn(void)
+{
+    struct sw_host_link *link;
+    pthread_t leaver;
+    struct pair p;
+
+    pair_open(&p, 0);
+    link = &p.group.links[1];
+    pthread_mutex_lock(&link->mutex);
+    if (pthread_create(&leaver, NULL, leave_and_settle, &p.group) != 0)
+        abort();
+    while (!atomic_load(&link->news))
+        host_pause_ms(1);
+    host_pause_ms(QUIET_MS); /* it comes to the lock */
+    pthread_mutex_unlock(&link->mutex);
+    pthread_join(leaver, NULL);
+    TAP_EQ("the last leave is sent though another thread was sending", next_type(&p, SOON_MS),
+           SW_FRAME_LEAVE);
+    pair_close(&p);
+}
+
 /* The socket has taken everything, but the other host reads late: what it has not acknowledged is
  * waited for. If it is gone, nobody is. */
 static void test_last_leave_arrives(int gone)
@@ -675,7 +777,10 @@ int main(void)
         test_second_post(1, 1, i);
         test_left_and_closed((int)i);
         test_leave_is_told((int)i);
+        test_asked((int)i);
     }
+    test_told_leave();
+    test_forwarded();
     test_end_in_order();
     test_post_stays();
     test_keepalive();
@@ -687,6 +792,7 @@ int main(void)
     test_end_overtakes_messages();
     test_last_leave(1);
     test_last_leave(0);
+    test_last_leave_meets_a_turn();
     test_last_leave_arrives(0);
     test_last_leave_arrives(1);
     test_flood();

@@ -1,7 +1,9 @@
 /* Members that contradict the others. They know the secret, so they are authenticated. In joining
  * and in registration, every rank gets the same error, which names the member and the fault. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include "hostile.h"
 #include "src/control/control_page.h"
@@ -209,6 +211,119 @@ static void refused(struct processes *p, int rank)
     symwin_comm_destroy(comm);
 }
 
+/* ---- a member that names no host -------------------------------------------------------------- */
+
+/* Joins over TCP and names host 0, which is no host's name. It is taken for one on another host, and
+ * its connection for the link to that host. It goes. */
+static void name_no_host(struct processes *p)
+{
+    const int64_t deadline = sw_now_ms() + HOSTILE_WAIT_MS;
+    struct sw_connection connection = {.fd = -1};
+    union sw_frame frame;
+    struct hostile h;
+
+    must_be(hostile_meet(&h, &p->id, 1, &connection), "a challenge", LATE);
+    frame = hostile_join(&h, RANKS, LATE);
+    memset(frame.join.host, 0, sizeof frame.join.host);
+    hostile_prove(&h, &frame);
+    must_be(sw_connection_send(&connection, &frame, -1, deadline) == 0, "JOIN", LATE);
+    must_be(sw_connection_receive(&connection, &frame, NULL, deadline) == 0 &&
+                frame.header.type == SW_FRAME_TABLE && frame.table.hosts == 2 &&
+                frame.table.locations[LATE].host == 1,
+            "a table with another host", LATE);
+    sw_connection_close(&connection);
+}
+
+static void names_no_host(struct processes *p, int rank)
+{
+    symwin_comm *comm = NULL;
+
+    processes_on_host("aab", rank);
+    processes_id(p, rank);
+    if (rank == LATE) {
+        name_no_host(p);
+        return;
+    }
+    processes_note(p, rank, processes_comm_with(p, rank, &p->id, 20000, &comm));
+    must_be(p->rank[rank].status == SYMWIN_PEER_LOST && host_error_has("rank 2"),
+            "the one that has gone is named", rank);
+}
+
+/* ---- a member that reads nothing -------------------------------------------------------------- */
+
+static int small_buffers;
+
+/* Replaces the C library's, whose parameter is of another type. */
+int accept_instead(int fd, struct sockaddr *from, socklen_t *bytes, int flags) __asm__("accept4");
+int accept_instead(int fd, struct sockaddr *from, socklen_t *bytes, int flags)
+{
+    const int accepted = (int)syscall(SYS_accept4, fd, from, bytes, flags), least = 1;
+
+    if (accepted >= 0 && small_buffers)
+        setsockopt(accepted, SOL_SOCKET, SO_SNDBUF, &least, sizeof least);
+    return accepted;
+}
+
+/* It joins as 29 ranks, each in a process of its own, and reads nothing more: there is no room for
+ * all sockets to the others. The creator's process does not hold the poll lock for long. */
+enum { MANY = 30, HELD_MS = 3000 };
+
+static void read_nothing(struct processes *p)
+{
+    struct hostile h[MANY];
+    union sw_frame join;
+    int r;
+
+    for (r = 1; r < MANY; r++) {
+        must_be(hostile_begin(&h[r], &p->id) && hostile_greet(&h[r]), "a challenge", r);
+        join = hostile_join(&h[r], MANY, r);
+        memcpy(join.join.process, &r, sizeof r);
+        hostile_prove(&h[r], &join);
+        must_be(hostile_send_frame(h[r].socket, &join), "JOIN", r);
+    }
+    while (p->rank[0].status < 0)
+        usleep(1000);
+    for (r = 1; r < MANY; r++)
+        close(h[r].socket);
+}
+
+static void *create_with_many(void *arg)
+{
+    struct processes *p = arg;
+    const symwin_comm_options options = {
+        .size = sizeof options, .timeout_ms = 20000, .bootstrap_timeout_ms = 20000};
+    symwin_comm *comm = NULL;
+
+    processes_note(p, 0, symwin_comm_create(&p->id, MANY, 0, 0, &options, &comm));
+    must_be(p->rank[0].status == SYMWIN_TIMEOUT && host_error_has("cannot be reached any more"),
+            "one that does not read is named", 0);
+    return NULL;
+}
+
+static void reads_nothing(struct processes *p, int rank)
+{
+    int64_t worst = 0;
+    pthread_t thread;
+
+    small_buffers = rank == 0;
+    harness_device_count();
+    processes_id(p, rank);
+    if (rank > 0) {
+        read_nothing(p);
+        return;
+    }
+    if (pthread_create(&thread, NULL, create_with_many, p) != 0)
+        abort();
+    while (p->rank[0].status < 0) {
+        const int64_t waited = host_longest_lock_ms(1);
+
+        worst = waited > worst ? waited : worst;
+        usleep(1000);
+    }
+    pthread_join(thread, NULL);
+    must_be(worst < HELD_MS, "others get the poll lock", rank);
+}
+
 /* ---- a member that agrees on no offset ------------------------------------------------------- */
 
 struct ballots {
@@ -367,17 +482,20 @@ struct unasked {
     int with_descriptors;
     symwin_status want; /* the others' status; OK: they accept it */
     int to;             /* of messages, which rank 0's process gets */
+    const char *hosts;  /* a letter for each; NULL: one host */
 };
 
 static const struct unasked unasked[] = {
-    {"handles of another's memory", 1, {1, 1}, {7, 7}, 1, SYMWIN_MISMATCH, 0},
-    {"handles of no rank", 1, {3, 3}, {7, 7}, 1, SYMWIN_MISMATCH, 0},
-    {"two handles of one rank", 2, {2, 2}, {7, 7}, 1, SYMWIN_MISMATCH, 0},
-    {"handles of two registrations", 2, {2, 2}, {7, 8}, 1, SYMWIN_MISMATCH, 0},
-    {"200 handles", 200, {2, 2}, {7, 7}, 1, SYMWIN_MISMATCH, 0},
-    {"100 messages with descriptors", 100, {-1, -1}, {0, 0}, 1, SYMWIN_OK, 0},
-    {"too many messages", 3 * SW_STATE_LANES + 100, {-1, -1}, {0, 0}, 0, SYMWIN_MISMATCH, 0},
-    {"a message to a rank of another process", 1, {-1, -1}, {0, 0}, 0, SYMWIN_MISMATCH, 1},
+    {"handles of another's memory", 1, {1, 1}, {7, 7}, 1, SYMWIN_MISMATCH, 0, NULL},
+    {"handles of no rank", 1, {3, 3}, {7, 7}, 1, SYMWIN_MISMATCH, 0, NULL},
+    {"two handles of one rank", 2, {2, 2}, {7, 7}, 1, SYMWIN_MISMATCH, 0, NULL},
+    {"handles of two registrations", 2, {2, 2}, {7, 8}, 1, SYMWIN_MISMATCH, 0, NULL},
+    {"200 handles", 200, {2, 2}, {7, 7}, 1, SYMWIN_MISMATCH, 0, NULL},
+    {"100 messages with descriptors", 100, {-1, -1}, {0, 0}, 1, SYMWIN_OK, 0, NULL},
+    {"too many messages", 3 * SW_STATE_LANES + 100, {-1, -1}, {0, 0}, 0, SYMWIN_MISMATCH, 0, NULL},
+    {"a message to a rank of another process", 1, {-1, -1}, {0, 0}, 0, SYMWIN_MISMATCH, 1, NULL},
+    {"a message to another host", 1, {-1, -1}, {0, 0}, 0, SYMWIN_OK, 1, "aba"},
+    {"a descriptor for another host", 1, {-1, -1}, {0, 0}, 1, SYMWIN_MISMATCH, 1, "aba"},
 };
 
 /* 0, or an errno: EPIPE if the receiver has closed the socket. */
@@ -410,6 +528,7 @@ static void sends_unasked(struct processes *p, int rank)
     symwin_comm *comm = NULL;
     int error = 0, i;
 
+    processes_on_host(u->hosts, rank);
     host_must(processes_comm(p, rank, 5000, &comm), "symwin_comm_create");
     if (rank == 0)
         must_be(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit", rank);
@@ -469,6 +588,8 @@ int main(void)
     for (i = 0; i < CLAIMS; i++)
         finish(&claims[i], begun[i]);
     processes_run("a refusal that names no rank", RANKS, refused, NULL);
+    processes_run("a member that names no host", RANKS, names_no_host, NULL);
+    processes_run("a member that reads nothing", 2, reads_nothing, NULL);
     for (i = 0; i < sizeof ballots / sizeof ballots[0]; i++)
         disagree(&ballots[i]);
     processes_run("an end that is always proposed anew", RANKS, proposes, NULL);

@@ -180,6 +180,33 @@ static void test_end(int closes)
     group_close(group, closes ? -1 : other);
 }
 
+/* The other process sends a lot to one rank of this process, then a lot to another. That one takes
+ * some and leaves: nobody waits for what the first one has. */
+static void test_two_receivers(void)
+{
+    enum { HALF = SW_MOST_MESSAGES / 2, TAKEN = 1000, MOST_MS = 250 };
+    const int64_t end = sw_now_ms() + 4 * SOON_MS;
+    struct sw_group *group;
+    int64_t took;
+    int other, i, found = 0;
+
+    group = peer_group(RANKS, OTHER, &other);
+    for (i = 0; i < 2 * HALF; i++)
+        send_message(other, i < HALF ? GONE : HERE);
+    while (atomic_load(&group->waiting[OTHER]) < 2 * HALF && sw_now_ms() < end)
+        host_pause_ms(1);
+    took = sw_now_ms();
+    for (i = 0; i < TAKEN; i++)
+        found += has_message(group);
+    group_close(group, -1);
+    took = sw_now_ms() - took;
+    tap_ok(found == TAKEN && took < MOST_MS,
+           "%d messages to another rank: this one takes %d of its own and leaves in %lld ms", HALF,
+           found, (long long)took);
+    sw_group_leave(group, GONE);
+    close(other);
+}
+
 /* A rank waits for rank 2, which has left, or its time is over. The message is behind many
  * frames. */
 static void test_wait(int left)
@@ -434,6 +461,7 @@ int main(void)
     test_lock();
     test_end(0);
     test_end(1);
+    test_two_receivers();
     test_wait(1);
     test_wait(0);
     test_collect();

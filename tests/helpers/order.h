@@ -30,7 +30,11 @@ struct order_case {
     symwin_algo algo;
     unsigned flags;
     int max_blocks;
-    int shares;     /* ranks share a device */
+    int shares; /* ranks share a device */
+    /* The second communicator has twice as many ranks, two on each device. It is created before the
+     * first one, or (LATE) after it. On the emulated driver streams then have a part of a device
+     * each, which few blocks fill. */
+    enum { EARLY = 1, LATE } crowded;
     int splits;     /* all communicators but the first are splits of it */
     int threads;    /* each call is made by its own thread */
     int one_stream; /* for all communicators */
@@ -40,6 +44,11 @@ struct order_case {
      * ThreadSanitizer. */
     int wide;
 };
+
+static int ranks_of(const struct order_case *c, int i)
+{
+    return c->crowded && i == 1 ? 2 * RANKS : RANKS;
+}
 
 struct member {
     struct harness_team *team;
@@ -59,7 +68,11 @@ static struct {
     symwin_unique_id ids[MOST];
     _Atomic uint32_t *word; /* held streams wait for it; in pinned memory */
     CUdeviceptr address;
+    CUgreenCtx parts[RANKS];
+    unsigned in_part; /* multiprocessors; 0: streams have whole devices */
 } shared;
+
+static int multiprocessors;
 
 /* ---- communicators and memory ---- */
 
@@ -75,9 +88,58 @@ static void create(struct member *m, int i)
     if (i > 0 && m->c->splits)
         host_must(symwin_comm_split(m->comms[0], 0, -m->rank, &options, &m->comms[i]), "split");
     else
-        host_must(
-            symwin_comm_create(&shared.ids[i], RANKS, m->rank, m->device, &options, &m->comms[i]),
-            "symwin_comm_create");
+        host_must(symwin_comm_create(&shared.ids[i], ranks_of(m->c, i), m->rank, m->device,
+                                     &options, &m->comms[i]),
+                  "symwin_comm_create");
+}
+
+static void make_part(int device)
+{
+    CUdevResource all, part;
+    CUdevResourceDesc desc = NULL;
+    unsigned count = 1;
+
+    host_must_cuda(sw_drv.cuDeviceGetDevResource(device, &all, CU_DEV_RESOURCE_TYPE_SM),
+                   "cuDeviceGetDevResource");
+    host_must_cuda(sw_drv.cuDevSmResourceSplitByCount(&part, &count, &all, NULL, 0, 2),
+                   "cuDevSmResourceSplitByCount");
+    host_must_cuda(sw_drv.cuDevResourceGenerateDesc(&desc, &part, 1), "cuDevResourceGenerateDesc");
+    host_must_cuda(
+        sw_drv.cuGreenCtxCreate(&shared.parts[device], desc, device, CU_GREEN_CTX_DEFAULT_STREAM),
+        "cuGreenCtxCreate");
+    shared.in_part = part.sm.smCount;
+}
+
+static void make_stream(struct member *m, int i)
+{
+    if (shared.in_part > 0)
+        host_must_cuda(sw_drv.cuGreenCtxStreamCreate(&m->streams[i], shared.parts[m->device],
+                                                     CU_STREAM_NON_BLOCKING, 0),
+                       "cuGreenCtxStreamCreate");
+    else
+        host_must(symwin_stream_create(m->device, &m->streams[i]), "symwin_stream_create");
+}
+
+static void end_stream(const struct member *m, int i)
+{
+    if (shared.in_part > 0)
+        host_must_cuda(sw_drv.cuStreamDestroy(m->streams[i]), "cuStreamDestroy");
+    else
+        host_must(symwin_stream_destroy(m->device, m->streams[i]), "symwin_stream_destroy");
+}
+
+/* What the rank needs for its calls on a communicator, if it is in it. */
+static void open_comm(struct member *m, int i)
+{
+    if (m->rank >= ranks_of(m->c, i))
+        return;
+    create(m, i);
+    host_must(symwin_window_register(m->comms[i], m->data[i], BYTES, 0, &m->windows[i]),
+              "symwin_window_register");
+    if (i == 0 || !m->c->one_stream)
+        make_stream(m, i);
+    else
+        m->streams[i] = m->streams[0];
 }
 
 static void open_member(struct member *m, struct harness_team *team, int rank,
@@ -87,7 +149,7 @@ static void open_member(struct member *m, struct harness_team *team, int rank,
     int i;
 
     *m = (struct member){.team = team, .c = c, .rank = rank};
-    m->device = c->shares ? 0 : harness_device(rank);
+    m->device = c->crowded ? rank % RANKS : c->shares ? 0 : harness_device(rank);
     host_must(sw_scope_enter(m->device, &m->scope), "sw_scope_enter");
     if (rank == 0) {
         for (i = 0; i < MOST; i++)
@@ -98,18 +160,15 @@ static void open_member(struct member *m, struct harness_team *team, int rank,
         shared.word = word;
         atomic_store(shared.word, 0);
         host_must_cuda(sw_drv.cuMemHostGetDevicePointer(&shared.address, word, 0), "address");
+        shared.in_part = 0;
+        for (i = 0; i < RANKS && c->crowded && sw_driver_is_emulated(); i++)
+            make_part(i);
     }
     harness_barrier(team);
-    for (i = 0; i < c->comms; i++) {
-        create(m, i);
+    for (i = 0; i < c->comms; i++)
         m->data[i] = host_alloc(m->device, BYTES);
-        host_must(symwin_window_register(m->comms[i], m->data[i], BYTES, 0, &m->windows[i]),
-                  "symwin_window_register");
-        if (i == 0 || !c->one_stream)
-            host_must(symwin_stream_create(m->device, &m->streams[i]), "symwin_stream_create");
-        else
-            m->streams[i] = m->streams[0];
-    }
+    for (i = 0; i < c->comms; i++)
+        open_comm(m, c->crowded == EARLY ? c->comms - 1 - i : i);
 }
 
 static void close_member(struct member *m)
@@ -122,8 +181,8 @@ static void close_member(struct member *m)
             host_must_cuda(sw_drv.cuGraphExecDestroy(m->graphs[i]), "cuGraphExecDestroy");
         if (m->comms[i] != NULL)
             symwin_comm_destroy(m->comms[i]);
-        if (i == 0 || !m->c->one_stream)
-            host_must(symwin_stream_destroy(m->device, m->streams[i]), "symwin_stream_destroy");
+        if (m->streams[i] != NULL && (i == 0 || !m->c->one_stream))
+            end_stream(m, i);
     }
     if (m->all != NULL)
         host_must_cuda(sw_drv.cuGraphExecDestroy(m->all), "cuGraphExecDestroy");
@@ -133,6 +192,8 @@ static void close_member(struct member *m)
     if (m->rank == 0) {
         for (i = 0; i < MOST; i++)
             symwin_unique_id_release(&shared.ids[i]);
+        for (i = 0; i < RANKS && shared.in_part > 0; i++)
+            host_must_cuda(sw_drv.cuGreenCtxDestroy(shared.parts[i]), "cuGreenCtxDestroy");
         host_must_cuda(sw_drv.cuMemFreeHost((void *)shared.word), "cuMemFreeHost");
     }
     sw_scope_leave(&m->scope);
@@ -145,21 +206,28 @@ static int count_of(const struct order_case *c)
 
 static void fill(const struct member *m, int i)
 {
-    static float values[RANKS][COUNT];
+    static float values[2 * RANKS][COUNT];
     int k;
 
+    if (m->rank >= ranks_of(m->c, i))
+        return;
     for (k = 0; k < COUNT; k++)
         values[m->rank][k] = (float)(m->rank + 1);
     host_must(host_copy(m->device, m->data[i], values[m->rank], BYTES), "fill");
 }
 
-/* The value is 1 + 2 after the first call, and each later call doubles it. */
+/* The value is 1 + 2 + ... after the first call, and each later call multiplies it. */
 static int is_right(const struct member *m, int i)
 {
-    static float values[RANKS][COUNT];
-    const float want = m->calls[i] > 0 ? (float)(3 << (m->calls[i] - 1)) : (float)(m->rank + 1);
+    static float values[2 * RANKS][COUNT];
+    const int ranks = ranks_of(m->c, i);
+    float want = (float)(m->rank + 1);
     int k, wrong = 0;
 
+    if (m->rank >= ranks)
+        return 1;
+    for (k = 0; k < m->calls[i]; k++)
+        want = k == 0 ? (float)(ranks * (ranks + 1) / 2) : want * (float)ranks;
     host_must(host_copy(m->device, values[m->rank], m->data[i], BYTES), "read");
     for (k = 0; k < count_of(m->c); k++)
         wrong += values[m->rank][k] != want;
@@ -170,27 +238,28 @@ static int is_right(const struct member *m, int i)
 
 /* All or more than half of the largest grid that the library accepts, so two such grids do not fit.
  * The error text for too many blocks has that number. */
-static int many_blocks(const struct member *m)
+static int many_blocks(const struct member *m, int i)
 {
     const symwin_allreduce_options options = {
         .size = sizeof options, .algo = m->c->algo, .blocks = 100000};
     symwin_allreduce_info info;
+    const int part = shared.in_part > 0 ? (int)shared.in_part : multiprocessors;
     const char *text;
 
-    if (symwin_allreduce_query(m->comms[0], m->data[0], m->data[0], count_of(m->c), SYMWIN_F32,
+    if (symwin_allreduce_query(m->comms[i], m->data[i], m->data[i], count_of(m->c), SYMWIN_F32,
                                SYMWIN_SUM, &options, &info) == SYMWIN_OK)
         return 0;
     text = strstr(symwin_last_error(), "asked for and ");
-    return text == NULL ? 0 : atoi(text + 14) * (m->c->blocks == ALL ? 10 : 6) / 10;
+    return text == NULL
+               ? 0
+               : atoi(text + 14) * part / multiprocessors * (m->c->blocks == ALL ? 10 : 6) / 10;
 }
-
-static int multiprocessors;
 
 static symwin_status call(const struct member *m, int i, CUstream stream)
 {
     const int blocks = m->small                     ? 1
                        : m->c->blocks == TWO_FIFTHS ? multiprocessors * 2 / 5
-                       : m->c->blocks < 0           ? many_blocks(m)
+                       : m->c->blocks < 0           ? many_blocks(m, i)
                                                     : m->c->blocks;
     const symwin_allreduce_options options = {
         .size = sizeof options,
@@ -221,6 +290,8 @@ static void make_call(struct member *m, int i)
     struct caller caller = {m, i};
     pthread_t thread;
 
+    if (m->comms[i] == NULL)
+        return;
     m->calls[i]++;
     if (!m->c->threads) {
         host_must(call(m, i, m->streams[i]), "a call");
@@ -253,7 +324,8 @@ static symwin_status finish(const struct member *m)
     int i;
 
     for (i = 0; i < m->c->comms; i++)
-        host_must(symwin_stream_synchronize(m->device, m->streams[i]), "synchronize");
+        if (m->streams[i] != NULL)
+            host_must(symwin_stream_synchronize(m->device, m->streams[i]), "synchronize");
     for (i = 0; i < m->c->comms && status == SYMWIN_OK; i++)
         if (m->comms[i] != NULL)
             status = symwin_comm_check(m->comms[i]);

@@ -71,6 +71,12 @@ HARNESS_UNUSED uint64_t parts_room(const struct parts_job *j)
     return (j->room - 2 * GUARD) / symwin_type_bytes(j->type);
 }
 
+/* Whether a call with arrays on the host says how much room its buffers have. */
+HARNESS_UNUSED int parts_tells_room(const struct parts_job *j)
+{
+    return j->seed % 2 == 0;
+}
+
 /* The place of rank p's part in buffer b, in elements. */
 HARNESS_UNUSED uint64_t parts_place(const struct rank *r, const struct parts_job *j, int b, int p)
 {
@@ -110,13 +116,16 @@ HARNESS_UNUSED void arrays_close(const struct arrays *a)
 HARNESS_UNUSED void parts_fill_arrays(const struct rank *r, const struct parts_job *j,
                                       struct arrays *a)
 {
-    int p;
+    int p, b;
 
     for (p = 0; p < r->nranks; p++) {
         a->host[0][p] = parts_count(r, j, r->rank, p);
         a->host[1][p] = parts_place(r, j, 0, p);
         a->host[2][p] = parts_count(r, j, p, r->rank);
         a->host[3][p] = parts_place(r, j, 1, p);
+        for (b = 0; b < 2; b++)
+            if (a->host[2 * b][p] == 0 && !j->on_device[b] && !parts_tells_room(j))
+                a->host[2 * b + 1][p] = (uint64_t)1 << 40; /* no memory has it, and nobody asks */
     }
 }
 
@@ -153,7 +162,7 @@ HARNESS_UNUSED symwin_parts parts_of(const struct parts_job *j, const struct arr
         return (symwin_parts){device + 2 * b * PARTS_RANKS, device + (2 * b + 1) * PARTS_RANKS,
                               parts_room(j), 1};
     return (symwin_parts){a->host[2 * b], j->packed[b] && !j->in_place ? NULL : a->host[2 * b + 1],
-                          j->seed % 2 == 0 ? parts_room(j) : 0, 0};
+                          parts_tells_room(j) ? parts_room(j) : 0, 0};
 }
 
 HARNESS_UNUSED symwin_status parts_call_with(const struct rank *r, const struct parts_job *j,

@@ -363,6 +363,93 @@ static void run_busy(struct harness_team *team, int rank, void *arg)
     caller_close(&c);
 }
 
+/* ---- a destroy beside other threads ---- */
+
+static _Thread_local int is_watcher; /* it is held in the middle of its call */
+static atomic_int inside, go_on, destroyed;
+
+static void hold_watcher(void)
+{
+    if (!is_watcher)
+        return;
+    atomic_store(&inside, 1);
+    while (!atomic_load(&go_on))
+        host_pause_ms(1);
+}
+
+void __real_sw_group_abort_kernels(struct sw_group *group);
+void __wrap_sw_group_abort_kernels(struct sw_group *group);
+symwin_status __real_sw_report_status(const struct sw_kernel_report *report, int *culprit);
+symwin_status __wrap_sw_report_status(const struct sw_kernel_report *report, int *culprit);
+
+void __wrap_sw_group_abort_kernels(struct sw_group *group)
+{
+    hold_watcher();
+    __real_sw_group_abort_kernels(group);
+}
+
+symwin_status __wrap_sw_report_status(const struct sw_kernel_report *report, int *culprit)
+{
+    hold_watcher();
+    return __real_sw_report_status(report, culprit);
+}
+
+struct watcher {
+    symwin_status (*call)(symwin_comm *comm);
+    const char *name;
+};
+
+static const struct watcher watchers[] = {{symwin_comm_abort, "symwin_comm_abort"},
+                                          {symwin_comm_check, "symwin_comm_check"}};
+
+struct watch {
+    const struct watcher *watcher;
+    symwin_comm *comm;
+};
+
+static void *watch(void *arg)
+{
+    const struct watch *w = arg;
+
+    is_watcher = 1;
+    TAP_EQ(w->watcher->name, w->watcher->call(w->comm), SYMWIN_OK);
+    return NULL;
+}
+
+static void *destroy(void *arg)
+{
+    symwin_comm_destroy(arg);
+    atomic_store(&destroyed, 1);
+    return NULL;
+}
+
+/* What a thread reads in the middle of its call must not be freed. */
+static void run_watched(struct harness_team *team, int rank, void *arg)
+{
+    enum { WHILE_MS = 200 };
+    struct watch w = {.watcher = arg};
+    pthread_t threads[2];
+
+    host_must(caller_comm(team, rank, PATIENT_MS, PATIENT_MS, &w.comm), "symwin_comm_create");
+    harness_barrier(team);
+    if (rank == 1) {
+        symwin_comm_destroy(w.comm);
+        return;
+    }
+    inside = go_on = destroyed = 0;
+    if (pthread_create(&threads[0], NULL, watch, &w) != 0)
+        abort();
+    while (!atomic_load(&inside))
+        host_pause_ms(1);
+    if (pthread_create(&threads[1], NULL, destroy, w.comm) != 0)
+        abort();
+    host_pause_ms(WHILE_MS);
+    tap_ok(!atomic_load(&destroyed), "the destroy waits for another thread's %s", w.watcher->name);
+    atomic_store(&go_on, 1);
+    pthread_join(threads[0], NULL);
+    pthread_join(threads[1], NULL);
+}
+
 /* ---- */
 
 static void abort_kernels(void)
@@ -411,5 +498,8 @@ int main(void)
     harness_no_leaks("calls in another order", &before);
     harness_run(2, run_busy, NULL);
     harness_no_leaks("two threads", &before);
+    for (i = 0; i < sizeof watchers / sizeof watchers[0]; i++)
+        harness_run(2, run_watched, (void *)(uintptr_t)&watchers[i]);
+    harness_no_leaks("a destroy beside other threads", &before);
     return tap_done();
 }

@@ -73,7 +73,7 @@ static void registers(struct processes *p, int rank)
     self = rank;
     shared = p;
     processes_note(p, rank, symwin_window_register(comm, memory, GRANULE, 0, &window));
-    must_be(p->rank[rank].status == SYMWIN_TIMEOUT && host_error_has("rank 1 did not"),
+    must_be(p->rank[rank].status == SYMWIN_TIMEOUT && host_error_has("waited for rank 1 until"),
             "names the process that is stopped", rank);
     for (r = 0; r < RANKS; r++)
         while (r != STOPPED && p->rank[r].status < 0)
