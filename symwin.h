@@ -270,7 +270,8 @@ SYMWIN_API symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *
 
 /* Returns SYMWIN_OK, or why the communicator has ended: SYMWIN_MISMATCH, SYMWIN_TIMEOUT,
  * SYMWIN_PEER_LOST, SYMWIN_NO_MEMORY or SYMWIN_ABORTED; the text names the rank. Any thread; costs
- * a few loads and two atomic additions. A kernel's error is visible here once the stream has passed the call.
+ * a few loads and two atomic additions. A kernel's error is visible here once the stream has passed
+ * the call.
  *
  * All ranks whose kernels were in a failed call, or come to it later, get the same status and
  * sentence, the culprit included. A rank that finds a failure here ends the communicator on all

@@ -174,12 +174,11 @@ static void past_a_window(const struct rank *r)
                                   .count = 4096 / parts + 1,
                                   .root = r->rank};
 
-            snprintf(
-                words, sizeof words,
-                "symwin_%s_with: %llu elements (%llu bytes) at %s pass the end of its window, "
-                "which has 4096",
-                is->name, (unsigned long long)(j.count * parts),
-                (unsigned long long)(j.count * parts), side == 0 ? "in" : "out");
+            snprintf(words, sizeof words,
+                     "symwin_%s_with: %llu elements (%llu bytes) at %s pass the end of its window, "
+                     "which has 4096",
+                     is->name, (unsigned long long)(j.count * parts),
+                     (unsigned long long)(j.count * parts), side == 0 ? "in" : "out");
             refused(r, is->name,
                     job_call_on(r, &j, side == 0 ? r->out : r->in, side == 0 ? r->in : r->out,
                                 r->streams[0]),

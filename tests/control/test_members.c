@@ -211,7 +211,7 @@ static void refused(struct processes *p, int rank)
     symwin_comm_destroy(comm);
 }
 
-/* ---- a member that names no host -------------------------------------------------------------- */
+/* ---- a member that names no host ------------------------------------------------------------- */
 
 /* Joins over TCP and names host 0, which is no host's name. It is taken for one on another host, and
  * its connection for the link to that host. It goes. */
