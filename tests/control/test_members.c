@@ -213,8 +213,8 @@ static void refused(struct processes *p, int rank)
 
 /* ---- a member that names no host -------------------------------------------------------------- */
 
-/* Joins over TCP and names host 0, which is no host's name. It is taken for one on another host, and
- * its connection for the link to that host. It goes. */
+/* Joins over TCP and names host 0, which no host has. It counts as one on another host, to which its
+ * connection is the link. It goes. */
 static void name_no_host(struct processes *p)
 {
     const int64_t deadline = sw_now_ms() + HOSTILE_WAIT_MS;
