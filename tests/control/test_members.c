@@ -211,7 +211,7 @@ static void refused(struct processes *p, int rank)
     symwin_comm_destroy(comm);
 }
 
-/* ---- a member that names no host -------------------------------------------------------------- */
+/* ---- a member that names no host ------------------------------------------------------------- */
 
 /* Joins over TCP and names host 0, which no host has. It counts as one on another host, to which its
  * connection is the link. It goes. */
@@ -249,7 +249,7 @@ static void names_no_host(struct processes *p, int rank)
             "the one that has gone is named", rank);
 }
 
-/* ---- a member that reads nothing -------------------------------------------------------------- */
+/* ---- a member that reads nothing ------------------------------------------------------------- */
 
 static int small_buffers;
 
