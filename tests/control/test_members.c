@@ -213,8 +213,8 @@ static void refused(struct processes *p, int rank)
 
 /* ---- a member that names no host ------------------------------------------------------------- */
 
-/* Joins over TCP and names host 0, which no host has. It counts as one on another host, to which its
- * connection is the link. It goes. */
+/* Joins over TCP and names host 0, which no host has. It counts as one on another host, and its
+ * connection as the link to it. It goes. */
 static void name_no_host(struct processes *p)
 {
     const int64_t deadline = sw_now_ms() + HOSTILE_WAIT_MS;
