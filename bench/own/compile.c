@@ -81,7 +81,8 @@ static int find_cxx(const char **out)
 {
     const char *given = getenv("CXX");
 
-    if (given != NULL && given[0] != '\0') {
+    /* A sanitizer has one runtime in a program: that of the compiler that built this one. */
+    if (given != NULL && given[0] != '\0' && own_sanitizer[0] == '\0') {
         *out = given;
         return compiler_exists(given) ||
                fail(SYMWIN_UNSUPPORTED,

@@ -213,8 +213,8 @@ static void refused(struct processes *p, int rank)
 
 /* ---- a member that names no host ------------------------------------------------------------- */
 
-/* Joins over TCP and names host 0, which is no host's name. It is taken for one on another host,
- * and its connection for the link to that host. It goes. */
+/* Joins over TCP and names host 0, which no host has. It counts as one on another host, and its
+ * connection as the link to it. It goes. */
 static void name_no_host(struct processes *p)
 {
     const int64_t deadline = sw_now_ms() + HOSTILE_WAIT_MS;
@@ -249,7 +249,7 @@ static void names_no_host(struct processes *p, int rank)
             "the one that has gone is named", rank);
 }
 
-/* ---- a member that reads nothing -------------------------------------------------------------- */
+/* ---- a member that reads nothing ------------------------------------------------------------- */
 
 static int small_buffers;
 
