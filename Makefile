@@ -9,10 +9,15 @@ LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 BINDIR ?= $(PREFIX)/bin
 
-# ThreadSanitizer's runtime of clang takes half the time that gcc 12's does.
-ifeq ($(SANITIZE) $(origin CC) $(origin CXX),thread default default)
-ifeq ($(shell echo 'int main() {}' | clang++ -fsanitize=thread -x c++ -o /dev/null - 2>/dev/null \
-          && echo works),works)
+# ThreadSanitizer's runtime of clang takes half the time that gcc 12's does. So clang is the default
+# for it, if it has one.
+ifeq ($(origin CC) $(origin CXX),default default)
+CLANG = $(shell echo 'int main() {}' | clang++ -fsanitize=thread -x c++ -o /dev/null - \
+            2>/dev/null && echo clang)
+endif
+THREAD_CXX = $(or $(addsuffix ++,$(CLANG)),$(CXX))
+ifeq ($(SANITIZE),thread)
+ifneq ($(CLANG),)
 CC  := clang
 CXX := clang++
 endif
@@ -371,9 +376,10 @@ ifeq ($(SANITIZE),thread)
 $(BUILD)/obj/kernels/%.cc.o: private OWN_CPPFLAGS += -DSYMWIN_RACE
 endif
 
-# The compiler for your own kernels, and the sanitizer that they must be built with.
+# The compiler for your own kernels, that for symwin-perf under ThreadSanitizer, and the sanitizer
+# that they must be built with.
 $(BUILD)/obj/bench/own/compile.c.o: private OWN_CPPFLAGS += -DPERF_CXX='"$(CXX)"' \
-    -DPERF_SANITIZE='"$(SANITIZE)"'
+    -DPERF_THREAD_CXX='"$(THREAD_CXX)"' -DPERF_SANITIZE='"$(SANITIZE)"'
 
 # Rebuilt from scratch: an archive would keep the members of deleted files.
 $(STATIC): $(LIB_OBJECTS)

@@ -77,12 +77,20 @@ static int compiler_exists(const char *words)
     return program_exists(first);
 }
 
-static int find_cxx(const char **out)
+static int find_cxx(const char *sanitizer, const char **out)
 {
     const char *given = getenv("CXX");
 
-    /* A sanitizer has one runtime in a program: that of the compiler that built this one. */
-    if (given != NULL && given[0] != '\0' && own_sanitizer[0] == '\0') {
+    /* A program has one runtime of a sanitizer: that of the compiler that built it. */
+    if (sanitizer[0] != '\0') {
+        *out = strcmp(sanitizer, "thread") == 0 ? PERF_THREAD_CXX : PERF_CXX;
+        return compiler_exists(*out) ||
+               fail(SYMWIN_UNSUPPORTED,
+                    "--kernel: cannot run %s, which built symwin-perf with a sanitizer, and must "
+                    "build your kernel",
+                    *out);
+    }
+    if (given != NULL && given[0] != '\0') {
         *out = given;
         return compiler_exists(given) ||
                fail(SYMWIN_UNSUPPORTED,
@@ -213,8 +221,10 @@ static int prepare(struct job_of *job, const char *folder, int k, int capability
         good = find_nvcc(job->compiler, sizeof job->compiler);
         gpu_words(job, capability);
     } else {
-        good = find_cxx(&cxx) && write_wrapper(job);
-        host_words(job, cxx, race ? sanitizer : own_sanitizer, race);
+        if (!race)
+            sanitizer = own_sanitizer;
+        good = find_cxx(sanitizer, &cxx) && write_wrapper(job);
+        host_words(job, cxx, sanitizer, race);
     }
     if (race)
         word(job, "-DSYMWIN_RACE");
