@@ -260,6 +260,8 @@ static void step_import(const struct step *s, int rank, struct call *c)
     c->handle = h;
     c->no_result = s->a / MEMORIES == 1;
     c->want = c->no_result || !is_held(e->id) ? INVALID_ONLY : OK_ONLY;
+    if (!is_held(e->id)) /* what was freed may be there until it is unmapped */
+        (void)sw_reaper_wait(10000);
     switch (s->c % 16) {
     case 1:
         h->bytes += GRANULE;
