@@ -35,9 +35,16 @@ static void prepare_free(struct place *p)
         p->memory = host_alloc(0, LARGE);
 }
 
+/* What is freed and still mapped is not taken for another allocator's memory. */
 static void act_free(struct place *p)
 {
+    symwin_registration *registration;
+
     host_must(symwin_mem_free(p->memory), "symwin_mem_free");
+    host_pause_ms(50); /* until its turn has come */
+    host_expect("memory that was freed",
+                symwin_register(p->caller.member.comm, p->memory, LARGE, &registration),
+                SYMWIN_INVALID, "symwin_register");
 }
 
 static void prepare_import(struct place *p)
