@@ -208,23 +208,31 @@ static void alone(const struct rank *r, struct exchange *e)
     }
 }
 
+/* Two exchanges, each in a half of the buffers, which are filled for both. */
+static void two_exchanges(const struct rank *r, unsigned seed, struct exchange e[2])
+{
+    int k;
+
+    for (k = 0; k < 2; k++)
+        exchange_of(r, seed + (unsigned)k, 0, GUARD + (size_t)k * HALF / 2, HALF / 2 - 2 * GUARD,
+                    &e[k]);
+    prepare(r, &e[0]);
+    memset(r->host, FILLED, ROOM);
+    for (k = 0; k < 2; k++)
+        image_of(&e[k], 0, r->host, r->want);
+    host_must(host_copy(r->device, r->in, r->host, ROOM), "fill");
+}
+
 /* Exchanges among collectives on both streams, and collectives in the groups. */
 static void in_flight(const struct rank *r, struct exchange *e)
 {
     uint32_t *const words = host_alloc(r->device, 4096);
     const uint32_t nranks = (uint32_t)r->nranks;
     uint32_t got = 0;
-    int turn, k;
+    int turn;
 
     for (turn = 0; turn < FLIGHTS; turn++) {
-        for (k = 0; k < 2; k++)
-            exchange_of(r, 5000u + (unsigned)(turn * 2 + k), 0, GUARD + (size_t)k * HALF / 2,
-                        HALF / 2 - 2 * GUARD, &e[k]);
-        prepare(r, &e[0]);
-        memset(r->host, FILLED, ROOM);
-        for (k = 0; k < 2; k++)
-            image_of(&e[k], 0, r->host, r->want);
-        host_must(host_copy(r->device, r->in, r->host, ROOM), "fill");
+        two_exchanges(r, 5000u + 2 * (unsigned)turn, e);
         host_put_u32(r->device, (unsigned char *)words, 1);
         host_must(symwin_allreduce(r->comm, words, words, 1, SYMWIN_U32, SYMWIN_SUM, r->streams[1]),
                   "symwin_allreduce");
@@ -302,16 +310,7 @@ static void two_communicators(struct processes *p, const struct rank *r, struct 
 
     host_must(symwin_comm_split(r->comm, 0, r->rank, &options, &other.comm), "symwin_comm_split");
     for (i = 0; i < 4; i++) {
-        int k;
-
-        for (k = 0; k < 2; k++)
-            exchange_of(r, 8000u + 2 * i + (unsigned)k, 0, GUARD + (size_t)k * HALF / 2,
-                        HALF / 2 - 2 * GUARD, &e[k]);
-        prepare(r, &e[0]);
-        memset(r->host, FILLED, ROOM);
-        for (k = 0; k < 2; k++)
-            image_of(&e[k], 0, r->host, r->want);
-        host_must(host_copy(r->device, r->in, r->host, ROOM), "fill");
+        two_exchanges(r, 8000u + 2 * i, e);
         host_must(symwin_group_begin(), "symwin_group_begin");
         add(r, &e[0], 0);
         add(&other, &e[1], 1);
