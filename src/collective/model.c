@@ -29,8 +29,12 @@
 #define OWN_LOAD_BLOCK_US 92e3 /* the same by kernels for this number of ranks; */
 #define BULK_BLOCK_US 74e3     /* the same by bulk copies; */
 #define SUM_BLOCK_US 63e3      /* and the sum between copies */
-#define SHARED_PUSH_BYTES_US 650e3  /* what all ranks of one device push together, */
-#define SHARED_MOVE_BYTES_US 1500e3 /* and what they load and store over windows */
+#define SHARED_US 4.0               /* ranks of one device: barriers, */
+#define SHARED_RANK_US 0.5          /* ... and for each rank, and as much again for offers; */
+#define SHARED_ALONE_BYTES_US 450e3 /* what one of them pushes if the others do not; */
+#define SHARED_PUSH_BYTES_US 900e3  /* what all of them push together; */
+#define SHARED_MOVE_BYTES_US 2000e3 /* what they load and store over windows together, */
+#define SHARED_MOST_BYTES_US 680e3  /* and each of them at most */
 #define BESIDE_BYTES (4 << 20) /* stages of pushes overlap from this message size on */
 
 static double least(double a, double b)
@@ -53,7 +57,9 @@ static double blocks_of(const struct sw_model *m)
 /* What a rank pushes if the others do not. */
 static double alone_rate(const struct sw_model *m)
 {
-    return m->most_blocks > 0 ? least(PUSH_FEW_US, m->most_blocks * PUSH_BLOCK_US) : LINK_BYTES_US;
+    const double rate = m->one_device ? SHARED_ALONE_BYTES_US : LINK_BYTES_US;
+
+    return m->most_blocks > 0 ? least(PUSH_FEW_US, m->most_blocks * PUSH_BLOCK_US) : rate;
 }
 
 static double push_rate(const struct sw_model *m)
@@ -64,7 +70,8 @@ static double push_rate(const struct sw_model *m)
 /* What a rank loads from others' windows, or stores there. */
 static double window_rate(const struct sw_model *m)
 {
-    return m->one_device ? SHARED_MOVE_BYTES_US / m->nranks : LINK_BYTES_US;
+    return m->one_device ? least(SHARED_MOST_BYTES_US, SHARED_MOVE_BYTES_US / m->nranks)
+                         : LINK_BYTES_US;
 }
 
 /* Bytes pushed for a message: integers have flags with them. */
@@ -115,10 +122,23 @@ double sw_model_collect(const struct sw_model *m)
     return sent_us(m, pushed(m), alone_rate(m));
 }
 
+/* Parts of several ranks. On one device nothing is handled beside a transfer. */
+static double parts_us(const struct sw_model *m, double rate)
+{
+    const double sent = 2 * (double)m->bytes;
+
+    return sent_us(m, sent, rate) +
+           (m->one_device ? 0 : SHARES_US + m->nranks * sent / BESIDE_BYTES_US);
+}
+
 double sw_model_exchange(const struct sw_model *m)
 {
-    return sent_us(m, 2 * (double)m->bytes, push_rate(m)) + SHARES_US +
-           2 * m->nranks * (double)m->bytes / BESIDE_BYTES_US;
+    return parts_us(m, push_rate(m));
+}
+
+double sw_model_scatter(const struct sw_model *m)
+{
+    return parts_us(m, alone_rate(m));
 }
 
 double sw_model_sentinel(const struct sw_model *m)
@@ -141,11 +161,17 @@ double sw_model_put(const struct sw_model *m)
            others * sent / 2 / BESIDE_BYTES_US;
 }
 
+/* Barriers of ranks of one device. */
+static double shared_us(const struct sw_model *m)
+{
+    return SHARED_US + SHARED_RANK_US * m->nranks;
+}
+
 static double barriers_us(const struct sw_model *m, int own_loads)
 {
-    const double peers = m->one_device ? 0 : PEER_US * most(m->nranks - 2.0, 0);
-
-    return 2 * HOP_US + (own_loads ? PEERS_US : LOADS_US + peers);
+    if (m->one_device)
+        return shared_us(m);
+    return 2 * HOP_US + (own_loads ? PEERS_US : LOADS_US + PEER_US * most(m->nranks - 2.0, 0));
 }
 
 double sw_model_loads(const struct sw_model *m)
@@ -177,7 +203,7 @@ double sw_model_copies(const struct sw_model *m)
 /* Bytes over a link, and through a kernel's loads and stores. */
 static double moved_us(const struct sw_model *m, double sent)
 {
-    return 2 * HOP_US + MOVE_US +
+    return (m->one_device ? shared_us(m) : 2 * HOP_US + MOVE_US) +
            most(sent / window_rate(m), 2 * sent / (blocks_of(m) * LOAD_BLOCK_US));
 }
 
@@ -187,16 +213,21 @@ double sw_model_move(const struct sw_model *m)
     return moved_us(m, (m->nranks - 1.0) * (double)m->bytes);
 }
 
+static double offer_us(const struct sw_model *m)
+{
+    return m->one_device ? SHARED_RANK_US * m->nranks : OFFER_US;
+}
+
 double sw_model_offered(const struct sw_model *m)
 {
-    return sw_model_move(m) + OFFER_US;
+    return sw_model_move(m) + offer_us(m);
 }
 
 /* No link carries more than the message: each rank but the root loads its share and stores it to
  * the others. */
 double sw_model_pass(const struct sw_model *m)
 {
-    return moved_us(m, (double)m->bytes) + OFFER_US;
+    return moved_us(m, (double)m->bytes) + offer_us(m);
 }
 
 /* `bytes` from each rank; nothing is sent back. */

@@ -56,6 +56,7 @@ static const struct sw_algorithm allreduce[SW_ALGOS] = {
                              .control_warps = 1,                                                   \
                              .round_slots = 1,                                                     \
                              .words = 1,                                                           \
+                             .ragged = 1,                                                          \
                              .flags = 1}
 #define PUT(us, more, where)                                                                       \
     [SYMWIN_ALGO_PUT] = {.chosen = SW_CHOSEN,                                                      \
@@ -75,7 +76,7 @@ static const struct sw_algorithm exchange[SW_ALGOS] = {MOVE(sw_model_exchange),
 static const struct sw_algorithm broadcast[SW_ALGOS] = {
     MOVE(sw_model_send), PUT(sw_model_move, 0, 0), GET(sw_model_pass)};
 static const struct sw_algorithm gather[SW_ALGOS] = {MOVE(sw_model_send), GET(sw_model_offered)};
-static const struct sw_algorithm scatter[SW_ALGOS] = {MOVE(sw_model_exchange),
+static const struct sw_algorithm scatter[SW_ALGOS] = {MOVE(sw_model_scatter),
                                                       PUT(sw_model_offered, 0, SW_PUT_OFFERED)};
 
 /* Of those that reduce, each part for one rank. */
@@ -85,7 +86,8 @@ static const struct sw_algorithm scatter[SW_ALGOS] = {MOVE(sw_model_exchange),
                              .family = SW_FAMILY_parts,                                            \
                              .control_warps = 1,                                                   \
                              .round_slots = 2,                                                     \
-                             .words = 1}
+                             .words = 1,                                                           \
+                             .ragged = 1}
 
 static const struct sw_algorithm reduce[SW_ALGOS] = {
     PARTS(sw_model_collect),
