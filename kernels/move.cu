@@ -85,24 +85,19 @@ struct sw_move_short {
     typedef sw_byte element;
     typedef typename sw_wire_of<SW_SHAPE_short, false>::type wire;
 
-    SYMWIN_DEVICE uint32_t words_of(uint64_t bytes)
+    SYMWIN_DEVICE void store(const struct sw_kernel_args &args, int32_t p, uint32_t i,
+                             uint64_t word)
     {
-        return (uint32_t)((bytes + 7) / 8);
-    }
-
-    SYMWIN_DEVICE void store(const struct sw_kernel_args &args, int32_t p, uint32_t whole,
-                             uint32_t i, uint64_t word)
-    {
-        sw_short_store<sw_byte>(args, args.out + (uint32_t)p * args.out_step, whole, i, word);
+        sw_element_store<8, SW_OWN>(args.out + (uint32_t)p * args.out_step + (uint64_t)i * 8, word);
     }
 
     SYMWIN_DEVICE bool entry(const struct sw_kernel_args &args, sw_call &call, uint64_t from,
-                             const uint64_t own[1], uint32_t whole, uint32_t i)
+                             const uint64_t own[1], uint32_t i)
     {
         typename wire::entry entry[N];
 
         if (sw_pattern_has(args.to, args.rank) && sw_pattern_has(args.from, args.rank))
-            store(args, args.rank, whole, i, own[0]);
+            store(args, args.rank, i, own[0]);
         if (!sw_entries_await<N, wire, sw_from_sources<N>>(args, call, from, 0, entry))
             return false;
         SYMWIN_UNROLL
@@ -112,7 +107,7 @@ struct sw_move_short {
             if (!sw_from_sources<N>::has(args, p))
                 continue;
             wire::decode(entry[p], &word);
-            store(args, p, whole, i, word);
+            store(args, p, i, word);
         }
         sw_entries_empty<N, wire, sw_from_sources<N>>(args, from);
         return true;

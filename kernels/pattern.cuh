@@ -235,103 +235,83 @@ SYMWIN_DEVICE void sw_pattern_run(const struct sw_kernel_args &args)
 
 /* ---- a short call ---------------------------------------------------------------------------- */
 
-/* Words of a part that are one access in memory; others are the rare case. */
-SYMWIN_DEVICE uint32_t sw_short_whole(const struct sw_kernel_args &args)
-{
-    const uint64_t all = args.in | args.in_step | args.out | args.out_step;
-
-    return all % 8 == 0 ? (uint32_t)(args.bytes / 8) : 0;
-}
-
-/* Word `i` of the part at `address`; then the store. */
-template <class R>
-SYMWIN_DEVICE uint64_t sw_short_load(const struct sw_kernel_args &args, uint64_t address,
-                                     uint32_t whole, uint32_t i)
-{
-    if (SYMWIN_LIKELY(i < whole))
-        return sw_element_load<8, SW_OWN>(address + (uint64_t)i * 8);
-    return sw_word_load<R::bytes>(sw_message_at(address, args.bytes), i);
-}
-
-template <class R>
-SYMWIN_DEVICE void sw_short_store(const struct sw_kernel_args &args, uint64_t address,
-                                  uint32_t whole, uint32_t i, uint64_t word)
-{
-    if (SYMWIN_LIKELY(i < whole))
-        sw_element_store<8, SW_OWN>(address + (uint64_t)i * 8, word);
-    else
-        sw_word_store<R::bytes>(sw_message_at(address, args.bytes), i, word);
-}
-
-/* A word of each part that this rank sends, by steps from this rank: [0] is of its own. */
-template <int N>
-struct sw_short_words {
-    uint64_t word[N][1];
+/* One entry of each part, by steps from this rank: [0] is of the part that it keeps. */
+template <int N, class W>
+struct sw_short_entries {
+    uint64_t word[N][W::words];
 };
 
-template <int N, class R>
-SYMWIN_DEVICE void sw_short_load_all(const struct sw_kernel_args &args, uint32_t whole, uint32_t i,
-                                     sw_short_words<N> &words)
+template <int N, class R, class W>
+SYMWIN_DEVICE void sw_short_load(const struct sw_kernel_args &args, uint32_t i, int32_t step,
+                                 uint64_t word[W::words])
 {
-    SYMWIN_UNROLL
-    for (int step = 0; step < N; step++) {
-        const int32_t p = sw_rank_after<N>(args, step);
+    const int32_t p = sw_rank_after<N>(args, step);
+    const uint64_t address = args.in + (uint32_t)p * args.in_step + (uint64_t)i * (W::words * 8);
 
-        if (sw_pattern_has(args.to, p))
-            words.word[step][0] = sw_short_load<R>(args, args.in + (uint32_t)p * args.in_step,
-                                                   whole, i);
-    }
+    if (sw_pattern_has(args.to, p))
+        word[0] = sw_element_load<8, SW_OWN>(address);
 }
 
-/* A call of N ranks in one round, with entries of one word. The same protocol in less code: the
- * loads for all ranks are under way together, with that of the part that this rank keeps.
- * `Receive` has
- *   words_of(bytes)                         of a part of `bytes`, as the common kernel sends them
- *   entry(args, call, from, own, whole, i)  receives and empties entry `i`: at `from` is that of
- *                                           rank 0, `own` is this rank's. False: the wait was given
- *                                           up */
+template <int N, class R, class W>
+SYMWIN_DEVICE void sw_short_load_all(const struct sw_kernel_args &args, uint32_t i,
+                                     sw_short_entries<N, W> &entries)
+{
+    SYMWIN_UNROLL
+    for (int step = 0; step < N; step++)
+        sw_short_load<N, R, W>(args, i, step, entries.word[step]);
+}
+
+template <int N, class W>
+SYMWIN_DEVICE void sw_short_send(const struct sw_kernel_args &args,
+                                 const sw_peer_states<N> &states, uint64_t place,
+                                 const sw_short_entries<N, W> &entries)
+{
+    SYMWIN_UNROLL
+    for (int step = 1; step < N; step++)
+        if (sw_pattern_has(args.to, sw_rank_after<N>(args, step)))
+            W::store(states.after(args, step) + place, W::encode(entries.word[step]));
+}
+
+/* A call of N ranks with parts of whole words, aligned to a word, in one round. The same protocol
+ * in less code: loads for all ranks are under way together, with that of the part that this rank
+ * keeps, and a word is an entry. `Receive` has
+ *   entry(args, call, from, own, i)   receives and empties entry `i`: at `from` is that of rank 0,
+ *                                     `own` is this rank's. False: the wait was given up */
 template <int N, class Receive>
 SYMWIN_DEVICE void sw_pattern_run_short(const struct sw_kernel_args &args)
 {
     typedef typename Receive::element R;
     typedef typename Receive::wire W;
-    const sw_rounds rounds = {args.bytes, Receive::words_of(args.bytes), 1};
-    const uint32_t whole = sw_short_whole(args);
+    const sw_rounds rounds = {args.bytes, (uint32_t)(args.bytes / 8), 1};
     const sw_role role = sw_role_of_thread();
-    sw_short_words<N> first = {};
+    sw_short_entries<N, W> first = {};
     sw_peer_states<N> states;
+    uint64_t place, slots;
     sw_call call;
 
     sw_call_order();
     if (role.works && role.index < rounds.extent)
-        sw_short_load_all<N, R>(args, whole, role.index, first);
+        sw_short_load_all<N, R, W>(args, role.index, first);
     call = sw_call_read(args);
     states.find(args);
+    place = sw_slot_place<N>(args, call.round, args.rank, 0);
     if (role.works && !call.failed) {
-        const uint64_t place = sw_slot_place<N>(args, call.round, args.rank, 0);
-        sw_short_words<N> words = first;
+        sw_short_entries<N, W> entries = first;
 
         SYMWIN_NO_UNROLL
         for (uint32_t i = role.index; i < rounds.extent; i += role.workers) {
             if (i != role.index)
-                sw_short_load_all<N, R>(args, whole, i, words);
-            SYMWIN_UNROLL
-            for (int step = 1; step < N; step++)
-                if (sw_pattern_has(args.to, sw_rank_after<N>(args, step)))
-                    W::store(states.after(args, step) + place + (uint64_t)i * W::bytes,
-                             W::encode(words.word[step]));
+                sw_short_load_all<N, R, W>(args, i, entries);
+            sw_short_send<N, W>(args, states, place + (uint64_t)i * W::bytes, entries);
         }
     }
     if (sw_push_goes_on<W>(args, call, role, rounds, 0)) {
-        const uint64_t slots = call.state + sw_slot_place<N>(args, call.round, 0, 0);
-        const uint64_t in = args.in + (uint32_t)args.rank * args.in_step;
-
+        slots = call.state + sw_slot_place<N>(args, call.round, 0, 0);
         SYMWIN_NO_UNROLL
         for (uint32_t i = role.index; i < rounds.extent; i += role.workers) {
-            if (i != role.index && sw_pattern_has(args.to, args.rank))
-                first.word[0][0] = sw_short_load<R>(args, in, whole, i);
-            if (!Receive::entry(args, call, slots + (uint64_t)i * W::bytes, first.word[0], whole,
-                                i)) {
+            if (i != role.index)
+                sw_short_load<N, R, W>(args, i, 0, first.word[0]);
+            if (!Receive::entry(args, call, slots + (uint64_t)i * W::bytes, first.word[0], i)) {
                 sw_call_report(args, call.epoch);
                 break;
             }

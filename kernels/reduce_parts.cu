@@ -43,19 +43,14 @@ struct sw_reduce_parts {
     }
 };
 
-/* Of N ranks, in a short call. The common kernel sends pairs of words. */
+/* Of N ranks, in a short call. */
 template <int N, class R>
 struct sw_reduce_parts_short {
     typedef R element;
     typedef typename sw_wire_of<SW_SHAPE_short, R::spares>::type wire;
 
-    SYMWIN_DEVICE uint32_t words_of(uint64_t bytes)
-    {
-        return (uint32_t)((bytes + 15) / 16 * 2);
-    }
-
     SYMWIN_DEVICE bool entry(const struct sw_kernel_args &args, sw_call &call, uint64_t from,
-                             const uint64_t own[1], uint32_t whole, uint32_t i)
+                             const uint64_t own[1], uint32_t i)
     {
         uint64_t result[1];
 
@@ -63,7 +58,7 @@ struct sw_reduce_parts_short {
             return true;
         if (!sw_entries_reduce<N, R, wire>(args, call, from, own, result))
             return false;
-        sw_short_store<R>(args, args.out, whole, i, result[0]);
+        sw_element_store<8, SW_OWN>(args.out + (uint64_t)i * 8, result[0]);
         sw_entries_empty<N, wire>(args, from);
         return true;
     }

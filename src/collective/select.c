@@ -69,8 +69,9 @@ static int is_long(const struct sw_query *q)
     return q->aligned && q->bytes >= least && q->bytes % ITEM_BYTES == 0;
 }
 
-/* One-shots have their own kernels for short messages. Where half of an entry is flags, an entry
- * has a word in every kernel, and these kernels are the fastest for any message. */
+/* One-shots have their own kernels for short messages of whole entries. Where half of an entry is
+ * flags, an entry has a word in every kernel, and these are the fastest for any message of one
+ * round. */
 static int is_short(const struct sw_query *q, const struct sw_algorithm *a)
 {
     const uint64_t blocks = (uint64_t)q->comm->max_blocks; /* 0: no limit */
@@ -96,13 +97,9 @@ static enum sw_kernel_shape shape_of(const struct sw_query *q, symwin_algo algo)
         return SW_SHAPE_long;
     if (a->any)
         return SW_SHAPE_any;
-    if (q->bytes > round_bytes(q->comm, a))
+    if (!q->aligned || q->bytes > round_bytes(q->comm, a))
         return SW_SHAPE_any;
-    if (a->ragged && is_short(q, a))
-        return SW_SHAPE_short;
-    if (!q->aligned)
-        return SW_SHAPE_any;
-    if (q->bytes % ITEM_BYTES != 0)
+    if (q->bytes % (a->flags ? WORD_BYTES : ITEM_BYTES) != 0)
         return SW_SHAPE_aligned;
     return is_short(q, a) ? SW_SHAPE_short : SW_SHAPE_whole;
 }

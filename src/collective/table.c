@@ -56,7 +56,6 @@ static const struct sw_algorithm allreduce[SW_ALGOS] = {
                              .control_warps = 1,                                                   \
                              .round_slots = 1,                                                     \
                              .words = 1,                                                           \
-                             .ragged = 1,                                                          \
                              .flags = 1}
 #define PUT(us, more, where)                                                                       \
     [SYMWIN_ALGO_PUT] = {.chosen = SW_CHOSEN,                                                      \
@@ -86,8 +85,7 @@ static const struct sw_algorithm scatter[SW_ALGOS] = {MOVE(sw_model_scatter),
                              .family = SW_FAMILY_parts,                                            \
                              .control_warps = 1,                                                   \
                              .round_slots = 2,                                                     \
-                             .words = 1,                                                           \
-                             .ragged = 1}
+                             .words = 1}
 
 static const struct sw_algorithm reduce[SW_ALGOS] = {
     PARTS(sw_model_collect),

@@ -60,7 +60,6 @@ struct sw_algorithm {
     int round_slots;
     int shared; /* its blocks use the maximum of shared memory */
     int words;  /* has kernels for short messages, with entries of one word */
-    int ragged; /* those serve messages of any length and alignment */
     int flags;  /* half of an entry is flags whatever the type; otherwise those of integers' are */
     int any;    /* only its kernels for any message serve the collective */
     /* number of ranks with kernels for long messages, or SW_ANY_RANKS; 0: none */
