@@ -82,7 +82,6 @@ struct sw_move {
 /* Of N ranks, in a short call. */
 template <int N>
 struct sw_move_short {
-    typedef sw_byte element;
     typedef typename sw_wire_of<SW_SHAPE_short, false>::type wire;
 
     SYMWIN_DEVICE void store(const struct sw_kernel_args &args, int32_t p, uint32_t i,

@@ -46,7 +46,6 @@ struct sw_reduce_parts {
 /* Of N ranks, in a short call. */
 template <int N, class R>
 struct sw_reduce_parts_short {
-    typedef R element;
     typedef typename sw_wire_of<SW_SHAPE_short, R::spares>::type wire;
 
     SYMWIN_DEVICE bool entry(const struct sw_kernel_args &args, sw_call &call, uint64_t from,

@@ -19,23 +19,23 @@
 #define COPY_US 7.0    /* per copy */
 #define BOTH_WAYS 1.25 /* of the time one way: what is loaded over a link goes back over it */
 #define COPY_BYTES_US 392e3
-#define LINK_BYTES_US 340e3    /* what a rank sends, or receives */
-#define BULK_BYTES_US 300e3    /* the same by bulk copies */
-#define LOCAL_BYTES_US 1300e3  /* what a rank handles after the transfer */
-#define BESIDE_BYTES_US 3000e3 /* what a rank handles during the transfer, if both overlap */
-#define PUSH_BLOCK_US 16e3     /* of one block, if a limit leaves few: algorithms that push, */
-#define PUSH_FEW_US 280e3      /* and all such blocks together; */
-#define LOAD_BLOCK_US 66e3     /* two-shot over windows, reads and writes; */
-#define OWN_LOAD_BLOCK_US 92e3 /* the same by kernels for this number of ranks; */
-#define BULK_BLOCK_US 74e3     /* the same by bulk copies; */
-#define SUM_BLOCK_US 63e3      /* and the sum between copies */
+#define LINK_BYTES_US 340e3         /* what a rank sends, or receives */
+#define BULK_BYTES_US 300e3         /* the same by bulk copies */
+#define LOCAL_BYTES_US 1300e3       /* what a rank handles after the transfer */
+#define BESIDE_BYTES_US 3000e3      /* what a rank handles during the transfer, if both overlap */
+#define PUSH_BLOCK_US 16e3          /* of one block, if a limit leaves few: algorithms that push, */
+#define PUSH_FEW_US 280e3           /* and all such blocks together; */
+#define LOAD_BLOCK_US 66e3          /* two-shot over windows, reads and writes; */
+#define OWN_LOAD_BLOCK_US 92e3      /* the same by kernels for this number of ranks; */
+#define BULK_BLOCK_US 74e3          /* the same by bulk copies; */
+#define SUM_BLOCK_US 63e3           /* and the sum between copies */
 #define SHARED_US 4.0               /* ranks of one device: barriers, */
 #define SHARED_RANK_US 0.5          /* ... and for each rank, and as much again for offers; */
 #define SHARED_ALONE_BYTES_US 450e3 /* what one of them pushes if the others do not; */
 #define SHARED_PUSH_BYTES_US 900e3  /* what all of them push together; */
 #define SHARED_MOVE_BYTES_US 2000e3 /* what they load and store over windows together, */
 #define SHARED_MOST_BYTES_US 680e3  /* and each of them at most */
-#define BESIDE_BYTES (4 << 20) /* stages of pushes overlap from this message size on */
+#define BESIDE_BYTES (4 << 20)      /* stages of pushes overlap from this message size on */
 
 static double least(double a, double b)
 {
