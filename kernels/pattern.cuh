@@ -274,7 +274,8 @@ SYMWIN_DEVICE void sw_short_send(const struct sw_kernel_args &args, const sw_pee
 /* A call of N ranks with parts of whole words, aligned to a word, in one round. The same protocol
  * in less code: loads for all ranks are under way together, with that of the part that this rank
  * keeps, and a word is an entry. Code costs time even where it does not run, since each launch
- * fetches it: with code for other lengths four ranks on one H100 took 3.2 us, not 2.8. `Receive` has
+ * fetches it: with code for other lengths four ranks on one H100 took 3.2 us and not 2.8.
+ * `Receive` has
  *   entry(args, call, from, own, i)   receives and empties entry `i`: at `from` is that of rank 0,
  *                                     `own` is this rank's. False: the wait was given up */
 template <int N, class Receive>

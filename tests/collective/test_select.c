@@ -393,8 +393,10 @@ static const struct ask large_asks[] = {
     {"the largest, in place", 128 * MIB, SYMWIN_I32, 0, 1, {0}, SYMWIN_ALGO_COPIES, 0, 0, 0},
 };
 
-/* Two ranks that share a device: copies are selected only if the caller asks for them. */
+/* Two ranks that share a device: copies are selected only if the caller asks for them, and loads
+ * over windows already where links would make pushes faster. */
 static const struct ask shared_asks[] = {
+    {"less on a shared device", 2 * MIB, SYMWIN_BF16, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT, 0, 0, 0},
     {"a shared device", 64 * MIB, SYMWIN_I32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT, 0, 0, 0},
     {"copies, asked for",
      64 * MIB,
