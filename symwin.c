@@ -465,7 +465,8 @@ static void agree_limits(symwin_comm *comm)
 
         if (values[V_STRIDE] != 0 && values[V_STRIDE] < limit)
             limit = (size_t)values[V_STRIDE];
-        comm->shares_devices |= values[V_RANKS_ON_DEVICE] > 1;
+        if (values[V_RANKS_ON_DEVICE] > (uint64_t)comm->sharers)
+            comm->sharers = (int)values[V_RANKS_ON_DEVICE];
         if (values[V_STREAMS] < (uint64_t)comm->streams_per_rank)
             comm->streams_per_rank = (int)values[V_STREAMS];
         comm->algos &= (unsigned)values[V_ALGOS];

@@ -80,11 +80,13 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 
 /* What is asked for most, for each of the common numbers of ranks. */
 #define SW_KERNEL_SUMS(X, file, algo, ranks, shape)                                                \
-    X(file, allreduce, algo, f32, sum, ranks, shape)                                               \
-    X(file, allreduce, algo, f16, sum, ranks, shape)                                               \
-    X(file, allreduce, algo, bf16, sum, ranks, shape)                                              \
-    X(file, allreduce, algo, e4m3, sum, ranks, shape)                                              \
-    X(file, allreduce, algo, e5m2, sum, ranks, shape)
+    SW_KERNEL_FAMILY_SUMS(X, file, allreduce, algo, ranks, shape)
+#define SW_KERNEL_FAMILY_SUMS(X, file, family, algo, ranks, shape)                                 \
+    X(file, family, algo, f32, sum, ranks, shape)                                                  \
+    X(file, family, algo, f16, sum, ranks, shape)                                                  \
+    X(file, family, algo, bf16, sum, ranks, shape)                                                 \
+    X(file, family, algo, e4m3, sum, ranks, shape)                                                 \
+    X(file, family, algo, e5m2, sum, ranks, shape)
 
 #define SW_KERNEL_OF(X, file, algo, ranks)                                                         \
     SW_KERNEL_SUMS(X, file, algo, ranks, aligned)                                                  \
@@ -139,13 +141,21 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_MULTICAST_TYPES(X, multicast, oneshot_mc)                                            \
     SW_KERNEL_MULTICAST_TYPES(X, multicast, twoshot_mc)
 /* What only moves data knows no type and no operation. */
-#define SW_KERNEL_LIST_MOVE(X) X(move, move, oneshot, bytes, move, n, any)
+#define SW_KERNEL_LIST_MOVE(X)                                                                     \
+    X(move, move, oneshot, bytes, move, n, any)                                                    \
+    X(move, move, oneshot, bytes, move, 2, short)                                                  \
+    X(move, move, oneshot, bytes, move, 4, short)                                                  \
+    X(move, move, oneshot, bytes, move, 8, short)
 #define SW_KERNEL_LIST_MOVE_V(X) X(move_v, table, oneshot, bytes, move, n, any)
 #define SW_KERNEL_LIST_PAIRS(X) X(pairs, pair, oneshot, bytes, move, n, any)
 #define SW_KERNEL_LIST_PUT(X)                                                                      \
     X(put, move, put, bytes, move, n, any) X(put, move, twoshot, bytes, move, n, any)
 #define SW_KERNEL_LIST_BARRIER(X) X(barrier, barrier, oneshot, bytes, move, n, any)
-#define SW_KERNEL_LIST_REDUCE_PARTS(X) SW_KERNEL_ALL_TYPES(X, reduce_parts, parts, oneshot)
+#define SW_KERNEL_LIST_REDUCE_PARTS(X)                                                             \
+    SW_KERNEL_ALL_TYPES(X, reduce_parts, parts, oneshot)                                           \
+    SW_KERNEL_FAMILY_SUMS(X, reduce_parts, parts, oneshot, 2, short)                               \
+    SW_KERNEL_FAMILY_SUMS(X, reduce_parts, parts, oneshot, 4, short)                               \
+    SW_KERNEL_FAMILY_SUMS(X, reduce_parts, parts, oneshot, 8, short)
 
 #define SW_KERNEL_LIST(X)                                                                          \
     SW_KERNEL_LIST_ONESHOT(X)                                                                      \

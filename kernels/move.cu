@@ -26,13 +26,13 @@ struct sw_move {
     {
         typename wire::entry entry[sw_batch<0>::ranks];
 
-        if (!sw_entries_await<0, wire, sw_from_sources>(args, call, from, first, entry))
+        if (!sw_entries_await<0, wire, sw_from_sources<0>>(args, call, from, first, entry))
             return false;
         SYMWIN_UNROLL
         for (int j = 0; j < sw_batch<0>::ranks; j++) {
             uint64_t word[wire::words];
 
-            if (!sw_from_sources::has(args, first + j))
+            if (!sw_from_sources<0>::has(args, first + j))
                 continue;
             wire::decode(entry[j], word);
             sw_entry_store<sw_byte, wire>(
@@ -74,15 +74,58 @@ struct sw_move {
                 if (!entries(args, call, rounds, c, i, first,
                              at + (uint64_t)(uint32_t)first * 2 * args.slot_bytes))
                     return;
-            sw_entries_empty<0, wire, sw_from_sources>(args, at);
+            sw_entries_empty<0, wire, sw_from_sources<0>>(args, at);
         }
     }
 };
 
+/* Of N ranks, in a short call. */
+template <int N>
+struct sw_move_short {
+    typedef typename sw_wire_of<SW_SHAPE_short, false>::type wire;
+
+    SYMWIN_DEVICE void store(const struct sw_kernel_args &args, int32_t p, uint32_t i,
+                             uint64_t word)
+    {
+        sw_element_store<8, SW_OWN>(args.out + (uint32_t)p * args.out_step + (uint64_t)i * 8, word);
+    }
+
+    SYMWIN_DEVICE bool entry(const struct sw_kernel_args &args, sw_call &call, uint64_t from,
+                             const uint64_t own[1], uint32_t i)
+    {
+        typename wire::entry entry[N];
+
+        if (sw_pattern_has(args.to, args.rank) && sw_pattern_has(args.from, args.rank))
+            store(args, args.rank, i, own[0]);
+        if (!sw_entries_await<N, wire, sw_from_sources<N>>(args, call, from, 0, entry))
+            return false;
+        SYMWIN_UNROLL
+        for (int p = 0; p < N; p++) {
+            uint64_t word;
+
+            if (!sw_from_sources<N>::has(args, p))
+                continue;
+            wire::decode(entry[p], &word);
+            store(args, p, i, word);
+        }
+        sw_entries_empty<N, wire, sw_from_sources<N>>(args, from);
+        return true;
+    }
+};
+
+template <int N, sw_kernel_shape shape>
+SYMWIN_DEVICE void sw_move_run(const struct sw_kernel_args &args)
+{
+    if constexpr (shape == SW_SHAPE_short)
+        sw_pattern_run_short<N, sw_move_short<N>>(args);
+    else
+        sw_pattern_run<sw_move>(args);
+}
+
 #define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
     SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
     {                                                                                              \
-        sw_pattern_run<sw_move>(args);                                                             \
+        sw_move_run<SW_RANKS_##ranks, SW_SHAPE_##shape>(args);                                     \
     }
 SW_KERNEL_LIST_MOVE(SW_DEFINE)
 #undef SW_DEFINE

@@ -185,10 +185,19 @@ struct sw_wire_flags : sw_entry_pair {
     }
 };
 
+/* The same if the message is whole words, aligned to a word, in one round. */
+struct sw_wire_flags_whole : sw_wire_flags {
+    enum { aligned = 1, rest = 0, rounds = 0 };
+};
+
 /* The wire format for a shape of kernel_list.h, and for types with and without a spare pattern. */
 template <sw_kernel_shape shape, bool spares>
 struct sw_wire_of {
     typedef sw_wire_flags type;
+};
+template <>
+struct sw_wire_of<SW_SHAPE_short, false> {
+    typedef sw_wire_flags_whole type;
 };
 template <>
 struct sw_wire_of<SW_SHAPE_any, true> {

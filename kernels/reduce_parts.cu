@@ -43,10 +43,40 @@ struct sw_reduce_parts {
     }
 };
 
+/* Of N ranks, in a short call. */
+template <int N, class R>
+struct sw_reduce_parts_short {
+    typedef typename sw_wire_of<SW_SHAPE_short, R::spares>::type wire;
+
+    SYMWIN_DEVICE bool entry(const struct sw_kernel_args &args, sw_call &call, uint64_t from,
+                             const uint64_t own[1], uint32_t i)
+    {
+        uint64_t result[1];
+
+        if (args.from == SW_NO_RANK)
+            return true;
+        if (!sw_entries_reduce<N, R, wire>(args, call, from, own, result))
+            return false;
+        sw_element_store<8, SW_OWN>(args.out + (uint64_t)i * 8, result[0]);
+        sw_entries_empty<N, wire>(args, from);
+        return true;
+    }
+};
+
+template <int N, sw_kernel_shape shape, class R>
+SYMWIN_DEVICE void sw_reduce_parts_run(const struct sw_kernel_args &args)
+{
+    if constexpr (shape == SW_SHAPE_short)
+        sw_pattern_run_short<N, sw_reduce_parts_short<N, R>>(args);
+    else
+        sw_pattern_run<sw_reduce_parts<R>>(args);
+}
+
 #define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
     SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
     {                                                                                              \
-        sw_pattern_run<sw_reduce_parts<sw_reduce<symwin_type_##type, symwin_op_##op>>>(args);      \
+        sw_reduce_parts_run<SW_RANKS_##ranks, SW_SHAPE_##shape,                                    \
+                            sw_reduce<symwin_type_##type, symwin_op_##op>>(args);                  \
     }
 SW_KERNEL_LIST_REDUCE_PARTS(SW_DEFINE)
 #undef SW_DEFINE

@@ -102,13 +102,17 @@ template <int size, sw_access access = SW_OWN>
 SYMWIN_DEVICE uint64_t sw_word_load(const sw_message &message, uint64_t index)
 {
     const uint64_t at = index * 8;
-    uint64_t word = 0;
+    uint64_t word = 0, part[8 / size] = {}; /* loaded together */
 
     if (at < message.bytes && message.bytes - at >= 8 && message.aligned)
         return sw_element_load<8, access>(message.address + at);
-    SYMWIN_NO_UNROLL
-    for (uint32_t k = 0; k < 8 && at + k < message.bytes; k += size)
-        word |= sw_element_load<size, access>(message.address + at + k) << (k * 8);
+    SYMWIN_UNROLL
+    for (uint32_t k = 0; k < 8; k += size)
+        if (at + k < message.bytes)
+            part[k / size] = sw_element_load<size, access>(message.address + at + k);
+    SYMWIN_UNROLL
+    for (uint32_t k = 0; k < 8; k += size)
+        word |= part[k / size] << (k * 8);
     return word;
 }
 

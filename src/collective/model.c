@@ -2,7 +2,8 @@
  * measured (docs/tuning.md).
  *
  * Fitted to H200s with 2 and 4 ranks, and barriers and collectives other than all-reduce to two
- * H100s (bench/results/2026-11-25-2-x-nvidia-h100-collectives-algos.csv). Rates are in bytes per
+ * H100s (bench/results/2026-11-25-2-x-nvidia-h100-collectives-algos.csv), ranks that share a device
+ * to one H100 with 2, 4 and 8 (2026-11-25-1-x-nvidia-h100-shared-algos.csv). Rates are in bytes per
  * microsecond; 1 GB/s is 1000 of them. */
 #include "src/collective/table.h"
 
@@ -18,17 +19,23 @@
 #define COPY_US 7.0    /* per copy */
 #define BOTH_WAYS 1.25 /* of the time one way: what is loaded over a link goes back over it */
 #define COPY_BYTES_US 392e3
-#define LINK_BYTES_US 340e3    /* what a rank sends, or receives */
-#define BULK_BYTES_US 300e3    /* the same by bulk copies */
-#define LOCAL_BYTES_US 1300e3  /* what a rank handles after the transfer */
-#define BESIDE_BYTES_US 3000e3 /* what a rank handles during the transfer, if both overlap */
-#define PUSH_BLOCK_US 16e3     /* of one block, if a limit leaves few: algorithms that push, */
-#define PUSH_FEW_US 280e3      /* and all such blocks together; */
-#define LOAD_BLOCK_US 66e3     /* two-shot over windows, reads and writes; */
-#define OWN_LOAD_BLOCK_US 92e3 /* the same by kernels for this number of ranks; */
-#define BULK_BLOCK_US 74e3     /* the same by bulk copies; */
-#define SUM_BLOCK_US 63e3      /* and the sum between copies */
-#define BESIDE_BYTES (4 << 20) /* stages of pushes overlap from this message size on */
+#define LINK_BYTES_US 340e3         /* what a rank sends, or receives */
+#define BULK_BYTES_US 300e3         /* the same by bulk copies */
+#define LOCAL_BYTES_US 1300e3       /* what a rank handles after the transfer */
+#define BESIDE_BYTES_US 3000e3      /* what a rank handles during the transfer, if both overlap */
+#define PUSH_BLOCK_US 16e3          /* of one block, if a limit leaves few: algorithms that push, */
+#define PUSH_FEW_US 280e3           /* and all such blocks together; */
+#define LOAD_BLOCK_US 66e3          /* two-shot over windows, reads and writes; */
+#define OWN_LOAD_BLOCK_US 92e3      /* the same by kernels for this number of ranks; */
+#define BULK_BLOCK_US 74e3          /* the same by bulk copies; */
+#define SUM_BLOCK_US 63e3           /* and the sum between copies */
+#define SHARED_US 4.0               /* ranks of one device: barriers, */
+#define SHARED_RANK_US 0.5          /* ... and for each rank, and as much again for offers; */
+#define SHARED_ALONE_BYTES_US 450e3 /* what one of them pushes if the others do not; */
+#define SHARED_PUSH_BYTES_US 900e3  /* what all of them push together; */
+#define SHARED_MOVE_BYTES_US 2000e3 /* what they load and store over windows together, */
+#define SHARED_MOST_BYTES_US 680e3  /* and each of them at most */
+#define BESIDE_BYTES (4 << 20)      /* stages of pushes overlap from this message size on */
 
 static double least(double a, double b)
 {
@@ -47,9 +54,24 @@ static double blocks_of(const struct sw_model *m)
     return m->most_blocks > 0 ? m->most_blocks : 1e6;
 }
 
+/* What a rank pushes if the others do not. */
+static double alone_rate(const struct sw_model *m)
+{
+    const double rate = m->one_device ? SHARED_ALONE_BYTES_US : LINK_BYTES_US;
+
+    return m->most_blocks > 0 ? least(PUSH_FEW_US, m->most_blocks * PUSH_BLOCK_US) : rate;
+}
+
 static double push_rate(const struct sw_model *m)
 {
-    return m->most_blocks > 0 ? least(PUSH_FEW_US, m->most_blocks * PUSH_BLOCK_US) : LINK_BYTES_US;
+    return m->one_device ? least(alone_rate(m), SHARED_PUSH_BYTES_US / m->nranks) : alone_rate(m);
+}
+
+/* What a rank loads from others' windows, or stores there. */
+static double window_rate(const struct sw_model *m)
+{
+    return m->one_device ? least(SHARED_MOST_BYTES_US, SHARED_MOVE_BYTES_US / m->nranks)
+                         : LINK_BYTES_US;
 }
 
 /* Bytes pushed for a message: integers have flags with them. */
@@ -83,25 +105,40 @@ double sw_model_flags(const struct sw_model *m)
     return oneshot_us(m, 2 * (double)m->bytes);
 }
 
-/* From one rank, or to one. What is received is handled during the transfer. */
-static double one_way_us(const struct sw_model *m, double sent)
+/* To each peer. What is received is handled during the transfer. */
+static double sent_us(const struct sw_model *m, double sent, double rate)
 {
-    return HOP_US + (m->nranks - 1.0) * sent / push_rate(m);
+    return HOP_US + (m->nranks - 1.0) * sent / rate;
 }
 
+/* From one rank, or to one. */
 double sw_model_send(const struct sw_model *m)
 {
-    return one_way_us(m, 2 * (double)m->bytes);
+    return sent_us(m, 2 * (double)m->bytes, alone_rate(m));
 }
 
 double sw_model_collect(const struct sw_model *m)
 {
-    return one_way_us(m, pushed(m));
+    return sent_us(m, pushed(m), alone_rate(m));
+}
+
+/* Parts of several ranks. On one device nothing is handled beside a transfer. */
+static double parts_us(const struct sw_model *m, double rate)
+{
+    const double sent = 2 * (double)m->bytes;
+
+    return sent_us(m, sent, rate) +
+           (m->one_device ? 0 : SHARES_US + m->nranks * sent / BESIDE_BYTES_US);
 }
 
 double sw_model_exchange(const struct sw_model *m)
 {
-    return sw_model_send(m) + SHARES_US + 2 * m->nranks * (double)m->bytes / BESIDE_BYTES_US;
+    return parts_us(m, push_rate(m));
+}
+
+double sw_model_scatter(const struct sw_model *m)
+{
+    return parts_us(m, alone_rate(m));
 }
 
 double sw_model_sentinel(const struct sw_model *m)
@@ -124,8 +161,16 @@ double sw_model_put(const struct sw_model *m)
            others * sent / 2 / BESIDE_BYTES_US;
 }
 
+/* Barriers of ranks of one device. */
+static double shared_us(const struct sw_model *m)
+{
+    return SHARED_US + SHARED_RANK_US * m->nranks;
+}
+
 static double barriers_us(const struct sw_model *m, int own_loads)
 {
+    if (m->one_device)
+        return shared_us(m);
     return 2 * HOP_US + (own_loads ? PEERS_US : LOADS_US + PEER_US * most(m->nranks - 2.0, 0));
 }
 
@@ -134,13 +179,13 @@ double sw_model_loads(const struct sw_model *m)
     const double load_block = m->own_loads ? OWN_LOAD_BLOCK_US : LOAD_BLOCK_US;
 
     return barriers_us(m, m->own_loads) +
-           most(both_ways(m) / LINK_BYTES_US, 2 * (double)m->bytes / (blocks_of(m) * load_block)) +
+           most(both_ways(m) / window_rate(m), 2 * (double)m->bytes / (blocks_of(m) * load_block)) +
            both_ways(m) / 2 / BESIDE_BYTES_US;
 }
 
 double sw_model_bulk(const struct sw_model *m)
 {
-    return barriers_us(m, 0) + most(both_ways(m) / BULK_BYTES_US,
+    return barriers_us(m, 0) + most(both_ways(m) / least(BULK_BYTES_US, window_rate(m)),
                                     2 * (double)m->bytes / (blocks_of(m) * BULK_BLOCK_US));
 }
 
@@ -158,8 +203,8 @@ double sw_model_copies(const struct sw_model *m)
 /* Bytes over a link, and through a kernel's loads and stores. */
 static double moved_us(const struct sw_model *m, double sent)
 {
-    return 2 * HOP_US + MOVE_US +
-           most(sent / LINK_BYTES_US, 2 * sent / (blocks_of(m) * LOAD_BLOCK_US));
+    return (m->one_device ? shared_us(m) : 2 * HOP_US + MOVE_US) +
+           most(sent / window_rate(m), 2 * sent / (blocks_of(m) * LOAD_BLOCK_US));
 }
 
 /* What a rank sends to its peers at most; it stores to its own output beside that. */
@@ -168,16 +213,21 @@ double sw_model_move(const struct sw_model *m)
     return moved_us(m, (m->nranks - 1.0) * (double)m->bytes);
 }
 
+static double offer_us(const struct sw_model *m)
+{
+    return m->one_device ? SHARED_RANK_US * m->nranks : OFFER_US;
+}
+
 double sw_model_offered(const struct sw_model *m)
 {
-    return sw_model_move(m) + OFFER_US;
+    return sw_model_move(m) + offer_us(m);
 }
 
 /* No link carries more than the message: each rank but the root loads its share and stores it to
  * the others. */
 double sw_model_pass(const struct sw_model *m)
 {
-    return moved_us(m, (double)m->bytes) + OFFER_US;
+    return moved_us(m, (double)m->bytes) + offer_us(m);
 }
 
 /* `bytes` from each rank; nothing is sent back. */
@@ -187,13 +237,13 @@ double sw_model_parts(const struct sw_model *m)
     const double load_block = m->own_loads ? OWN_LOAD_BLOCK_US : LOAD_BLOCK_US;
 
     return barriers_us(m, m->own_loads) +
-           most(loaded / LINK_BYTES_US, loaded / (blocks_of(m) * load_block));
+           most(loaded / window_rate(m), loaded / (blocks_of(m) * load_block));
 }
 
 /* As sw_model_pass(), the other way: each rank but the root loads a share from all others, and
  * stores the result to the root. */
 double sw_model_root(const struct sw_model *m)
 {
-    return barriers_us(m, 0) + most(BOTH_WAYS * (double)m->bytes / LINK_BYTES_US,
+    return barriers_us(m, 0) + most(BOTH_WAYS * (double)m->bytes / window_rate(m),
                                     2 * (double)m->bytes / (blocks_of(m) * LOAD_BLOCK_US));
 }

@@ -69,13 +69,23 @@ static int is_long(const struct sw_query *q)
     return q->aligned && q->bytes >= least && q->bytes % ITEM_BYTES == 0;
 }
 
-/* The one-shot has its own kernels for short messages of whole entries. */
+/* One-shots have their own kernels for short messages of whole entries. Where half of an entry is
+ * flags, an entry has a word in every kernel, and these are the fastest for any message of one
+ * round. */
 static int is_short(const struct sw_query *q, const struct sw_algorithm *a)
 {
     const uint64_t blocks = (uint64_t)q->comm->max_blocks; /* 0: no limit */
-    const uint64_t most = sw_driver_is_emulated() ? EMULATED_SHORT : SHORT_BYTES;
+    const uint64_t most = sw_driver_is_emulated() ? EMULATED_SHORT
+                          : a->flags              ? UINT64_MAX
+                                                  : SHORT_BYTES;
 
     return a->words && q->bytes <= most && (blocks == 0 || q->bytes <= blocks * SHORT_BLOCK_BYTES);
+}
+
+/* Bytes of the message in an entry of a push. */
+static uint64_t entry_bytes(const struct sw_query *q, const struct sw_algorithm *a)
+{
+    return a->flags || !sw_type_is_float(q->type) ? WORD_BYTES : ITEM_BYTES;
 }
 
 static enum sw_kernel_shape shape_of(const struct sw_query *q, symwin_algo algo)
@@ -89,7 +99,7 @@ static enum sw_kernel_shape shape_of(const struct sw_query *q, symwin_algo algo)
         return SW_SHAPE_any;
     if (!q->aligned || q->bytes > round_bytes(q->comm, a))
         return SW_SHAPE_any;
-    if (q->bytes % ITEM_BYTES != 0)
+    if (q->bytes % (a->flags ? WORD_BYTES : ITEM_BYTES) != 0)
         return SW_SHAPE_aligned;
     return is_short(q, a) ? SW_SHAPE_short : SW_SHAPE_whole;
 }
@@ -121,14 +131,6 @@ static enum sw_support support_of(const struct sw_query *q, symwin_algo algo,
     return SW_SUPPORTED;
 }
 
-double sw_select_model_us(symwin_algo algo, int nranks, size_t bytes, int is_float, int most_blocks,
-                          int own_loads)
-{
-    const struct sw_model m = {nranks, bytes, is_float, most_blocks, own_loads};
-
-    return sw_algorithm(SYMWIN_ALLREDUCE, algo)->model_us(&m);
-}
-
 /* Whether there is a kernel for this number of ranks and for such a message. A buffer in no window
  * may be aligned otherwise on each rank: the answer, which decides, does not depend on it. */
 static int has_own(const struct sw_query *q, symwin_algo algo)
@@ -150,7 +152,7 @@ static int take(const struct sw_query *q, symwin_algo algo, struct sw_plan *plan
     const struct sw_kernel *kernel;
 
     if ((algorithm_of(q, algo)->needs & SW_NEEDS_STREAMS) != 0 &&
-        (q->comm->shares_devices || (q->in_place && q->bytes < least)))
+        (q->comm->sharers > 1 || (q->in_place && q->bytes < least)))
         return 0;
     if (support_of(q, algo, &kernel) != SW_SUPPORTED)
         return 0;
@@ -169,7 +171,8 @@ static void by_model(const struct sw_query *q, struct sw_plan *plan)
                                .bytes = q->bytes,
                                .is_float = sw_type_is_float(q->type),
                                .most_blocks = blocks,
-                               .own_loads = blocks > 0 && has_own(q, SYMWIN_ALGO_TWOSHOT)};
+                               .own_loads = blocks > 0 && has_own(q, SYMWIN_ALGO_TWOSHOT),
+                               .one_device = q->comm->sharers == q->comm->nranks};
     double best_us = c->algos[c->small].model_us(&m);
     int i;
 
@@ -264,7 +267,9 @@ static struct sw_grid spread(const struct sw_query *q, const struct sw_algorithm
     const uint64_t whole = (asked_threads + WARP - 1) / WARP * WARP;
     const uint64_t most = whole > 0 && whole < room ? whole : room;
     const uint64_t control = a->control_warps && most > CONTROL_THREADS ? CONTROL_THREADS : 0;
-    const uint64_t size = kernel->shape == SW_SHAPE_short ? WORD_BYTES : ITEM_BYTES;
+    const uint64_t size = kernel->shape == SW_SHAPE_short ? WORD_BYTES
+                          : a->control_warps              ? entry_bytes(q, a)
+                                                          : ITEM_BYTES;
     const int all = (a->needs & SW_NEEDS_WINDOWS) != 0; /* a push handles all parts together */
     const uint64_t items = ((all ? size_of(q) : q->bytes) + size - 1) / size;
     uint64_t workers = control > 0 && whole == 0 ? LEAST_WORKERS : most;

@@ -94,11 +94,4 @@ struct sw_call {
     int early; /* the first kernel may begin before the kernel ahead of it has ended */
 };
 
-/* The model's time for an algorithm of the all-reduce, without what all algorithms have in common.
- * There is no model for algorithms that use multicast. `most_blocks`: a limit on the blocks that
- * slows the message; 0: none. With such a limit, `own_loads` says whether the two-shot over windows
- * has a kernel for this number of ranks. */
-double sw_select_model_us(symwin_algo algo, int nranks, size_t bytes, int is_float, int most_blocks,
-                          int own_loads);
-
 #endif

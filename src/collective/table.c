@@ -7,7 +7,8 @@
 static const struct sw_algorithm allreduce[SW_ALGOS] = {
     [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_NEVER_CHOSEN,
                              .model_us = sw_model_flags,
-                             .control_warps = 1},
+                             .control_warps = 1,
+                             .flags = 1},
     [SYMWIN_ALGO_TWOSHOT] = {.chosen = SW_CHOSEN,
                              .needs = SW_NEEDS_WINDOWS,
                              .model_us = sw_model_loads,
@@ -49,8 +50,13 @@ static const struct sw_algorithm allreduce[SW_ALGOS] = {
 
 /* Of the collectives that move bytes. */
 #define MOVE(us)                                                                                   \
-    [SYMWIN_ALGO_ONESHOT] = {                                                                      \
-        .chosen = SW_CHOSEN, .model_us = us, .family = SW_FAMILY_move, .control_warps = 1}
+    [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_CHOSEN,                                                  \
+                             .model_us = us,                                                       \
+                             .family = SW_FAMILY_move,                                             \
+                             .control_warps = 1,                                                   \
+                             .round_slots = 1,                                                     \
+                             .words = 1,                                                           \
+                             .flags = 1}
 #define PUT(us, more, where)                                                                       \
     [SYMWIN_ALGO_PUT] = {.chosen = SW_CHOSEN,                                                      \
                          .needs = SW_NEEDS_WINDOWS | (more),                                       \
@@ -69,13 +75,17 @@ static const struct sw_algorithm exchange[SW_ALGOS] = {MOVE(sw_model_exchange),
 static const struct sw_algorithm broadcast[SW_ALGOS] = {
     MOVE(sw_model_send), PUT(sw_model_move, 0, 0), GET(sw_model_pass)};
 static const struct sw_algorithm gather[SW_ALGOS] = {MOVE(sw_model_send), GET(sw_model_offered)};
-static const struct sw_algorithm scatter[SW_ALGOS] = {MOVE(sw_model_exchange),
+static const struct sw_algorithm scatter[SW_ALGOS] = {MOVE(sw_model_scatter),
                                                       PUT(sw_model_offered, 0, SW_PUT_OFFERED)};
 
 /* Of those that reduce, each part for one rank. */
 #define PARTS(us)                                                                                  \
-    [SYMWIN_ALGO_ONESHOT] = {                                                                      \
-        .chosen = SW_CHOSEN, .model_us = us, .family = SW_FAMILY_parts, .control_warps = 1}
+    [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_CHOSEN,                                                  \
+                             .model_us = us,                                                       \
+                             .family = SW_FAMILY_parts,                                            \
+                             .control_warps = 1,                                                   \
+                             .round_slots = 2,                                                     \
+                             .words = 1}
 
 static const struct sw_algorithm reduce[SW_ALGOS] = {
     PARTS(sw_model_collect),
@@ -106,7 +116,8 @@ static const struct sw_algorithm by_parts[SW_ALGOS] = {
     [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_CHOSEN,
                              .model_us = sw_model_flags,
                              .family = SW_FAMILY_table,
-                             .control_warps = 1},
+                             .control_warps = 1,
+                             .flags = 1},
 };
 
 const struct sw_algorithm sw_pairs = {.chosen = SW_CHOSEN, .family = SW_FAMILY_pair};

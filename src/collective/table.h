@@ -24,6 +24,7 @@ struct sw_model {
     int is_float;
     int most_blocks; /* a limit that slows the message; 0: none */
     int own_loads;   /* loads over windows use a kernel for this number of ranks */
+    int one_device;  /* all ranks share it, and no link is used */
 };
 
 /* Whether a collective has an algorithm, and whether the model may select it. */
@@ -59,6 +60,7 @@ struct sw_algorithm {
     int round_slots;
     int shared; /* its blocks use the maximum of shared memory */
     int words;  /* has kernels for short messages, with entries of one word */
+    int flags;  /* half of an entry is flags whatever the type; otherwise those of integers' are */
     int any;    /* only its kernels for any message serve the collective */
     /* number of ranks with kernels for long messages, or SW_ANY_RANKS; 0: none */
     int long_ranks;
@@ -141,6 +143,7 @@ static inline int sw_type_is_float(symwin_type type)
 double sw_model_flags(const struct sw_model *m); /* one-shot, by entries with flags */
 double sw_model_send(const struct sw_model *m);  /* bytes from one rank, or to one, the same way */
 double sw_model_exchange(const struct sw_model *m); /* parts from each rank, the same way */
+double sw_model_scatter(const struct sw_model *m);  /* parts from one rank, the same way */
 double sw_model_collect(const struct sw_model *m);  /* one-shot to one rank, which reduces */
 double sw_model_sentinel(const struct sw_model *m); /* by entries that are all payload, of floats */
 double sw_model_push(const struct sw_model *m);

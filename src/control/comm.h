@@ -61,7 +61,7 @@ struct symwin_comm {
     int ranks_on_device;
     int local_on_device; /* those of this process */
     /* Equal on all ranks, up to `algos`. */
-    int shares_devices;   /* some device has several ranks */
+    int sharers;          /* the most ranks on one device */
     int streams_per_rank; /* that can run at the same time; the minimum over all ranks */
     unsigned algos;       /* bit i: algorithm i has kernels for the devices of all ranks */
     unsigned flags;

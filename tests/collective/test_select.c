@@ -19,18 +19,24 @@
 #define FITTING(bytes, size) (((bytes) + (size) * (ROOM - 32) - 1) / ((size) * (ROOM - 32)))
 #define BLOCKS(bytes, size) (FITTING(bytes, size) < MOST ? FITTING(bytes, size) : MOST)
 
+/* The model's time for an all-reduce. */
+static double model_us(symwin_algo algo, const struct sw_model *m)
+{
+    return sw_algorithm(SYMWIN_ALLREDUCE, algo)->model_us(m);
+}
+
 /* The algorithm with the shortest time in the model. */
 static symwin_algo best(int nranks, size_t bytes, int is_float, int windows)
 {
     static const symwin_algo algos[] = {SYMWIN_ALGO_ONESHOT_SENTINEL, SYMWIN_ALGO_TWOSHOT_PUSH,
                                         SYMWIN_ALGO_TWOSHOT_PUT, SYMWIN_ALGO_COPIES,
                                         SYMWIN_ALGO_TWOSHOT};
+    const struct sw_model m = {.nranks = nranks, .bytes = bytes, .is_float = is_float};
     symwin_algo found = algos[0];
     int i;
 
     for (i = 1; i < 2 + 3 * windows; i++)
-        if (sw_select_model_us(algos[i], nranks, bytes, is_float, 0, 0) <
-            sw_select_model_us(found, nranks, bytes, is_float, 0, 0))
+        if (model_us(algos[i], &m) < model_us(found, &m))
             found = algos[i];
     return found;
 }
@@ -65,6 +71,9 @@ static void measured(void)
 
 static void others(void)
 {
+    const struct sw_model floats = {.nranks = 4, .bytes = 4096, .is_float = 1};
+    const struct sw_model integers = {.nranks = 4, .bytes = 4096};
+
     prefers(1, 8, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
     prefers(3, 256 * KIB, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
     prefers(3, 512 * KIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
@@ -77,8 +86,8 @@ static void others(void)
     prefers(2, 512 * KIB, 0, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
     prefers(2, (size_t)MIB, 0, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
     prefers(4, 32 * (size_t)MIB, 0, 1, SYMWIN_ALGO_TWOSHOT);
-    tap_ok(sw_select_model_us(SYMWIN_ALGO_ONESHOT, 4, 4096, 1, 0, 0) ==
-               sw_select_model_us(SYMWIN_ALGO_ONESHOT_SENTINEL, 4, 4096, 0, 0, 0),
+    tap_ok(model_us(SYMWIN_ALGO_ONESHOT, &floats) ==
+               model_us(SYMWIN_ALGO_ONESHOT_SENTINEL, &integers),
            "flags cost as much whatever the type");
 }
 
@@ -122,21 +131,71 @@ static void few_blocks(void)
     size_t i;
 
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct sw_model m = {.nranks = cases[i].nranks,
+                                   .bytes = cases[i].bytes,
+                                   .is_float = 1,
+                                   .most_blocks = cases[i].blocks,
+                                   .own_loads = cases[i].own_loads};
         symwin_algo found = SYMWIN_ALGO_ONESHOT_SENTINEL;
         int a;
 
         for (a = SYMWIN_ALGO_ONESHOT; symwin_algo_name((symwin_algo)a) != NULL; a++)
             if (sw_algo_is_there(SYMWIN_ALLREDUCE, (symwin_algo)a) &&
                 !sw_algo_needs(SYMWIN_ALLREDUCE, (symwin_algo)a, SW_NEEDS_MULTICAST) &&
-                sw_select_model_us((symwin_algo)a, cases[i].nranks, cases[i].bytes, 1,
-                                   cases[i].blocks, cases[i].own_loads) <
-                    sw_select_model_us(found, cases[i].nranks, cases[i].bytes, 1, cases[i].blocks,
-                                       cases[i].own_loads))
+                model_us((symwin_algo)a, &m) < model_us(found, &m))
                 found = (symwin_algo)a;
         tap_ok(found == cases[i].want, "%d ranks, %zu bytes by %d blocks%s: %s", cases[i].nranks,
                cases[i].bytes, cases[i].blocks,
                cases[i].own_loads ? ", loads by kernels for so many ranks" : "",
                symwin_algo_name(found));
+    }
+}
+
+/* Ranks that share a device. What was fastest on one H100, or at most a tenth slower: `bytes` are
+ * those of a part. bench/results/2026-11-25-1-x-nvidia-h100-shared-algos.csv */
+static void one_device(void)
+{
+    static const struct {
+        symwin_collective collective;
+        int nranks;
+        size_t bytes;
+        symwin_algo want;
+    } cases[] = {{SYMWIN_ALLREDUCE, 2, 256 * KIB, SYMWIN_ALGO_ONESHOT_SENTINEL},
+                 {SYMWIN_ALLREDUCE, 2, 16 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {SYMWIN_ALLREDUCE, 4, 32 * KIB, SYMWIN_ALGO_ONESHOT_SENTINEL},
+                 {SYMWIN_ALLREDUCE, 4, 256 * KIB, SYMWIN_ALGO_TWOSHOT_PUSH},
+                 {SYMWIN_ALLREDUCE, 4, 2 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {SYMWIN_ALLREDUCE, 8, 256 * KIB, SYMWIN_ALGO_TWOSHOT_PUSH},
+                 {SYMWIN_ALLREDUCE, 8, 2 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {SYMWIN_REDUCE_SCATTER, 4, 64 * KIB, SYMWIN_ALGO_ONESHOT},
+                 {SYMWIN_REDUCE_SCATTER, 4, 4 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {SYMWIN_REDUCE_SCATTER, 8, 256 * KIB, SYMWIN_ALGO_TWOSHOT},
+                 {SYMWIN_REDUCE, 4, 256 * KIB, SYMWIN_ALGO_ONESHOT},
+                 {SYMWIN_REDUCE, 4, 2 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {SYMWIN_REDUCE, 8, 2 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {SYMWIN_ALLGATHER, 4, 64 * KIB, SYMWIN_ALGO_ONESHOT},
+                 {SYMWIN_ALLGATHER, 4, 512 * KIB, SYMWIN_ALGO_PUT},
+                 {SYMWIN_ALLTOALL, 8, 32 * KIB, SYMWIN_ALGO_ONESHOT},
+                 {SYMWIN_ALLTOALL, 8, 256 * KIB, SYMWIN_ALGO_PUT},
+                 {SYMWIN_BROADCAST, 4, 256 * KIB, SYMWIN_ALGO_ONESHOT},
+                 {SYMWIN_BROADCAST, 8, 2 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {SYMWIN_GATHER, 4, 4 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {SYMWIN_SCATTER, 4, 64 * KIB, SYMWIN_ALGO_ONESHOT},
+                 {SYMWIN_SCATTER, 4, 4 * MIB, SYMWIN_ALGO_PUT}};
+    size_t i;
+
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct sw_collective *c = &sw_collectives[cases[i].collective];
+        const struct sw_model m = {
+            .nranks = cases[i].nranks, .bytes = cases[i].bytes, .is_float = 1, .one_device = 1};
+        int a, found = (int)c->small;
+
+        for (a = 0; a < SW_ALGOS; a++)
+            if (c->algos[a].chosen == SW_CHOSEN && (c->algos[a].needs & SW_NEEDS_STREAMS) == 0 &&
+                c->algos[a].model_us(&m) < c->algos[found].model_us(&m))
+                found = a;
+        tap_ok(found == (int)cases[i].want, "%d ranks of one device, %s of %zu bytes: %s",
+               cases[i].nranks, c->call, cases[i].bytes, symwin_algo_name((symwin_algo)found));
     }
 }
 
@@ -246,7 +305,7 @@ static const struct ask {
      0,
      {.algo = SYMWIN_ALGO_ONESHOT_SENTINEL},
      SYMWIN_ALGO_ONESHOT_SENTINEL,
-     BLOCKS(1024, 16),
+     BLOCKS(1024, 8),
      ROOM,
      0},
     {"one that is not short",
@@ -334,8 +393,10 @@ static const struct ask large_asks[] = {
     {"the largest, in place", 128 * MIB, SYMWIN_I32, 0, 1, {0}, SYMWIN_ALGO_COPIES, 0, 0, 0},
 };
 
-/* Two ranks that share a device: copies are selected only if the caller asks for them. */
+/* Two ranks that share a device: copies are selected only if the caller asks for them, and loads
+ * over windows already where links would make pushes faster. */
 static const struct ask shared_asks[] = {
+    {"less on a shared device", 2 * MIB, SYMWIN_BF16, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT, 0, 0, 0},
     {"a shared device", 64 * MIB, SYMWIN_I32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT, 0, 0, 0},
     {"copies, asked for",
      64 * MIB,
@@ -413,7 +474,7 @@ static void gathers(const struct place *p)
               {9, SYMWIN_F32, 1, 64, 1},
               {512, SYMWIN_F32, 3, 64, 1},
               {1024, SYMWIN_BF16, 3, 64, 1},
-              {512, SYMWIN_I32, BLOCKS(2048, 16), 64, 0}};
+              {512, SYMWIN_I32, BLOCKS(2048, 8), 64, 0}};
     size_t i;
 
     for (i = 0; i < sizeof of / sizeof of[0]; i++) {
@@ -603,6 +664,7 @@ int main(void)
     measured();
     others();
     few_blocks();
+    one_device();
     for (nranks = 2; nranks <= 4096; nranks *= 2)
         crosses_once(nranks);
     harness_start();
