@@ -396,7 +396,7 @@ static const struct ask large_asks[] = {
 /* Two ranks that share a device: copies are selected only if the caller asks for them, and loads
  * over windows already where links would make pushes faster. */
 static const struct ask shared_asks[] = {
-    {"less on a shared device", 2 * MIB, SYMWIN_BF16, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT, 0, 0, 0},
+    {"less on a shared device", MIB / 4, SYMWIN_I32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT, 0, 0, 0},
     {"a shared device", 64 * MIB, SYMWIN_I32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT, 0, 0, 0},
     {"copies, asked for",
      64 * MIB,
