@@ -133,6 +133,7 @@ NCCL_SOURCES := $(sort $(wildcard nccl/*.c))
 NCCL_TEST_SOURCES := $(sort $(wildcard tests/nccl/*.c))
 USER_SOURCES := $(sort $(wildcard tests/user/*.cu))
 FAST_SOURCES := examples/06_fast_allreduce/fast_allreduce.cu
+TOKEN_SOURCES := examples/07_all_to_all/all_to_all.cu
 
 objects = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 LIB_OBJECTS := $(BUILD)/obj/fatbins.o $(BUILD)/obj/tables.o $(call objects,$(LIB_SOURCES))
@@ -156,9 +157,11 @@ BOTH_TESTS  := $(addprefix $(BUILD)/tests/,$(shell cat tests/gpu/both.txt))
 # emulated driver, and by nvcc for the CUDA runtime.
 USER_EMU    := $(BUILD)/tests/user/ring-emu
 USER_CUDART := $(if $(NVCC),$(BUILD)/tests/user/ring)
-# This example, of one file, is built in the same two ways.
+# These examples, of one file, are built in the same two ways.
 FAST_EMU    := $(BUILD)/fast_allreduce-emu
 FAST_CUDART := $(if $(NVCC),$(BUILD)/fast_allreduce)
+TOKEN_EMU    := $(BUILD)/all_to_all-emu
+TOKEN_CUDART := $(if $(NVCC),$(BUILD)/all_to_all)
 
 # Only the header states the version.
 version_part = $(shell sed -n 's/^.define SYMWIN_VERSION_$(1) //p' symwin.h)
@@ -182,7 +185,7 @@ NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alon
 
 all: $(STATIC) $(SHARED) $(NCCL) $(BUILD)/allreduce_sm $(BUILD)/allreduce_ub $(BUILD)/with_nccl \
     $(BUILD)/memory_channel $(INFO) \
-    $(FAST_EMU) $(FAST_CUDART)
+    $(FAST_EMU) $(FAST_CUDART) $(TOKEN_EMU) $(TOKEN_CUDART)
 
 run: $(BUILD)/allreduce_sm
 	NTHREADS=$(or $(NTHREADS),4) $<
@@ -423,10 +426,14 @@ $(FAST_EMU): $(call objects,$(FAST_SOURCES)) $(STATIC)
 
 $(FAST_CUDART): $(FAST_SOURCES:%.cu=$(BUILD)/obj/%.nvcc.o) $(STATIC)
 
+$(TOKEN_EMU): $(call objects,$(TOKEN_SOURCES)) $(STATIC)
+
+$(TOKEN_CUDART): $(TOKEN_SOURCES:%.cu=$(BUILD)/obj/%.nvcc.o) $(STATIC)
+
 $(BENCHES): $(BUILD)/bench/%: $(BUILD)/obj/bench/%.c.o $(STATIC)
 
 $(BUILD)/allreduce_sm $(BUILD)/allreduce_ub $(BUILD)/with_nccl $(BUILD)/memory_channel $(FAST_EMU) \
-    $(INFO) $(BENCHES) $(USER_EMU):
+    $(TOKEN_EMU) $(INFO) $(BENCHES) $(USER_EMU):
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
@@ -493,7 +500,7 @@ $(USER_EMU): $(call objects,$(USER_SOURCES)) $(STATIC)
 
 $(USER_CUDART): $(USER_SOURCES:%.cu=$(BUILD)/obj/%.nvcc.o) $(STATIC)
 
-$(FAST_CUDART) $(USER_CUDART):
+$(FAST_CUDART) $(TOKEN_CUDART) $(USER_CUDART):
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(NVCC) -o $@ $^ -lpthread -ldl -lm
 
@@ -564,7 +571,8 @@ $(BUILD)/obj/tests/helpers/abi_cuda.c.o: private OWN_CPPFLAGS += \
 -include $(patsubst %.o,%.d,$(LIB_OBJECTS)) $(addsuffix .d,$(FATBINS) $(PERF_FATBINS) \
     $(TEST_FATBINS) $(CHANNEL_FATBIN)) \
     $(USER_SOURCES:%.cu=$(BUILD)/obj/%.nvcc.o.d) $(USER_SOURCES:%=$(BUILD)/obj/%.d) \
-    $(FAST_SOURCES:%.cu=$(BUILD)/obj/%.nvcc.o.d) $(FAST_SOURCES:%=$(BUILD)/obj/%.d)
+    $(FAST_SOURCES:%.cu=$(BUILD)/obj/%.nvcc.o.d) $(FAST_SOURCES:%=$(BUILD)/obj/%.d) \
+    $(TOKEN_SOURCES:%.cu=$(BUILD)/obj/%.nvcc.o.d) $(TOKEN_SOURCES:%=$(BUILD)/obj/%.d)
 -include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(BUFFERS) $(WITH_NCCL_SOURCES) $(CHANNEL) \
     $(BENCH_SOURCES) $(PERF_SOURCES) $(INFO_SOURCES) $(TEST_SOURCES) \
     $(GPU_SOURCES) $(TEST_HELPERS) $(FUZZ_SOURCES) fuzz/main.c $(NCCL_SOURCES) \

@@ -264,7 +264,8 @@ def picture(paths, options):
     rows, comments = read(paths)
     kept, links, said = choose(rows, options)
     lines = lines_of(kept, options.all)
-    words = {"allreduce": "all-reduce", "allgather": "all-gather", "alltoall": "all-to-all"}
+    words = {"allreduce": "all-reduce", "allgather": "all-gather", "alltoall": "all-to-all",
+             "sendrecv": "send and receive"}
     name, kind, op, ranks, mode, place = said
     name = words.get(name, name.replace("_", "-"))
     title = (f"{name}, {ranks} rank{'s' if ranks != '1' else ''}, "

@@ -14,7 +14,8 @@ uint32_t random_next(uint64_t *state)
 
 struct perf_data case_data(const struct rank *r, const struct own_case *c, uint32_t seed)
 {
-    return (struct perf_data){r->job->nranks, (int32_t)c->type, (int32_t)c->op, seed, 0, 0};
+    return (struct perf_data){
+        .nranks = r->job->nranks, .type = (int32_t)c->type, .op = (int32_t)c->op, .seed = seed};
 }
 
 /* ---- buffers --------------------------------------------------------------------------------- */

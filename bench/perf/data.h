@@ -27,16 +27,18 @@
 
 #define PERF_FN SW_TYPES_FN
 
-/* Instead of a rank: the result of the all-reduce. */
-enum { PERF_RESULT = -1 };
+/* Instead of a rank: the result of the all-reduce; or parts of `part` elements, the first ones of
+ * each rank in turn. */
+enum { PERF_RESULT = -1, PERF_PARTS = -2 };
 
 struct perf_data {
     int32_t nranks;
     int32_t type; /* symwin_type */
     int32_t op;   /* symwin_op */
     uint32_t seed;
-    uint32_t unused;
-    uint64_t first; /* the index of what is called element 0 */
+    int32_t without; /* PERF_PARTS: a rank that has no part */
+    uint64_t part;   /* PERF_PARTS */
+    uint64_t first;  /* the index of what is called element 0, also of each part */
 };
 
 /* M, or M - 1 for integers; at most 2^20, which is enough. */
@@ -187,9 +189,15 @@ PERF_FN uint64_t perf_encode(int32_t type, int64_t value)
     }
 }
 
-/* The bits of an element of a rank's input, or of the result (PERF_RESULT). */
+/* The bits of an element of a rank's input, of the result (PERF_RESULT) or of parts
+ * (PERF_PARTS). */
 PERF_FN uint64_t perf_element(const struct perf_data *data, int32_t rank, uint64_t index)
 {
+    if (rank == PERF_PARTS) {
+        rank = (int32_t)(index / data->part);
+        rank += rank >= data->without;
+        index %= data->part;
+    }
     return perf_encode(data->type, rank >= 0 ? perf_input(data, rank, data->first + index)
                                              : perf_reduced(data, data->first + index));
 }

@@ -9,7 +9,7 @@
 
 #define PERF_THREADS 512 /* maximum of a block */
 
-/* Fills `count` elements with those of `rank` (or PERF_RESULT), or compares them. */
+/* Fills `count` elements with those of `rank` (or PERF_RESULT or PERF_PARTS), or compares them. */
 struct perf_fill_args {
     uint64_t address; /* aligned to 8 bytes */
     uint64_t count;

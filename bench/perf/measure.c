@@ -18,6 +18,7 @@ struct plan {
     struct result *result;
     struct pair *pairs;
     struct perf_data data;
+    struct layout layout;
     int rotate; /* pairs of buffers in use */
     int calls;  /* calls that queue_calls() makes */
     int unsupported;
@@ -78,90 +79,21 @@ static int queue_first(struct rank *r, void *context)
 
 /* ---- data ---- */
 
-/* The number of equal parts of the output: one; or one for each peer that stores to it; or that of
- * the collective. */
-static int parts_of(const struct rank *r, const struct plan *plan)
-{
-    const struct result *result = plan->result;
-
-    if (way_is_limit(result->way))
-        return result->way->kind == WAY_LINK_SPREAD ? r->job->nranks - 1 : 1;
-    return sw_collectives[result->collective].out_each ? r->job->nranks : 1;
-}
-
-/* Elements of a part. */
-static uint64_t part_count(const struct rank *r, const struct plan *plan)
-{
-    const int shared = plan->result->way->kind == WAY_LINK_SPREAD;
-
-    return plan->result->count / (uint64_t)(shared ? parts_of(r, plan) : 1);
-}
-
-/* The rank whose first elements a part must have, or PERF_RESULT. */
-static int expected(const struct rank *r, const struct plan *plan, int part)
-{
-    const struct result *result = plan->result;
-    const int n = r->job->nranks;
-
-    if (result->way->kind == WAY_LINK_SPREAD)
-        return part < r->rank ? part : part + 1;
-    if (way_is_limit(result->way))
-        return (r->rank + n - 1) % n;
-    if (sw_collectives[result->collective].reduces)
-        return PERF_RESULT;
-    return sw_collectives[result->collective].out_each ? part : r->job->options.root;
-}
-
-/* The data of a part of the output: what is for this rank begins at its part of the inputs. */
-static struct perf_data data_of(const struct rank *r, const struct plan *plan)
-{
-    const int each = !way_is_limit(plan->result->way) &&
-                     sw_collectives[plan->result->collective].in_each;
-    struct perf_data data = plan->data;
-
-    data.first = each ? (uint64_t)r->rank * plan->result->count : 0;
-    return data;
-}
-
-/* Whether this rank has an output, or an input. */
-static int receives(const struct rank *r, const struct plan *plan)
-{
-    return way_is_limit(plan->result->way) || r->rank == r->job->options.root ||
-           !sw_collectives[plan->result->collective].root_receives;
-}
-
-static int sends(const struct rank *r, const struct plan *plan)
-{
-    return way_is_limit(plan->result->way) || r->rank == r->job->options.root ||
-           !sw_collectives[plan->result->collective].root_sends;
-}
-
-static void *part_at(const struct rank *r, const struct plan *plan, int pair, int part)
-{
-    return result_out(plan->result, &plan->pairs[pair], r->rank) +
-           (uint64_t)part * part_count(r, plan) * symwin_type_bytes(plan->result->type);
-}
-
-/* Fills the inputs, and fills the outputs with wrong values: in place, only the parts that are not
- * input. */
+/* Fills the inputs, and fills the outputs with wrong values: in place, only what is not input. */
 static int prepare(struct rank *r, const struct plan *plan)
 {
     const struct result *result = plan->result;
-    const struct sw_collective *is = &sw_collectives[result->collective];
-    const int parts = parts_of(r, plan);
-    const int spoils = !result->in_place || (is->out_each && !is->in_each) || !sends(r, plan);
-    const uint64_t in_parts = !way_is_limit(result->way) && is->in_each ? (uint64_t)r->job->nranks
-                                                                        : 1;
-    const struct perf_data data = data_of(r, plan);
+    const struct layout *is = &plan->layout;
+    const int spoils = !result->in_place || is->out > is->in || !is->sends;
+    const struct perf_data data = layout_data(is, plan->data);
     int good = 1;
 
-    for (int i = 0; i < plan->rotate && !is->no_data && good; i++) {
-        for (int k = 0; k < parts && spoils && receives(r, plan) && good; k++)
-            good = fill(r, &data, expected(r, plan, k), 1, part_count(r, plan),
-                        part_at(r, plan, i, k));
-        if (sends(r, plan))
-            good = good && fill(r, &plan->data, r->rank, 0, in_parts * result->count,
-                                result_in(result, &plan->pairs[i], r->rank));
+    for (int i = 0; i < plan->rotate && result->count > 0 && good; i++) {
+        if (spoils && is->receives)
+            good = fill(r, &data, is->who, 1, is->out, result_out(r, result, &plan->pairs[i]));
+        if (is->sends)
+            good = good &&
+                   fill(r, &plan->data, r->rank, 0, is->in, result_in(r, result, &plan->pairs[i]));
     }
     return good;
 }
@@ -169,8 +101,8 @@ static int prepare(struct rank *r, const struct plan *plan)
 /* For tests: spoils the middle element of rank 0's result. */
 static int spoil(struct rank *r, const struct plan *plan)
 {
-    unsigned char *at = (unsigned char *)part_at(r, plan, 0, 0) +
-                        plan->result->count / 2 * symwin_type_bytes(plan->result->type);
+    unsigned char *at = result_out(r, plan->result, &plan->pairs[0]) +
+                        plan->layout.out / 2 * symwin_type_bytes(plan->result->type);
     unsigned char byte = 0;
     int good = ok(symwin_memcpy(r->device, &byte, at, 1, r->stream)) &&
                rank_synchronize(r, "spoiling a result");
@@ -194,7 +126,7 @@ static int checkable(const struct rank *r, const struct result *result)
 {
     const int n = r->job->nranks;
 
-    if (sw_collectives[result->collective].no_data)
+    if (collective_of(result->collective)->no_data)
         return r->job->options.check && result->way->memory == MEMORY_WINDOW;
     return r->job->options.check &&
            (result->way->kind != WAY_NCCL || result->op != SYMWIN_AVG || (n & (n - 1)) == 0);
@@ -243,22 +175,22 @@ static int check_barrier(struct rank *r, const struct plan *plan, uint64_t *wron
  * rank's output, so all ranks synchronise before and after. */
 static int check(struct rank *r, const struct plan *plan, uint64_t *wrong)
 {
-    const int parts = receives(r, plan) ? parts_of(r, plan) : 0;
-    const struct perf_data data = data_of(r, plan);
+    const struct layout *is = &plan->layout;
+    const struct perf_data data = layout_data(is, plan->data);
     int good = meet(r, 1, NULL, 0);
 
     if (!checkable(r, plan->result))
         return good;
-    if (good && sw_collectives[plan->result->collective].no_data)
+    if (good && collective_of(plan->result->collective)->no_data)
         return check_barrier(r, plan, wrong);
     if (good && r->job->broken && r->rank == 0)
         good = spoil(r, plan);
-    for (int i = 0; i < plan->rotate * parts && good; i++) {
+    for (int i = 0; i < plan->rotate && is->receives && good; i++) {
         char text[128] = "";
         uint64_t found = 0;
 
-        good = compare(r, &data, expected(r, plan, i % parts), part_count(r, plan),
-                       part_at(r, plan, i / parts, i % parts), &found, text, sizeof text);
+        good = compare(r, &data, is->who, is->out, result_out(r, plan->result, &plan->pairs[i]),
+                       &found, text, sizeof text);
         if (found > 0 && *wrong == 0)
             complain(r, plan->result, found, text);
         *wrong += found;
@@ -510,6 +442,7 @@ static struct plan plan_for(struct rank *r, struct result *result)
                  .type = (int32_t)result->type,
                  .op = (int32_t)result->op,
                  .seed = o->seed},
+        .layout = result_layout(r, result),
         .rotate = o->rotate,
     };
 }

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "../common.h"
-#include "src/collective/table.h"
 #include "symwin.h"
 
 static const char usage[] =
@@ -40,7 +39,8 @@ static const char usage[] =
     "                 the repetitions, each the mean of its calls                     0\n"
     "  --collective LIST\n"
     "                 collectives, or all: each has its own table; sizes are those of its larger\n"
-    "                 buffer                                                  allreduce\n"
+    "                 buffer. sendrecv: each rank sends to the next one and receives from the one\n"
+    "                 before, in a group                                      allreduce\n"
     "  -r N           root of broadcast, gather, scatter and reduce                  0\n"
     "  -d LIST        types, or all                                                 f32\n"
     "  -o LIST        operations, or all                                            sum\n"
@@ -113,8 +113,9 @@ static const char usage_more[] =
 const char *const options_types[] = {SYMWIN_TYPE_LIST(TYPE_NAME) NULL};
 const char *const options_ops[] = {SYMWIN_OP_LIST(NAME) NULL};
 static const char *const algos[] = {SYMWIN_ALGO_LIST(NAME) NULL};
-/* Those with parts of unequal lengths come last, and are not timed yet. */
-#define TIMED(name, value, text) name <= SYMWIN_BARRIER ? #text : NULL,
+/* Those with parts of unequal lengths come last in symwin.h, and are not timed yet. */
+enum { LAST = SYMWIN_BARRIER + 1 };
+#define TIMED(name, value, text) value < LAST ? #text : value == LAST ? "sendrecv" : NULL,
 static const char *const collectives[] = {SYMWIN_COLLECTIVE_LIST(TIMED) NULL};
 static const char *const places[] = {"0", "1", "both", NULL};
 static const char *const rivals[] = {"nccl",     "nccl-window",     "nccl-plain",         "torch",
@@ -295,6 +296,19 @@ static int set_algos(struct perf_options *options, const char *value)
     return options->algos != 0;
 }
 
+static int set_collectives(struct perf_options *options, const char *value)
+{
+    unsigned bits = list("--collective", collectives, value, options->collective_order);
+
+    if ((bits & 1u << LAST) != 0)
+        bits ^= 1u << LAST | 1u << PERF_SENDRECV;
+    for (int i = 0; options->collective_order[i] != 0; i++)
+        if (options->collective_order[i] == LAST + 1)
+            options->collective_order[i] = PERF_SENDRECV + 1;
+    options->collectives = bits;
+    return bits != 0;
+}
+
 /* The index of the value in the list; -1: not there, and a message has been printed. */
 static int one_of(const char *option, const char *const *names, const char *value)
 {
@@ -344,8 +358,7 @@ static int set(struct perf_options *options, int i, const char *value)
     case ALGOS:
         return set_algos(options, value);
     case COLLECTIVES:
-        return (*(unsigned *)member = list(table[i].name, collectives, value,
-                                           options->collective_order)) != 0;
+        return set_collectives(options, value);
     case PLACE: /* the words are in the order of the bits */
         options->placements = (unsigned)one_of(table[i].name, places, value) + 1;
         return options->placements > 0;
@@ -498,14 +511,14 @@ static int is_one_file(const char *a, const char *b)
 /* Refuses what none of the collectives can do. */
 static const char *check_collectives(const struct perf_options *o)
 {
-    int reduce = 0, have_root = 0, have_data = 0;
+    int reduce = 0, have_root = 0, have_choice = 0;
 
     for (int i = 0; i < SW_COLLECTIVES; i++) {
         if ((o->collectives & 1u << i) == 0)
             continue;
         reduce |= sw_collectives[i].reduces;
         have_root |= sw_has_root((symwin_collective)i);
-        have_data |= !sw_collectives[i].no_data;
+        have_choice |= !sw_collectives[i].no_data;
     }
     if (o->collectives != 1u << SYMWIN_ALLREDUCE && (o->kernel_count > 0 || o->race))
         return "--kernel and --race support all-reduces only: leave out --collective";
@@ -515,8 +528,10 @@ static const char *check_collectives(const struct perf_options *o)
         return "a --collective that moves data reduces nothing: leave out -o";
     if (!have_root && o->root >= 0)
         return "-r is about collectives with a root: name one by --collective";
-    if (!have_data && o->tune != NULL)
-        return "--tune: a barrier has no choice to measure: leave out --collective barrier";
+    if (!have_choice && o->tune != NULL)
+        return "--tune: barrier and sendrecv have no choice to measure: name another --collective";
+    if (o->collectives == 1u << PERF_SENDRECV && o->placements == PERF_IN_PLACE)
+        return "--in-place: a rank of sendrecv needs two buffers: leave it out";
     return NULL;
 }
 

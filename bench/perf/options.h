@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+#include "src/collective/table.h"
 #include "symwin.h"
 
 enum {
@@ -18,6 +19,9 @@ enum {
 /* Stream calls wait in the stream behind the start gate. A CUDA stream holds about a thousand
  * operations before a launch blocks. A call is one or two operations, but `copies` has many. */
 enum { PERF_MOST_STREAM_CALLS = 400, PERF_MOST_OPERATIONS = 1000 };
+
+/* Sends and receives in a ring, beside the values of symwin_collective. */
+enum { PERF_SENDRECV = SW_COLLECTIVES, PERF_COLLECTIVES };
 
 enum { PERF_OUT_OF_PLACE = 1, PERF_IN_PLACE = 2 };
 enum {
@@ -50,7 +54,7 @@ struct perf_options {
     unsigned types, ops, algos;                /* bit i: value i of symwin.h's list */
     unsigned char type_order[PERF_MOST_NAMES]; /* each value + 1, in the order given; 0 ends */
     unsigned char op_order[PERF_MOST_NAMES];
-    unsigned collectives; /* bit i: value i of symwin.h's list */
+    unsigned collectives; /* bit i: value i of symwin.h's list, or PERF_SENDRECV */
     unsigned char collective_order[PERF_MOST_NAMES];
     int root;      /* of the collectives that have one; -1: not given */
     int all_algos; /* skip algorithms that do not support a call */

@@ -6,6 +6,7 @@
  *   measure.c   one way at one size: checks, times, checks again
  *   gate.c      one repetition: work behind a start gate, between two events
  *   ways.c      what is timed: symwin's algorithms, NCCL, links
+ *   layout.c    what a call is on a rank: buffers, and what its output must be
  *   rank.c      a rank's state
  *   kernels.c   fills and compares on the device, or on the host
  *   ../own/     your own kernels: own.h
@@ -127,6 +128,37 @@ double result_busbw(const struct result *result, int nranks);
 const char *result_launched(const struct result *result); /* name of the algorithm or kernel */
 const char *result_type(const struct result *result);     /* "none" if the collective has no data */
 const char *result_op(const struct result *result);       /* "none" if it does not reduce */
+
+struct rank;
+struct pair;
+
+/* ---- layout.c -------------------------------------------------------------------------------- */
+
+/* As the library's table and names, and of PERF_SENDRECV too. */
+const struct sw_collective *collective_of(symwin_collective collective);
+const char *collective_name(symwin_collective collective);
+int collective_has_root(symwin_collective collective);
+int collective_in_place(symwin_collective collective); /* whether it can be */
+
+/* A call on a rank; all lengths are in elements. */
+struct layout {
+    int sends, receives;    /* whether the rank has an input, an output */
+    uint64_t in, out;       /* of the two, also where the rank has none */
+    uint64_t larger;        /* of the longer one */
+    uint64_t in_at, out_at; /* in place: where they begin in the one buffer, of the longer length */
+    /* What the output must be, as arguments of fill() and compare(). */
+    int who;
+    uint64_t first, part;
+    int without;
+};
+
+struct layout layout_of(symwin_collective collective, int nranks, int rank, int root,
+                        uint64_t count);
+
+/* The data of the output. */
+struct perf_data layout_data(const struct layout *layout, struct perf_data data);
+
+struct layout result_layout(const struct rank *r, const struct result *result);
 
 /* A call of this size, rounded down to whole elements. */
 struct result result_of_size(const struct job *job, symwin_collective collective, symwin_type type,
@@ -257,8 +289,8 @@ int kernel_launch(struct rank *r, CUfunction function, const char *name, int blo
                   size_t shared, void *args);
 int device_multiprocessors(const struct rank *r, int *count);
 
-/* Queues filling `to` with the elements of `who`, a rank or PERF_RESULT. poison: flips a bit of
- * each, so that elements that are never written are wrong. */
+/* Queues filling `to` with the elements of `who`: a rank, PERF_RESULT or PERF_PARTS. poison: flips
+ * a bit of each, so that elements that are never written are wrong. */
 int fill(struct rank *r, const struct perf_data *data, int who, int poison, uint64_t count,
          void *to);
 
@@ -330,8 +362,10 @@ int torch_run(struct job *job);
 /* ---- ways.c ---------------------------------------------------------------------------------- */
 
 /* The input and output of a call. In place, both are in the pair's output. */
-unsigned char *result_in(const struct result *result, const struct pair *pair, int rank);
-unsigned char *result_out(const struct result *result, const struct pair *pair, int rank);
+unsigned char *result_in(const struct rank *r, const struct result *result,
+                         const struct pair *pair);
+unsigned char *result_out(const struct rank *r, const struct result *result,
+                          const struct pair *pair);
 
 /* Allocates the buffers of every way, each of the largest size. Collective. */
 int ways_open(struct rank *r);

@@ -69,7 +69,7 @@ static void print_row(const struct job *job, const struct result *r, char *row, 
              (unsigned long long)r->count, r->in_place ? "in" : "out", memory_name(r),
              job->options.replays > 0 ? "graph" : "stream", job->nranks, r->calls, r->repetitions,
              r->us, result_algbw(r), result_busbw(r, job->nranks), wrong, r->p50_us, r->p99_us,
-             r->max_us, host, ratio, launched, symwin_collective_name(r->collective));
+             r->max_us, host, ratio, launched, collective_name(r->collective));
 }
 
 /* The row as an object. */

@@ -210,6 +210,19 @@ static int exchange(const struct call *c)
     return result == 0 ? nccl.ncclGroupEnd() : result;
 }
 
+/* To the next rank, and from the one before. */
+static int ncclSend_call(const struct call *c)
+{
+    const int next = (c->rank + 1) % c->nranks, before = (c->rank + c->nranks - 1) % c->nranks;
+    int result = nccl.ncclGroupStart();
+
+    if (result == 0)
+        result = nccl.ncclSend(c->in, c->count, c->type, next, c->comm, c->stream);
+    if (result == 0)
+        result = nccl.ncclRecv(c->out, c->count, c->type, before, c->comm, c->stream);
+    return result == 0 ? nccl.ncclGroupEnd() : result;
+}
+
 /* NCCL's function, or what replaces it where NCCL lacks it. */
 #define CALL(name, ...)                                                                            \
     static int name##_call(const struct call *c)                                                   \
@@ -232,7 +245,7 @@ static const struct {
     int (*call)(const struct call *c);
     int windows;     /* symmetric kernels, or copy engines with NCCL_CTA_POLICY=ZERO */
     int two_buffers; /* does not work in place */
-} calls[SW_COLLECTIVES] = {
+} calls[PERF_COLLECTIVES] = {
 #define NAMED(function) #function, function##_call
     [SYMWIN_ALLREDUCE] = {NAMED(ncclAllReduce), .windows = 1},
     [SYMWIN_ALLGATHER] = {NAMED(ncclAllGather), .windows = 1},
@@ -242,6 +255,7 @@ static const struct {
     [SYMWIN_SCATTER] = {NAMED(ncclScatter), .windows = 1},
     [SYMWIN_REDUCE_SCATTER] = {NAMED(ncclReduceScatter), .windows = 1},
     [SYMWIN_REDUCE] = {NAMED(ncclReduce), .windows = 0},
+    [PERF_SENDRECV] = {NAMED(ncclSend), .windows = 1},
 };
 
 int rival_serves(symwin_collective collective, int as_window)
@@ -251,7 +265,7 @@ int rival_serves(symwin_collective collective, int as_window)
 
 int rival_call(struct rank *r, const struct result *result, const void *in, void *out)
 {
-    const struct call call = {.is = &sw_collectives[result->collective],
+    const struct call call = {.is = collective_of(result->collective),
                               .in = in,
                               .out = out,
                               .count = (size_t)result->count,

@@ -37,7 +37,7 @@ static void show_progress(struct rank *r, const struct result *result, int64_t b
         return;
     fprintf(stderr, "symwin-perf: %lld s: %s, %zu bytes %s %s, %s%s\n",
             (long long)(sw_now_ms() - begun) / 1000,
-            way_is_limit(result->way) ? "limits" : symwin_collective_name(result->collective),
+            way_is_limit(result->way) ? "limits" : collective_name(result->collective),
             result->bytes, result_type(result), result_op(result), result->way->name,
             result->in_place ? ", in place" : "");
 }
@@ -64,8 +64,8 @@ static int measure_way(struct rank *r, struct result model, struct reference ref
                        int64_t begun)
 {
     struct job *job = r->job;
-    const unsigned placements = sw_collectives[model.collective].no_data ? PERF_OUT_OF_PLACE
-                                                                         : job->options.placements;
+    const unsigned placements = collective_in_place(model.collective) ? job->options.placements
+                                                                      : PERF_OUT_OF_PLACE;
     struct result results[PLACEMENTS];
     int have[PLACEMENTS] = {0};
     int good = 1;
@@ -123,7 +123,7 @@ static int sweep_sizes(struct rank *r, struct result model, int64_t begun)
 static int sweep_collective(struct rank *r, symwin_collective collective, int64_t begun)
 {
     const struct perf_options *o = &r->job->options;
-    const struct sw_collective *is = &sw_collectives[collective];
+    const struct sw_collective *is = collective_of(collective);
     struct result model = {.collective = collective, .type = SYMWIN_U32, .op = SYMWIN_MAX};
     int good = 1, type, op;
 

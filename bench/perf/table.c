@@ -11,49 +11,10 @@ double result_algbw(const struct result *result)
 /* The bandwidth of the links in each direction, if each byte crosses them as rarely as possible. */
 double result_busbw(const struct result *result, int nranks)
 {
-    const double crossings = sw_collectives[result->collective].crossings;
+    const double crossings = collective_of(result->collective)->crossings;
 
     return result_algbw(result) *
            (way_is_limit(result->way) || crossings == 0 ? 1 : crossings * (nranks - 1) / nranks);
-}
-
-const char *result_op(const struct result *result)
-{
-    return sw_collectives[result->collective].reduces ? symwin_op_name(result->op) : "none";
-}
-
-const char *result_type(const struct result *result)
-{
-    return sw_collectives[result->collective].no_data ? "none" : symwin_type_name(result->type);
-}
-
-struct result result_of_size(const struct job *job, symwin_collective collective, symwin_type type,
-                             size_t bytes)
-{
-    const size_t step = sw_collective_size(collective, job->nranks, symwin_type_bytes(type));
-
-    return (struct result){.collective = collective,
-                           .type = type,
-                           .bytes = bytes / step * step,
-                           .count = bytes / step};
-}
-
-unsigned char *result_in(const struct result *result, const struct pair *pair, int rank)
-{
-    const struct sw_collective *is = &sw_collectives[result->collective];
-    const size_t own = is->out_each && !is->in_each ? (size_t)rank * (size_t)result->count : 0;
-
-    return !result->in_place ? pair->in
-                             : (unsigned char *)pair->out + own * symwin_type_bytes(result->type);
-}
-
-unsigned char *result_out(const struct result *result, const struct pair *pair, int rank)
-{
-    const struct sw_collective *is = &sw_collectives[result->collective];
-    const int inside = result->in_place && is->in_each && !is->out_each;
-    const size_t own = inside ? (size_t)rank * (size_t)result->count : 0;
-
-    return (unsigned char *)pair->out + own * symwin_type_bytes(result->type);
 }
 
 const char *result_launched(const struct result *result)
@@ -81,7 +42,7 @@ void table_head(const struct job *job, symwin_collective collective)
 {
     const int rivals = has_rivals(job);
 
-    printf("#\n# collective: %s\n#\n", symwin_collective_name(collective));
+    printf("#\n# collective: %s\n#\n", collective_name(collective));
     printf("#%11s %11s %6s %5s %4s %-16s %34s  %34s  %8s %8s %8s %7s %-24s %s\n", "", "", "", "",
            "", "", "out of place              ", "in place                ", "p50", "p99", "max",
            "host", "launched:", rivals ? "ratio" : "");
@@ -128,7 +89,7 @@ void table_row(const struct job *job, const struct result *out, const struct res
 
     printf(" %11zu %11llu %6s %5s %4d %-16s", any->bytes, (unsigned long long)any->count,
            limit ? "-" : result_type(any), limit ? "-" : result_op(any),
-           !limit && sw_has_root(any->collective) ? job->options.root : -1, any->way->name);
+           !limit && collective_has_root(any->collective) ? job->options.root : -1, any->way->name);
     print_figures(job, out);
     print_figures(job, in);
     if (any->host_us > 0)
@@ -183,7 +144,7 @@ static void print_average(const struct job *job, symwin_collective collective, c
         sum += result_busbw(result, job->nranks);
         rows++;
     }
-    if (rows > 0 && !sw_collectives[collective].no_data)
+    if (rows > 0 && !collective_of(collective)->no_data)
         printf("# Avg bus bandwidth%s: %.4g\n", of, sum / rows);
 }
 
@@ -195,7 +156,7 @@ static const char *of_which(const struct job *job, symwin_collective collective,
 
     text[0] = '\0';
     if ((all & (all - 1)) != 0)
-        snprintf(text, bytes, " of %s", symwin_collective_name(collective));
+        snprintf(text, bytes, " of %s", collective_name(collective));
     return text;
 }
 

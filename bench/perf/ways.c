@@ -110,6 +110,8 @@ int way_serves(const struct way *way, symwin_collective collective)
 {
     switch (way->kind) {
     case WAY_SYMWIN:
+        if ((int)collective == PERF_SENDRECV)
+            return way->algo == SYMWIN_ALGO_AUTO || way->algo == SYMWIN_ALGO_ONESHOT;
         return way->algo == SYMWIN_ALGO_AUTO || sw_algo_is_there(collective, way->algo);
     case WAY_NCCL:
         return rival_serves(collective, kinds[way->memory].purpose == NCCL_WINDOW);
@@ -124,7 +126,7 @@ int ways_check(const struct perf_options *options, const struct ways *ways)
         const struct way *way = &ways->list[i];
         int serves = way->kind != WAY_NCCL && way->optional;
 
-        for (int c = 0; c < SW_COLLECTIVES; c++)
+        for (int c = 0; c < PERF_COLLECTIVES; c++)
             serves |= (options->collectives & 1u << c) != 0 &&
                       way_serves(way, (symwin_collective)c);
         if (!serves)
@@ -361,6 +363,30 @@ COLLECTIVE(reduce_scatter, DATA, c->op)
 COLLECTIVE(reduce, DATA, c->op, c->root)
 COLLECTIVE(barrier, c->comm)
 
+/* To the next rank, and from the one before. */
+static symwin_status sendrecv_call(const struct call *c, CUstream stream)
+{
+    const int n = c->comm->nranks, next = (c->comm->rank + 1) % n;
+    const int before = (c->comm->rank + n - 1) % n;
+    symwin_status status = symwin_group_begin(), ended;
+
+    if (status != SYMWIN_OK)
+        return status;
+    status = symwin_send_with(c->comm, c->in, c->count, c->type, next, &c->options, stream);
+    if (status == SYMWIN_OK)
+        status = symwin_recv_with(c->comm, c->out, c->count, c->type, before, &c->options, stream);
+    ended = symwin_group_end();
+    return status != SYMWIN_OK ? status : ended;
+}
+
+/* The library does not tell. */
+static symwin_status sendrecv_query(const struct call *c, symwin_collective_info *info)
+{
+    (void)c;
+    *info = (symwin_collective_info){0};
+    return SYMWIN_OK;
+}
+
 static const struct {
     symwin_status (*call)(const struct call *c, CUstream stream);
     symwin_status (*query)(const struct call *c, symwin_collective_info *info);
@@ -374,14 +400,15 @@ static const struct {
     [SYMWIN_REDUCE_SCATTER] = {reduce_scatter_call, reduce_scatter_query},
     [SYMWIN_REDUCE] = {reduce_call, reduce_query},
     [SYMWIN_BARRIER] = {barrier_call, barrier_query},
+    [PERF_SENDRECV] = {sendrecv_call, sendrecv_query},
 };
 
 static struct call call_of(const struct rank *r, const struct result *result,
                            const struct pair *pair)
 {
     return (struct call){.comm = r->comm,
-                         .in = result_in(result, pair, r->rank),
-                         .out = result_out(result, pair, r->rank),
+                         .in = result_in(r, result, pair),
+                         .out = result_out(r, result, pair),
                          .count = result->count,
                          .type = result->type,
                          .op = result->op,

@@ -1,6 +1,6 @@
-/* The CUDA runtime functions that fast_allreduce.cu calls, on symwin's emulated driver: for
- * machines without nvcc, which never reads this file. Its includes exist only in symwin's source
- * tree. */
+/* The CUDA runtime functions that this example and 07_all_to_all call, on symwin's emulated
+ * driver: for machines without nvcc, which never reads this file. Its includes exist only in
+ * symwin's source tree. */
 #ifndef EMULATED_H
 #define EMULATED_H
 

@@ -25,7 +25,7 @@ my @examples = (
     ['allreduce_sm', 'allreduce_sm', '1K'], ['allreduce_ub', 'allreduce_ub', '1K'],
     ['memory_channel', 'memory_channel', '1K'],
     ['fast_allreduce-emu', 'fast_allreduce', $sanitized ? undef : '1K'],
-    ['with_nccl', 'with_nccl', undef],
+    ['all_to_all-emu', 'all_to_all', '20'], ['with_nccl', 'with_nccl', undef],
 );
 sub run_of {
     my ($command) = @_;
@@ -90,7 +90,7 @@ SKIP: {
 
 # Rank 0 has no descriptor left to write the id: the others would wait for it for a minute.
 for (['allreduce_sm', '--nproc 3 1K'], ['memory_channel', '--nproc 2 1K'],
-    ['fast_allreduce-emu', '--nproc 3 1K']) {
+    ['fast_allreduce-emu', '--nproc 3 1K'], ['all_to_all-emu', '--nproc 3 20']) {
     my ($program, $arguments) = @$_;
     my $since = time;
     my ($status, $output, $errors) = run_of("bash -c 'ulimit -n 6; $build/$program $arguments'");
@@ -164,7 +164,7 @@ sub alive {
 
 for (['allreduce_sm', '1M'], ['allreduce_ub', '1M'], ['memory_channel', '--nproc', '2', '--best',
     '4M'],
-    ['fast_allreduce-emu', '1M']) {
+    ['fast_allreduce-emu', '1M'], ['all_to_all-emu', '--nproc', '3', '2K']) {
     my ($program, @arguments) = @$_;
     @arguments = ('--nproc', '3', @arguments) if $arguments[0] ne '--nproc';
     my $ranks = $arguments[1];

@@ -14,7 +14,8 @@ my $perf   = "$build/bench/symwin-perf";
 my $folder = tempdir(CLEANUP => 1);
 my $threads = slurp("$build/flags") =~ /-fsanitize=thread/; # a run takes many times as long
 my @reducing = qw(allreduce reduce_scatter reduce);
-my @all = qw(allreduce allgather alltoall broadcast gather scatter reduce_scatter reduce barrier);
+my @all = qw(allreduce allgather alltoall broadcast gather scatter reduce_scatter reduce barrier
+  sendrecv);
 
 sub perf {
     my ($environment, $arguments) = @_;
@@ -44,7 +45,7 @@ sub refused {
 sub factor {
     my ($name) = @_;
     return 4 / 3 if $name eq 'allreduce';
-    return $name =~ /^(broadcast|reduce|barrier)$/ ? 1 : 2 / 3;
+    return $name =~ /^(broadcast|reduce|barrier|sendrecv)$/ ? 1 : 2 / 3;
 }
 
 # ---- one ---------------------------------------------------------------------------------------
@@ -54,7 +55,8 @@ for my $name (@all) {
         next if $name eq 'barrier' && $how =~ /window 0/;
         my @rows = good('', "-t 3 -b 96 -e 3072 -f 4 -n 2 $how --collective $name --in-place both");
         my ($type) = $how =~ /-d (\w+)/;
-        my $want = join ' ', map { ("$_ $type out", "$_ $type in") } 96, 384, 1536;
+        my $want = join ' ',
+          map { ("$_ $type out", $name eq 'sendrecv' ? () : "$_ $type in") } 96, 384, 1536;
         $want = '0 none out' if $name eq 'barrier';
         is(join(' ', map { "$_->{bytes} $_->{type} $_->{placement}" } @rows), $want,
             'sizes are those of the larger buffer');
@@ -66,7 +68,7 @@ for my $name (@all) {
             cmp_ok(abs($_->{busbw_gbs} / $_->{algbw_gbs} - factor($name)), '<', 1e-4,
                 'the bus bandwidth of nccl-tests');
             my $parts = $_->{bytes} / $_->{count} / ($type eq 'bf16' ? 2 : 4);
-            is($parts, $name =~ /^(allreduce|broadcast|reduce)$/ ? 1 : 3, 'and its count');
+            is($parts, $name =~ /^(allreduce|broadcast|reduce|sendrecv)$/ ? 1 : 3, 'and its count');
         }
     }
     # Without its barrier the check is a race, at which ThreadSanitizer ends the program.
@@ -127,7 +129,7 @@ SKIP: {
 
 # Only algorithms that the collective has.
 for (['reduce_scatter', 'auto oneshot twoshot'], ['allgather', 'auto oneshot put'],
-    ['barrier', 'auto oneshot'])
+    ['barrier', 'auto oneshot'], ['sendrecv', 'auto oneshot'])
 {
     my ($name, $want) = @$_;
     @rows = good('', "-t 2 -b 1K -e 1K -n 1 -G 1 --algo all --collective $name");
@@ -147,7 +149,25 @@ refused('', '-t 2 --collective all --kernel a.cu', 'support all-reduces only');
 refused('', '-t 2 --collective gather -r 2', '-r is 2, and there are 2 ranks');
 refused('', '-t 2 --collective allgather,barrier -r 1', '-r is about collectives with a root');
 refused('', '-t 2 --collective gather,barrier -o max', 'reduces nothing: leave out -o');
-refused('', '-t 2 --collective barrier --tune a', 'a barrier has no choice to measure');
+refused('', '-t 2 --collective barrier,sendrecv --tune a',
+    'barrier and sendrecv have no choice to measure');
+refused('', '-t 2 --collective sendrecv --in-place 1', 'sendrecv needs two buffers');
+refused('', '-t 2 --collective sendrecv -r 0', '-r is about collectives with a root');
+refused('', '-t 2 --collective sendrecv --algo put', 'put does not have any of the collectives');
+
+# Every rank sends to the next one: one rank to itself, and in streams and processes too.
+for ('-t 1', '-t 4 -G 0', $threads ? () : '--nproc 3 --percentiles 2 --rotate 2') {
+    @rows = good('', "$_ -b 1K -e 64K -f 64 -n 2 --collective sendrecv");
+    is(join(' ', map { "$_->{bytes} $_->{collective} $_->{blocks}" } @rows),
+        '1024 sendrecv  65536 sendrecv ', 'sends and receives have no query');
+}
+{
+    my ($status, undef, $error) =
+      perf('SYMWIN_PERF_BREAK=1', '-t 3 -b 96 -e 96 -n 1 --collective sendrecv');
+    is($status, 1, 'one wrong element: exit status');
+    like($error, qr/^symwin-perf: rank 0: auto, f32 none, 96 bytes .* 1 wrong; element 12 is/m,
+        'is found');
+}
 
 # ---- NCCL --------------------------------------------------------------------------------------
 
@@ -171,8 +191,8 @@ SKIP: {
             cmp_ok($_->{ratio}, '>', 0, "$which: $_->{collective}, $_->{algo}: a ratio");
         }
         for my $name (@all) {
-            my $places = $name eq 'barrier' ? 'out' : 'outin';
-            my $theirs = $name eq 'alltoall' ? 'out' : 'outin';
+            my $places = $name =~ /^(barrier|sendrecv)$/ ? 'out' : 'outin';
+            my $theirs = $name =~ /^(alltoall|sendrecv)$/ ? 'out' : 'outin';
             my %want = (auto => $places);
             if ($name ne 'barrier') {
                 $want{$_} = $theirs for qw(nccl nccl-reg nccl-plain);

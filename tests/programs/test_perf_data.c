@@ -119,16 +119,22 @@ static int varied(const struct perf_data *data)
 
 int main(void)
 {
-    struct perf_data other = {4, SYMWIN_F32, SYMWIN_SUM, 2, 0, 0};
-    struct perf_data data = {4, SYMWIN_F32, SYMWIN_SUM, 1, 0, 0};
-    int same = 0;
+    struct perf_data data = {.nranks = 4, .type = SYMWIN_F32, .op = SYMWIN_SUM, .seed = 1};
+    struct perf_data other = data, parts = data;
+    int same = 0, placed = 0;
+
+    other.seed = 2;
+    parts.part = 7;
+    parts.first = 100;
+    parts.without = 1;
 
     for (int type = 0; type < TYPES; type++)
         for (int op = 0; op < OPS; op++) {
             int good = 1;
 
             for (size_t i = 0; i < sizeof rank_counts / sizeof rank_counts[0]; i++) {
-                const struct perf_data all = {rank_counts[i], type, op, 1, 0, 0};
+                const struct perf_data all = {
+                    .nranks = rank_counts[i], .type = type, .op = op, .seed = 1};
 
                 good &= all_exact(&all);
                 if (rank_counts[i] <= 4)
@@ -141,5 +147,12 @@ int main(void)
         same += perf_input(&data, 0, index) == perf_input(&data, 1, index) ||
                 perf_input(&data, 0, index) == perf_input(&other, 0, index);
     tap_ok(same < 5, "ranks and seeds have different data");
+    for (uint64_t index = 0; index < 21; index++) {
+        static const int ranks[] = {0, 2, 3};
+
+        placed += perf_element(&parts, PERF_PARTS, index) ==
+                  perf_element(&data, ranks[index / 7], 100 + index % 7);
+    }
+    tap_ok(placed == 21, "parts are the ranks' elements, of all but one");
     return tap_done();
 }
