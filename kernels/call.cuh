@@ -23,6 +23,7 @@
 #define SYMWIN_KERNELS_CALL_CUH
 
 #include "../symwin/device.cuh"
+#include "group_layout.h"
 #include "kernel_list.h"
 #include "pair_layout.h"
 #include "table_layout.h"

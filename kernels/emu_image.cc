@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "../emu/emu.h"
+#include "group_layout.h"
 #include "kernel_list.h"
 #include "pair_layout.h"
 #include "table_layout.h"

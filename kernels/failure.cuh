@@ -65,14 +65,35 @@ SYMWIN_DEVICE bool sw_has_come(const struct sw_kernel_args &args, const sw_call 
 
 /* ---- arguments that differ ------------------------------------------------------------------- */
 
+/* Address of call `k` of what a rank says. */
+SYMWIN_DEVICE uint64_t sw_said_call_at(uint64_t said, uint32_t k)
+{
+    return said + offsetof(struct sw_said, call) + k * sizeof(struct sw_said_call);
+}
+
+SYMWIN_DEVICE void sw_say_call(uint64_t to, const struct sw_said_call &says)
+{
+    symwin_store_relaxed_u64(to + offsetof(struct sw_said_call, count), says.count);
+    symwin_store_relaxed_u32(to + offsetof(struct sw_said_call, what), says.what);
+    symwin_store_relaxed_u32(to + offsetof(struct sw_said_call, root), (uint32_t)says.root);
+    symwin_store_relaxed_u32(to + offsetof(struct sw_said_call, number), says.number);
+}
+
 SYMWIN_DEVICE void sw_say_arguments(const struct sw_kernel_args &args, const sw_call &call)
 {
     const uint64_t said = SW_STATE_AT(call.state, said);
+    const struct sw_group_args &group = reinterpret_cast<const struct sw_group_args &>(args);
+    const uint32_t listed = args.calls > 0 ? group.listed : 1;
 
     symwin_store_relaxed_u32(said + offsetof(struct sw_said, epoch), call.epoch);
-    symwin_store_relaxed_u32(said + offsetof(struct sw_said, what), args.what);
-    symwin_store_relaxed_u32(said + offsetof(struct sw_said, root), (uint32_t)args.root);
-    symwin_store_relaxed_u64(said + offsetof(struct sw_said, count), args.count);
+    symwin_store_relaxed_u32(said + offsetof(struct sw_said, calls),
+                             args.calls > 0 ? args.calls : 1);
+    symwin_store_relaxed_u32(said + offsetof(struct sw_said, listed), listed);
+    if (args.calls == 0)
+        sw_say_call(sw_said_call_at(said, 0), {args.count, args.what, args.root, 0, 0});
+    SYMWIN_NO_UNROLL
+    for (uint32_t k = 0; args.calls > 0 && k < listed; k++)
+        sw_say_call(sw_said_call_at(said, k), group.item[k].says);
     symwin_store_relaxed_u64(said + offsetof(struct sw_said, in_offset),
                              args.from >= 0 ? 0 : args.in_offset);
     symwin_store_relaxed_u64(said + offsetof(struct sw_said, out_offset), args.out_offset);
@@ -91,24 +112,27 @@ SYMWIN_DEVICE uint64_t sw_await_arguments(const struct sw_kernel_args &args, con
     return symwin_load_relaxed_u32(said + offsetof(struct sw_said, epoch)) == call.epoch ? said : 0;
 }
 
-/* An argument, by enum sw_kernel_argument. */
-SYMWIN_DEVICE uint64_t sw_argument_of(uint64_t said, uint32_t argument)
+/* An argument of call `k`, by enum sw_kernel_argument. */
+SYMWIN_DEVICE uint64_t sw_argument_of(uint64_t said, uint32_t k, uint32_t argument)
 {
-    const uint32_t what = symwin_load_relaxed_u32(said + offsetof(struct sw_said, what));
+    const uint64_t at = sw_said_call_at(said, k);
+    const uint32_t what = symwin_load_relaxed_u32(at + offsetof(struct sw_said_call, what));
 
     switch (argument) {
     case SW_ARGUMENT_COLLECTIVE:
         return SW_WHAT_COLLECTIVE(what);
     case SW_ARGUMENT_COUNT:
-        return symwin_load_relaxed_u64(said + offsetof(struct sw_said, count));
+        return symwin_load_relaxed_u64(at + offsetof(struct sw_said_call, count));
     case SW_ARGUMENT_TYPE:
         return SW_WHAT_TYPE(what);
     case SW_ARGUMENT_OP:
         return SW_WHAT_OP(what);
     case SW_ARGUMENT_ROOT:
-        return symwin_load_relaxed_u32(said + offsetof(struct sw_said, root));
+        return symwin_load_relaxed_u32(at + offsetof(struct sw_said_call, root));
     case SW_ARGUMENT_ALGO:
         return SW_WHAT_ALGO(what);
+    case SW_ARGUMENT_CALLS:
+        return symwin_load_relaxed_u32(said + offsetof(struct sw_said, calls));
     case SW_ARGUMENT_IN:
         return symwin_load_relaxed_u64(said + offsetof(struct sw_said, in_offset));
     default:
@@ -116,19 +140,42 @@ SYMWIN_DEVICE uint64_t sw_argument_of(uint64_t said, uint32_t argument)
     }
 }
 
+/* Whether two ranks differ in an argument of call `k`, which is then in `found`. Algorithms that
+ * differ in windows alone are the same: whoever needs windows has another algorithm. */
+SYMWIN_DEVICE bool sw_argument_differs(uint64_t found, uint64_t a, uint64_t b, uint32_t k,
+                                       uint32_t argument)
+{
+    const uint64_t theirs = sw_argument_of(a, k, argument), others = sw_argument_of(b, k, argument);
+    const uint64_t counts = argument == SW_ARGUMENT_ALGO ? 0xff : ~(uint64_t)0;
+
+    if (((theirs ^ others) & counts) == 0)
+        return false;
+    symwin_store_relaxed_u64(SW_FOUND_AT(found, theirs), theirs);
+    symwin_store_relaxed_u64(SW_FOUND_AT(found, others), others);
+    symwin_store_relaxed_u32(SW_FOUND_AT(found, argument), argument);
+    return true;
+}
+
 SYMWIN_DEVICE void sw_compare_arguments(uint64_t found, uint64_t a, uint64_t b)
 {
-    SYMWIN_NO_UNROLL
-    for (uint32_t argument = SW_ARGUMENT_COLLECTIVE; argument <= SW_ARGUMENT_OUT; argument++) {
-        const uint64_t theirs = sw_argument_of(a, argument), others = sw_argument_of(b, argument);
+    const uint32_t ours = symwin_load_relaxed_u32(a + offsetof(struct sw_said, listed));
+    const uint32_t others = symwin_load_relaxed_u32(b + offsetof(struct sw_said, listed));
 
-        if (theirs == others)
-            continue;
-        symwin_store_relaxed_u64(SW_FOUND_AT(found, theirs), theirs);
-        symwin_store_relaxed_u64(SW_FOUND_AT(found, others), others);
-        symwin_store_relaxed_u32(SW_FOUND_AT(found, argument), argument);
-        return;
+    SYMWIN_NO_UNROLL
+    for (uint32_t k = 0; k < ours && k < others; k++) {
+        SYMWIN_NO_UNROLL
+        for (uint32_t argument = SW_ARGUMENT_COLLECTIVE; argument <= SW_ARGUMENT_ALGO; argument++)
+            if (sw_argument_differs(found, a, b, k, argument)) {
+                symwin_store_relaxed_u32(
+                    SW_FOUND_AT(found, number),
+                    symwin_load_relaxed_u32(sw_said_call_at(a, k) +
+                                            offsetof(struct sw_said_call, number)));
+                return;
+            }
     }
+    (void)(sw_argument_differs(found, a, b, 0, SW_ARGUMENT_CALLS) ||
+           sw_argument_differs(found, a, b, 0, SW_ARGUMENT_IN) ||
+           sw_argument_differs(found, a, b, 0, SW_ARGUMENT_OUT));
 }
 
 /* The digest of more than half of the ranks that have come. If there is none: *tie is set, and the

@@ -65,7 +65,8 @@ enum sw_kernel_argument {
     SW_ARGUMENT_ALGO = 6, /* values as in SW_WHAT_ALGO() */
     SW_ARGUMENT_IN = 7,   /* offsets in the flat range */
     SW_ARGUMENT_OUT = 8,
-    SW_ARGUMENT_PAIR = 9 /* not of a collective call, but of a send or receive */
+    SW_ARGUMENT_PAIR = 9, /* not of a collective call, but of a send or receive */
+    SW_ARGUMENT_CALLS = 10 /* how many calls of a group are in one launch */
 };
 
 /* A failure as all ranks report it. */
@@ -83,15 +84,29 @@ struct sw_finding {
     uint64_t others; /* MISMATCH: at `other`; COUNTS and TYPES: received; ROOM: the room */
     uint64_t differ; /* MISMATCH: bit r: rank r < 64 differs from `other` */
     uint64_t agree;  /* MISMATCH: bit r: rank r < 64 agrees with `other` */
+    uint32_t number; /* MISMATCH: of the call in its group, from 1 on; 0: in none */
+    uint32_t unused;
 };
 
-/* A call's arguments, for the rank that finds which one differs. */
+/* Calls of a group in one launch, at most. */
+#define SW_GROUP_CALLS 16
+
+struct sw_said_call {
+    uint64_t count;
+    uint32_t what;
+    int32_t root;
+    uint32_t number; /* in its group, from 1 on; 0: in none */
+    uint32_t unused;
+};
+
+/* A launch's arguments, for the rank that finds which one differs. */
 struct sw_said {
     uint32_t ready; /* written last */
     uint32_t epoch;
-    uint32_t what;
-    int32_t root;
-    uint64_t count, in_offset, out_offset;
+    uint32_t calls;  /* in the launch */
+    uint32_t listed; /* in `call`: of a group perhaps the one after them, too */
+    uint64_t in_offset, out_offset;
+    struct sw_said_call call[SW_GROUP_CALLS + 1];
 };
 
 struct sw_comm_state {
@@ -114,7 +129,8 @@ struct sw_comm_state {
     struct sw_finding found;
     uint64_t pair[2];     /* COUNTS, TYPES, ROOM: what becomes theirs and others of `found` */
     uint32_t pair_taken;  /* nonzero: a thread writes them, or has done so */
-    uint32_t pair_is_out; /* of `out`: ROOM; or COUNTS, seen by the receiver. To 256 bytes */
+    uint32_t pair_is_out; /* of `out`: ROOM; or COUNTS, seen by the receiver */
+    uint32_t more[10];    /* to 704 bytes: whole sectors of 64 */
 };
 
 /* In pinned host memory: words from the host, and the report of the device, which writes `code`
@@ -188,6 +204,8 @@ struct sw_kernel_args {
     int32_t to, from;
     uint64_t in_step, out_step;
     int32_t root; /* of the call; SW_NO_RANK: it has none */
+    /* of a group in this launch, whose arguments are a struct sw_group_args; 0: one call */
+    uint32_t calls;
 };
 
 /* Type, operation and algorithm with symwin.h's values, whether both buffers are in windows, and

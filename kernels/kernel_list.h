@@ -27,7 +27,7 @@
 #define SW_KERNEL_QUOTED(name) #name
 
 /* The collectives of a family, and which algorithms of theirs: src/collective/table.c. */
-#define SW_KERNEL_FAMILY_LIST(X) X(allreduce) X(move) X(parts) X(barrier) X(table) X(pair)
+#define SW_KERNEL_FAMILY_LIST(X) X(allreduce) X(move) X(parts) X(barrier) X(table) X(pair) X(group)
 enum sw_kernel_family {
 #define SW_KERNEL_FAMILY(name) SW_FAMILY_##name,
     SW_KERNEL_FAMILY_LIST(SW_KERNEL_FAMILY)
@@ -42,6 +42,7 @@ enum sw_kernel_family {
 #define SW_KERNEL_ARGS_barrier struct sw_kernel_args
 #define SW_KERNEL_ARGS_table struct sw_table_args
 #define SW_KERNEL_ARGS_pair struct sw_pair_args
+#define SW_KERNEL_ARGS_group struct sw_group_args
 
 /* The most threads of a block: as many as there are registers for. */
 #define SW_KERNEL_THREADS_n 640  /* of 96 registers */
@@ -145,7 +146,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     X(move, move, oneshot, bytes, move, n, any)                                                    \
     X(move, move, oneshot, bytes, move, 2, short)                                                  \
     X(move, move, oneshot, bytes, move, 4, short)                                                  \
-    X(move, move, oneshot, bytes, move, 8, short)
+    X(move, move, oneshot, bytes, move, 8, short) X(move, group, oneshot, bytes, move, n, any)
 #define SW_KERNEL_LIST_MOVE_V(X) X(move_v, table, oneshot, bytes, move, n, any)
 #define SW_KERNEL_LIST_PAIRS(X) X(pairs, pair, oneshot, bytes, move, n, any)
 #define SW_KERNEL_LIST_PUT(X)                                                                      \

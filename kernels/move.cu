@@ -57,7 +57,8 @@ struct sw_move {
     SYMWIN_DEVICE void round(const struct sw_kernel_args &args, sw_call &call, const sw_role &role,
                              const sw_rounds &rounds, uint32_t c)
     {
-        const uint64_t slots = call.state + sw_slot_place<0>(args, call.round + c, 0, 0);
+        const uint64_t slots = call.state + sw_slot_place<0>(args, call.round + c, 0, 0) +
+                               rounds.before;
         const bool keeps = sw_pattern_has(args.to, args.rank) &&
                            sw_pattern_has(args.from, args.rank);
         const int32_t begin = args.from < 0 ? 0 : args.from;
@@ -122,10 +123,126 @@ SYMWIN_DEVICE void sw_move_run(const struct sw_kernel_args &args)
         sw_pattern_run<sw_move>(args);
 }
 
+/* ---- several calls at once ------------------------------------------------------------------- */
+
+/* Small calls of a group, in one launch: the slots have the entries of one call after those of
+ * another, each where all ranks expect it, and the launch is one call of one round to headers,
+ * epochs and the proof in push.cuh. Ranks differ in nothing but what they may differ in with one
+ * call. Entry k of all is handled by the thread k mod workers.
+ *
+ * A call that uses what a call before it writes on this rank waits until that one has ended here.
+ * Then the grid has one block. There is no circular wait: what a rank sends in a call waits for
+ * entries of earlier calls only. */
+struct sw_group {
+    typedef sw_move::wire wire;
+
+    /* What the thread has of entry `k`: a call of that one entry. */
+    struct turn {
+        struct sw_kernel_args args;
+        sw_rounds rounds;
+        sw_role role;
+        bool is_there; /* otherwise it lies between two calls */
+    };
+
+    SYMWIN_DEVICE turn find(const struct sw_group_args &args, const sw_role &role, uint32_t k)
+    {
+        uint32_t j = 0;
+        turn t = {args.call, {}, role, false};
+
+        while (j + 1 < args.call.calls && k >= args.item[j + 1].begin)
+            j++;
+        t.args.in = args.item[j].in;
+        t.args.out = args.item[j].out;
+        t.args.in_step = args.item[j].in_step;
+        t.args.out_step = args.item[j].out_step;
+        t.args.to = args.item[j].to;
+        t.args.from = args.item[j].from;
+        t.rounds = sw_rounds_of_bytes<wire>(args.item[j].bytes, SW_GROUP_MOST_ENTRIES);
+        t.rounds.before = (uint64_t)args.item[j].begin * wire::bytes;
+        t.role.index = k - args.item[j].begin;
+        t.role.workers = SW_GROUP_MOST_ENTRIES;
+        t.is_there = t.role.index < t.rounds.extent;
+        return t;
+    }
+
+    SYMWIN_DEVICE void load(const turn &t, sw_outgoing_batch<wire> &batch)
+    {
+        const sw_steps steps = sw_pattern_steps(t.args);
+
+        if (t.is_there)
+            sw_pattern_load<sw_byte, wire>(t.args, t.rounds, 0, t.role.index, steps.first,
+                                           steps.end, batch);
+    }
+
+    SYMWIN_DEVICE void send(const turn &t, const sw_call &call, sw_outgoing_batch<wire> &batch)
+    {
+        if (t.is_there)
+            sw_pattern_send<sw_byte, wire>(t.args, call, t.role, t.rounds, 0,
+                                           sw_pattern_steps(t.args), batch);
+    }
+
+    /* The calls from `first` on that wait for none of each other: the number of the next one. */
+    SYMWIN_DEVICE uint32_t together(const struct sw_group_args &args, uint32_t first)
+    {
+        uint32_t j = first + 1;
+
+        while (j < args.call.calls && args.item[j].waits == 0)
+            j++;
+        return j;
+    }
+
+    SYMWIN_DEVICE uint32_t begin_of(const struct sw_group_args &args, uint32_t j)
+    {
+        return j < args.call.calls ? args.item[j].begin : args.entries;
+    }
+
+    SYMWIN_DEVICE void run(const struct sw_group_args &args)
+    {
+        const sw_role role = sw_role_of_thread();
+        sw_outgoing_batch<wire> batch = {};
+        sw_call call;
+
+        sw_call_order();
+        if (role.works && role.index < begin_of(args, together(args, 0)))
+            load(find(args, role, role.index), batch);
+        call = sw_call_read(args.call);
+        SYMWIN_NO_UNROLL
+        for (uint32_t first = 0, next; first < args.call.calls; first = next) {
+            const uint32_t begin = args.item[first].begin + role.index;
+            uint32_t end;
+
+            next = together(args, first);
+            end = begin_of(args, next);
+            SYMWIN_NO_UNROLL
+            for (uint32_t k = begin; role.works && !call.failed && k < end; k += role.workers) {
+                const turn t = find(args, role, k);
+
+                if (k != role.index)
+                    load(t, batch);
+                send(t, call, batch);
+            }
+            if (first == 0)
+                sw_push_settle(args.call, call, role, 1);
+            SYMWIN_NO_UNROLL
+            for (uint32_t k = begin; role.works && !call.failed && k < end; k += role.workers) {
+                const turn t = find(args, role, k);
+
+                if (t.is_there)
+                    sw_move::round(t.args, call, t.role, t.rounds, 0);
+            }
+            if (next < args.call.calls)
+                call.failed = symwin_block_any(call.failed);
+        }
+        sw_push_end<wire>(args.call, call);
+    }
+};
+
 #define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
     SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
     {                                                                                              \
-        sw_move_run<SW_RANKS_##ranks, SW_SHAPE_##shape>(args);                                     \
+        SW_RUN_##family(SW_RANKS_##ranks, SW_SHAPE_##shape)(args);                                 \
     }
+#define SW_RUN_move(ranks, shape) sw_move_run<ranks, shape>
+#define SW_RUN_group(ranks, shape) sw_group::run
 SW_KERNEL_LIST_MOVE(SW_DEFINE)
 #undef SW_DEFINE

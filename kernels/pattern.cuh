@@ -122,7 +122,7 @@ SYMWIN_DEVICE void sw_pattern_send(const struct sw_kernel_args &args, const sw_c
                                    const sw_role &role, const sw_rounds &rounds, uint32_t c,
                                    const sw_steps &steps, sw_outgoing_batch<W> &next)
 {
-    const uint64_t place = sw_slot_place<0>(args, call.round + c, args.rank, 0);
+    const uint64_t place = sw_slot_place<0>(args, call.round + c, args.rank, 0) + rounds.before;
     int32_t step = steps.first;
     uint32_t i = role.index;
 

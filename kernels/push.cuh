@@ -364,6 +364,7 @@ struct sw_rounds {
     uint64_t bytes;  /* of the message */
     uint32_t extent; /* entries per round */
     uint32_t count;
+    uint64_t before; /* bytes of a slot before them: of calls that share it (move.cu) */
 };
 
 /* For a message of `bytes`; `room`: entries that fit in a round. */
@@ -372,7 +373,7 @@ SYMWIN_DEVICE sw_rounds sw_rounds_of_bytes(uint64_t bytes, uint64_t room)
 {
     const uint64_t entries = (bytes + W::words * 8 - 1) / (W::words * 8);
     const uint64_t most = room < 1u << 31 ? room : 1u << 31;
-    sw_rounds rounds = {bytes, (uint32_t)entries, 1};
+    sw_rounds rounds = {bytes, (uint32_t)entries, 1, 0};
 
     if (W::rounds && entries > most) { /* otherwise no division of 64 bits is needed */
         rounds.count = (uint32_t)((entries + most - 1) / most);

@@ -2,6 +2,7 @@
 #ifndef SYMWIN_CALLS_H
 #define SYMWIN_CALLS_H
 
+#include "kernels/group_layout.h"
 #include "kernels/table_layout.h"
 #include "src/collective/table.h"
 
@@ -28,6 +29,12 @@ symwin_status sw_request_check(const struct sw_request *r);
 
 /* Launches the call, or with `info` reports what would be launched. */
 symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info *info);
+
+/* Launches the first calls of `n` of one communicator, which follow each other in a group, in one
+ * kernel if they are small and move bytes. `number`: of r[0] among the communicator's in the group,
+ * from 1 on. *taken: so many are done with; 0: the first one is to be launched alone. */
+enum { SW_REQUESTS = SW_GROUP_CALLS + 1 }; /* more are not looked at */
+symwin_status sw_requests_run(const struct sw_request *r, size_t n, unsigned number, size_t *taken);
 
 /* ---- parts.c --------------------------------------------------------------------------------- */
 

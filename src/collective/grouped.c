@@ -14,6 +14,8 @@ static const char end_call[] = "symwin_group_end";
 
 struct grouped_call {
     int is_pair;
+    int is_launched;
+    unsigned number; /* of a collective among those of its communicator; 0: not known yet */
     struct sw_pair_call pair;
     struct sw_request request; /* otherwise; its pointers to the next two are set at the end */
     symwin_collective_options options;
@@ -220,6 +222,35 @@ static symwin_status each_comm(symwin_status (*see)(const struct sw_pair_call *c
     return status;
 }
 
+/* Launches collective `first`, and those of its communicator after it that go with it. So calls of
+ * several communicators may change their order, but all ranks launch them in the same one. */
+static symwin_status launch_from(size_t first)
+{
+    struct grouped_call *at[SW_REQUESTS], *one = &group.calls[first];
+    struct sw_request requests[SW_REQUESTS];
+    struct sw_table_args table;
+    symwin_status status = SYMWIN_OK;
+    size_t n = 0, taken = 0, i;
+
+    if (one->number == 0)
+        one->number = 1;
+    for (i = first; i < group.count && n < (sw_moves(one->request.collective) ? SW_REQUESTS : 2);
+         i++) {
+        struct grouped_call *c = &group.calls[i];
+
+        if (c->is_pair || c->request.comm != one->request.comm)
+            continue;
+        c->number = one->number + (unsigned)n;
+        requests[n] = request_of(c, &table);
+        at[n++] = c;
+    }
+    if (n > 1 && sw_moves(one->request.collective))
+        status = sw_requests_run(requests, n, one->number, &taken);
+    for (i = 0; i < taken; i++)
+        at[i]->is_launched = 1;
+    return status != SYMWIN_OK || taken > 0 ? status : sw_request_run(&requests[0], NULL);
+}
+
 static symwin_status launch(void)
 {
     symwin_status status;
@@ -231,13 +262,9 @@ static symwin_status launch(void)
     if (group.count == 0)
         return SYMWIN_OK;
     status = each_comm(sw_pairs_check);
-    for (i = 0; i < group.count && status == SYMWIN_OK; i++) {
-        struct sw_table_args table;
-        const struct sw_request r = request_of(&group.calls[i], &table);
-
-        if (!group.calls[i].is_pair)
-            status = sw_request_run(&r, NULL);
-    }
+    for (i = 0; i < group.count && status == SYMWIN_OK; i++)
+        if (!group.calls[i].is_pair && !group.calls[i].is_launched)
+            status = launch_from(i);
     return status == SYMWIN_OK ? each_comm(sw_pairs_launch) : status;
 }
 

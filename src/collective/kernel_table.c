@@ -155,6 +155,8 @@ static const struct sw_algorithm *algorithm_of(size_t which)
 
     if (kernel_list[which].family == SW_FAMILY_pair)
         return &sw_pairs;
+    if (kernel_list[which].family == SW_FAMILY_group)
+        return sw_algorithm(SYMWIN_ALLGATHER, algo);
     while (c + 1 < SW_COLLECTIVES &&
            (!sw_algo_is_there((symwin_collective)c, algo) ||
             sw_algorithm((symwin_collective)c, algo)->family != kernel_list[which].family))
@@ -357,6 +359,11 @@ const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels,
 const struct sw_kernel *sw_kernels_pairs(const struct sw_kernels *kernels)
 {
     return &kernels->table[SW_FAMILY_pair][SYMWIN_ALGO_ONESHOT][0][0][SW_SHAPE_any];
+}
+
+const struct sw_kernel *sw_kernels_group(const struct sw_kernels *kernels)
+{
+    return &kernels->table[SW_FAMILY_group][SYMWIN_ALGO_ONESHOT][0][0][SW_SHAPE_any];
 }
 
 uint32_t sw_kernel_op(const struct sw_kernel *kernel, symwin_type type, symwin_op op)

@@ -35,6 +35,8 @@ const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels,
                                        symwin_type type, symwin_op op, enum sw_kernel_shape shape);
 /* The kernel of sends and receives. */
 const struct sw_kernel *sw_kernels_pairs(const struct sw_kernels *kernels);
+/* The kernel of several small calls of a group (kernels/group_layout.h). */
+const struct sw_kernel *sw_kernels_group(const struct sw_kernels *kernels);
 /* sw_kernel_args.op for a call by that kernel, which may be that of another type. */
 uint32_t sw_kernel_op(const struct sw_kernel *kernel, symwin_type type, symwin_op op);
 /* Bit i: there are kernels of algorithm i, of each collective that has it. */

@@ -424,23 +424,30 @@ static struct sw_captured *captured(struct sw_calls *calls, cuuint64_t id)
     return c;
 }
 
+symwin_status sw_turn_follow(const struct sw_turn *turn, CUstream from, CUstream to)
+{
+    struct sw_calls *calls = turn->calls;
+    symwin_status status = SYMWIN_OK;
+
+    if (calls->edge == NULL)
+        status = sw_check(sw_drv.cuEventCreate(&calls->edge, CU_EVENT_DISABLE_TIMING),
+                          "%s: cuEventCreate", turn->call);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuEventRecord(calls->edge, from), "%s: cuEventRecord", turn->call);
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuStreamWaitEvent(to, calls->edge, 0), "%s: cuStreamWaitEvent",
+                          turn->call);
+    return status;
+}
+
 static symwin_status order_in_capture(const struct sw_turn *turn)
 {
     struct sw_calls *calls = turn->calls;
     struct sw_captured *last = captured(calls, turn->capture);
     symwin_status status = SYMWIN_OK;
 
-    if (last->id == turn->capture && last->stream != turn->stream) {
-        if (calls->edge == NULL)
-            status = sw_check(sw_drv.cuEventCreate(&calls->edge, CU_EVENT_DISABLE_TIMING),
-                              "%s: cuEventCreate", turn->call);
-        if (status == SYMWIN_OK)
-            status = sw_check(sw_drv.cuEventRecord(calls->edge, last->stream), "%s: cuEventRecord",
-                              turn->call);
-        if (status == SYMWIN_OK)
-            status = sw_check(sw_drv.cuStreamWaitEvent(turn->stream, calls->edge, 0),
-                              "%s: cuStreamWaitEvent", turn->call);
-    }
+    if (last->id == turn->capture && last->stream != turn->stream)
+        status = sw_turn_follow(turn, last->stream, turn->stream);
     if (status == SYMWIN_OK) {
         *last = (struct sw_captured){turn->capture, turn->stream};
         calls->capture_id = turn->capture;

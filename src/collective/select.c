@@ -360,6 +360,13 @@ symwin_status sw_select_pairs(const struct sw_query *q, const struct sw_grid *as
                      asked, limits);
 }
 
+symwin_status sw_select_group(const struct sw_query *q, const struct sw_grid *asked,
+                              struct sw_grid *grid)
+{
+    return grid_of(q, algorithm_of(q, SYMWIN_ALGO_ONESHOT), sw_kernels_group(q->comm->kernels),
+                   &(struct sw_grid){0, 0}, asked, grid);
+}
+
 /* Copies in place begin with a two-shot put. Tables do not cover its grid. */
 static symwin_status plan_put(const struct sw_query *q, const struct sw_grid *asked,
                               struct sw_plan *plan)

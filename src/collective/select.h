@@ -85,6 +85,10 @@ symwin_status sw_select_plan(const struct sw_query *q, symwin_algo algo,
 symwin_status sw_select_pairs(const struct sw_query *q, const struct sw_grid *asked,
                               struct sw_grid *limits);
 
+/* The grid for small calls of a group, of `bytes` together; each of them is a query like this. */
+symwin_status sw_select_group(const struct sw_query *q, const struct sw_grid *asked,
+                              struct sw_grid *grid);
+
 /* A plan that is being queued: the argument of sw_algorithm.queue. */
 struct sw_call {
     const struct sw_query *query;

@@ -212,6 +212,7 @@ static const char *name_value(char *text, size_t bytes, uint32_t argument, uint6
     case SW_ARGUMENT_IN:
     case SW_ARGUMENT_OUT:
     case SW_ARGUMENT_PAIR:
+    case SW_ARGUMENT_CALLS:
         break;
     }
     if (name == NULL)
@@ -226,19 +227,35 @@ static const char *name_value(char *text, size_t bytes, uint32_t argument, uint6
 
 static symwin_status mismatch(const char *call, const struct sw_finding *found)
 {
-    static const char *const names[] = {"an argument", "the call",         "count",
-                                        "type",        "operation",        "root",
-                                        "algorithm",   "the offset of in", "the offset of out"};
-    const uint32_t argument = found->argument < sizeof names / sizeof names[0] ? found->argument
-                                                                               : 0;
-    const char *verb = argument == SW_ARGUMENT_COLLECTIVE ? "called" : "passed";
-    char wrong[128], right[128], theirs[64], others[64], who[320];
+    static const struct {
+        const char *name, *verb, *advice;
+    } arguments[] = {[SW_ARGUMENT_UNKNOWN] = {"an argument", "passed", "pass the same"},
+                     [SW_ARGUMENT_COLLECTIVE] = {"the call", "called", "call the same"},
+                     [SW_ARGUMENT_COUNT] = {"count", "passed", "pass the same"},
+                     [SW_ARGUMENT_TYPE] = {"type", "passed", "pass the same"},
+                     [SW_ARGUMENT_OP] = {"operation", "passed", "pass the same"},
+                     [SW_ARGUMENT_ROOT] = {"root", "passed", "pass the same"},
+                     [SW_ARGUMENT_ALGO] = {"algorithm", "passed", "pass the same"},
+                     [SW_ARGUMENT_IN] = {"the offset of in", "passed", "pass the same"},
+                     [SW_ARGUMENT_OUT] = {"the offset of out", "passed", "pass the same"},
+                     [SW_ARGUMENT_PAIR] = {"an argument", "passed", "pass the same"},
+                     [SW_ARGUMENT_CALLS] = {"the number of calls made at once in a group", "made",
+                                            "group calls alike"}};
+    const uint32_t argument = found->argument < sizeof arguments / sizeof arguments[0]
+                                  ? found->argument
+                                  : 0;
+    const char *verb = arguments[argument].verb;
+    char wrong[128], right[128], theirs[64], others[64], who[320], of[48] = "";
 
     name_ranks(wrong, sizeof wrong, found->rank, found->differ);
     name_ranks(right, sizeof right, found->other, found->agree);
     snprintf(who, sizeof who, "%s differ%s from %s%s", wrong,
              strncmp(wrong, "ranks", 5) == 0 ? "" : "s", right,
              found->tie ? ", and no majority agrees" : "");
+    if (found->number > 0)
+        snprintf(of, sizeof of, argument == SW_ARGUMENT_COLLECTIVE ? " %u of a group"
+                                                                    : " of call %u of a group",
+                 found->number);
     if (argument == SW_ARGUMENT_UNKNOWN)
         return sw_fail(
             SYMWIN_MISMATCH,
@@ -247,12 +264,12 @@ static symwin_status mismatch(const char *call, const struct sw_finding *found)
             call, found->epoch, who);
     return sw_fail(
         SYMWIN_MISMATCH,
-        "%s: in collective %u, %s differs: rank %d %s %s, rank %d %s %s (%s); %s the same on every "
-        "rank; destroy the communicator",
-        call, found->epoch, names[argument], found->rank, verb,
+        "%s: in collective %u, %s%s differs: rank %d %s %s, rank %d %s %s (%s); %s on every rank; "
+        "destroy the communicator",
+        call, found->epoch, arguments[argument].name, of, found->rank, verb,
         name_value(theirs, sizeof theirs, argument, found->theirs), found->other, verb,
         name_value(others, sizeof others, argument, found->others), who,
-        argument == SW_ARGUMENT_COLLECTIVE ? "call" : "pass");
+        arguments[argument].advice);
 }
 
 /* Where it happened. */
