@@ -108,7 +108,7 @@ SYMWIN_DEVICE void sw_pattern_load(const struct sw_kernel_args &args, const sw_r
         } else if (step + j < end) {
             const int32_t p = sw_rank_after<0>(args, step + j);
 
-            sw_entry_load<R, W>(sw_pattern_part<W>(args.in, args.in_step, p, rounds, c), i,
+            sw_input_load<R, W>(args, sw_pattern_part<W>(args.in, args.in_step, p, rounds, c), i,
                                 batch.word[j]);
         }
     }
