@@ -35,7 +35,8 @@ struct sw_op_signed : sw_op_of<sw_op_signed<One>> {
     }
 };
 
-/* The operations that a launch may name: any but the sum. An average is one of integers. */
+/* The operations that a launch may name: any but the sum. An average is one of signed
+ * integers. */
 struct symwin_op_other {
 };
 
