@@ -96,7 +96,8 @@ endif
 WARN := -Wall -Wextra -Wpedantic -Wshadow $(if $(WERROR),-Werror)
 OWN_CPPFLAGS := -D_GNU_SOURCE -I. -MMD -MP
 OWN_FLAGS    := $(WARN) -fPIC -fvisibility=hidden -pthread $(SANFLAGS)
-OWN_CXXFLAGS := -std=c++17 -fno-exceptions -fno-rtti -fno-threadsafe-statics
+# -ffp-contract=off: a product that is rounded before it is added stays so (kernels/reduce.cuh).
+OWN_CXXFLAGS := -std=c++17 -fno-exceptions -fno-rtti -fno-threadsafe-statics -ffp-contract=off
 
 COMPILE_C  = $(CC) -std=c11 $(OWN_FLAGS) $(CFLAGS) $(OWN_CPPFLAGS) $(CPPFLAGS)
 COMPILE_CC = $(CXX) $(OWN_CXXFLAGS) $(OWN_FLAGS) $(CXXFLAGS) $(OWN_CPPFLAGS) $(CPPFLAGS)

@@ -165,7 +165,7 @@ SYMWIN_DEVICE void sw_addends_sum(const struct sw_kernel_args &args, const sw_ad
         if (p + 1 < args.nranks)
             sw_addends_load<R, U>(args.rank == p + 1 ? addends.own + at : from,
                                   args.rank != p + 1 || addends.aligned, step, next);
-        sw_vectors_add<R, U>(args, now, p == 0, lo, hi);
+        sw_vectors_add<R, U>(args, now, p, lo, hi);
     }
     from = addends.result + at;
     SYMWIN_UNROLL
@@ -239,8 +239,11 @@ SYMWIN_DEVICE void sw_copies_sum(const struct sw_kernel_args &args, int chunk)
     uint64_t number;
     sw_call call = sw_copies_call(args, number);
 
-    if (blockIdx.x == 0)
+    if (blockIdx.x == 0) {
+        if (chunk == 0 && sw_multiplies<R>(args))
+            sw_scalar_tell<R>(args, call);
         sw_copies_tell(args, call, SW_COPIES_HERE + (uint32_t)chunk, number);
+    }
     sw_copies_await(args, call, SW_COPIES_HERE + (uint32_t)chunk, number);
     if (!call.failed)
         sw_copies_chunk<R>(args, call, chunk);

@@ -23,6 +23,8 @@
  *                                signals already waited for
  *  uint64_t offer[nranks]        written by peer p at [p], before its header: the offset of its
  *                                buffer, if offsets differ. Read until this rank has finished
+ *  uint64_t scalar[nranks]       written by peer p at [p]: its scalar, in calls where this rank
+ *                                multiplies what it reads of p (scalar.cuh)
  *  struct sw_pair pair[nranks]   of sends and receives: what this rank has with each peer
  *  entries  ring[nranks][SW_PAIR_SLOTS][...] of sends and receives: what peer p sends, at [p];
  *                                zero except for entries in transit
@@ -151,9 +153,12 @@ enum sw_kernel_op { /* same values as symwin_op */
                     SW_KERNEL_PROD = 1,
                     SW_KERNEL_MIN = 2,
                     SW_KERNEL_MAX = 3,
-                    SW_KERNEL_AVERAGE = 4, /* the sum divided by nranks */
+                    SW_KERNEL_AVERAGE = 4,    /* the sum divided by nranks */
+                    SW_KERNEL_PREMUL_SUM = 5, /* of products with the ranks' scalars */
                     /* added to MIN and MAX of signed integers by the kernel of the unsigned type */
-                    SW_KERNEL_SIGNED = 8
+                    SW_KERNEL_SIGNED = 8,
+                    /* added to PREMUL_SUM: args.scalar is an address in device memory */
+                    SW_KERNEL_SCALAR_AT = 16
 };
 
 /* args.stage of the two-shot over windows. */
@@ -206,6 +211,7 @@ struct sw_kernel_args {
     int32_t root; /* of the call; SW_NO_RANK: it has none */
     /* of a group in this launch, whose arguments are a struct sw_group_args; 0: one call */
     uint32_t calls;
+    uint64_t scalar; /* of PREMUL_SUM: an element, or its address; may differ between ranks */
 };
 
 /* Type, operation and algorithm with symwin.h's values, whether both buffers are in windows, and
@@ -245,6 +251,9 @@ struct sw_kernel_args {
     (SW_STATE_CHANNELS(nranks, slot_bytes) + (uint64_t)SW_STATE_LANES * SW_STATE_LANE_BYTES +      \
      (uint64_t)(src)*8)
 
+#define SW_STATE_SCALAR(nranks, slot_bytes, src)                                                   \
+    SW_STATE_OFFER(nranks, slot_bytes, (nranks) + (src))
+
 /* What a rank has with one peer for sends and receives (pairs.cu). Chunks and messages have numbers
  * from 1 on. */
 #define SW_PAIR_SLOTS 16
@@ -262,7 +271,7 @@ struct sw_pair {
                                          * message that begins with the slot's chunk */
 };
 #define SW_STATE_PAIR(nranks, slot_bytes, src)                                                     \
-    (((SW_STATE_OFFER(nranks, slot_bytes, nranks) + 127) & ~(uint64_t)127) +                       \
+    (((SW_STATE_SCALAR(nranks, slot_bytes, nranks) + 127) & ~(uint64_t)127) +                      \
      (uint64_t)(src) * sizeof(struct sw_pair))
 /* Bytes of a slot: half of them are payload. */
 #define SW_PAIR_SLOT_BYTES(slot_bytes)                                                             \

@@ -4,7 +4,7 @@
  * SW_KERNEL_NAME(family, algo, type, op, ranks, shape). `family` is one of SW_KERNEL_FAMILY_LIST:
  * its kernels serve one collective or several. The other words are the short names of symwin.h's
  * SYMWIN_ALGO_LIST, SYMWIN_TYPE_LIST and SYMWIN_OP_LIST, but that `sum` is for averages too, and
- * `other` for all that is neither: args.op says what it is.
+ * `other` for all that is neither, pre-multiplied sums too: args.op says what it is.
  * `ranks` is n, any number, or 2, 4 or 8, and `shape` what the message must be (push.cuh; select.c
  * looks): any, aligned, whole, short or long. What is asked for most so has kernels without the
  * code that it does not need; what is asked for least shares one, since each takes a third of a

@@ -35,7 +35,7 @@ SYMWIN_DEVICE void sw_oneshot_receive(const struct sw_kernel_args &args, sw_call
         if (i == role.index)
             memcpy(own, round.first, sizeof own);
         else
-            sw_entry_load<R, W>(round.in, i, own);
+            sw_input_load<R, W>(args, round.in, i, own);
         if (!sw_entries_reduce<N, R, W>(args, call, from, own, result)) {
             if (!W::rounds)
                 sw_call_report(args, call.epoch);
@@ -73,7 +73,7 @@ SYMWIN_DEVICE void sw_oneshot_flow(const struct sw_kernel_args &args, sw_call &c
 
     memcpy(own, round.first, sizeof own);
     if (role.index + step < round.extent)
-        sw_entry_load<R, W>(round.in, role.index + step, next);
+        sw_input_load<R, W>(args, round.in, role.index + step, next);
     SYMWIN_NO_UNROLL
     for (uint32_t i = role.index; i < round.extent; i += step) {
         const uint64_t at = (uint64_t)i * W::bytes;
@@ -82,7 +82,7 @@ SYMWIN_DEVICE void sw_oneshot_flow(const struct sw_kernel_args &args, sw_call &c
             sw_entry_send_all<N, W>(args, states, place + at + (uint64_t)step * W::bytes,
                                     W::encode(next));
         if (i + 2 * step < round.extent)
-            sw_entry_load<R, W>(round.in, i + 2 * step, after);
+            sw_input_load<R, W>(args, round.in, i + 2 * step, after);
         if (!sw_entries_reduce<N, R, W>(args, call, slots + at, own, result))
             return;
         sw_entry_store<R, W>(round.out, i, result);

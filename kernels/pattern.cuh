@@ -109,7 +109,7 @@ SYMWIN_DEVICE void sw_pattern_load(const struct sw_kernel_args &args, const sw_r
         } else if (step + j < end) {
             const int32_t p = sw_rank_after<0>(args, step + j);
 
-            sw_entry_load<R, W>(sw_pattern_part<W>(args.in, args.in_step, p, rounds, c), i,
+            sw_input_load<R, W>(args, sw_pattern_part<W>(args.in, args.in_step, p, rounds, c), i,
                                 batch.word[j]);
         }
     }
@@ -282,7 +282,7 @@ template <int N, class Receive>
 SYMWIN_DEVICE void sw_pattern_run_short(const struct sw_kernel_args &args)
 {
     typedef typename Receive::wire W;
-    const sw_rounds rounds = {args.bytes, (uint32_t)(args.bytes / 8), 1};
+    const sw_rounds rounds = {args.bytes, (uint32_t)(args.bytes / 8), 1, 0};
     const sw_role role = sw_role_of_thread();
     sw_short_entries<N, W> first = {};
     sw_peer_states<N> states;

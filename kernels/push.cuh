@@ -35,9 +35,7 @@
 #ifndef SYMWIN_KERNELS_PUSH_CUH
 #define SYMWIN_KERNELS_PUSH_CUH
 
-#include "call.cuh"
-#include "reduce.cuh"
-#include "words.cuh"
+#include "scalar.cuh"
 
 #define SW_ENTRY_BYTES 16
 
@@ -282,6 +280,19 @@ SYMWIN_DEVICE void sw_entry_load(const sw_part &part, uint32_t i, uint64_t word[
                                        sw_rest<W>(part, i), word);
     else
         sw_words_load<R, W, access>(part, i, word);
+}
+
+/* The same of this rank's input, as it is sent and added. */
+template <class R, class W, sw_access access = SW_OWN>
+SYMWIN_DEVICE void sw_input_load(const struct sw_kernel_args &args, const sw_part &part, uint32_t i,
+                                 uint64_t word[W::words])
+{
+    sw_entry_load<R, W, access>(part, i, word);
+    if constexpr (R::chosen) {
+        SYMWIN_UNROLL
+        for (int k = 0; k < W::words; k++)
+            word[k] = sw_multiplied<R>(args, args.rank, word[k]);
+    }
 }
 
 template <class R, class W, sw_access access = SW_OWN>

@@ -35,9 +35,47 @@ struct sw_op_signed : sw_op_of<sw_op_signed<One>> {
     }
 };
 
-/* The operations that a launch may name: any but the sum. An average is one of signed integers. */
+/* The operations that a launch may name: any but the sum. An average is one of signed
+ * integers. */
 struct symwin_op_other {
 };
+
+/* The sum of products (scalar.cuh). */
+struct sw_op_premul : symwin_op_sum {
+};
+template <class O>
+struct sw_is_premul {
+    static constexpr bool value = false;
+};
+template <>
+struct sw_is_premul<sw_op_premul> {
+    static constexpr bool value = true;
+};
+
+/* A product that is rounded before it is added: the compiler may not make one operation of both. */
+SYMWIN_DEVICE float sw_product(float a, float b)
+{
+#if SYMWIN_EMULATED
+    return a * b;
+#else
+    return __fmul_rn(a, b);
+#endif
+}
+
+SYMWIN_DEVICE double sw_product(double a, double b)
+{
+#if SYMWIN_EMULATED
+    return a * b;
+#else
+    return __dmul_rn(a, b);
+#endif
+}
+
+template <typename A>
+SYMWIN_DEVICE A sw_product(A a, A b)
+{
+    return symwin_op_prod::combine(a, b);
+}
 
 /* Eight bytes of a message. `op` is that of the launch: an average is calculated from a sum. */
 template <typename T, typename O>
@@ -82,8 +120,11 @@ struct sw_reduce<T, symwin_op_other> : symwin_accumulator<T, symwin_op_other> {
                 max ? work(sw_op_signed<symwin_op_max>()) : work(sw_op_signed<symwin_op_min>());
             else
                 max ? work(symwin_op_max()) : work(symwin_op_min());
-        } else if (integers && (op & SW_KERNEL_AVERAGE) != 0) {
-            work(symwin_op_sum());
+        } else if ((op & SW_KERNEL_AVERAGE) != 0) {
+            if (!integers || (op & SW_KERNEL_PROD) != 0)
+                work(sw_op_premul());
+            else
+                work(symwin_op_sum());
         } else {
             work(symwin_op_prod());
         }
@@ -107,6 +148,19 @@ struct sw_reduce<T, symwin_op_other> : symwin_accumulator<T, symwin_op_other> {
 
         T::unpack(word, operand);
         O::template combine_all<T::per>(base::sum, operand, 0);
+    }
+
+    /* A word whose elements are multiplied by the scalar, an element in the low bits. */
+    SYMWIN_DEVICE uint64_t scaled(uint64_t word, uint64_t scalar)
+    {
+        A product[T::per], factor[T::per];
+
+        T::unpack(word, product);
+        T::unpack(scalar, factor);
+        SYMWIN_UNROLL
+        for (int i = 0; i < T::per; i++)
+            product[i] = sw_product(product[i], factor[0]);
+        return T::pack(product);
     }
 
     SYMWIN_MEMBER uint64_t result(uint32_t op, int32_t nranks)

@@ -34,7 +34,7 @@ struct sw_reduce_parts {
             const uint64_t at = slots + (uint64_t)i * wire::bytes;
             uint64_t own[wire::words], result[wire::words];
 
-            sw_entry_load<R, wire>(in, i, own);
+            sw_input_load<R, wire>(args, in, i, own);
             if (!sw_entries_reduce<0, R, wire>(args, call, at, own, result))
                 return;
             sw_entry_store<R, wire>(out, i, result);

@@ -17,6 +17,7 @@
 /* A byte as an element type. */
 struct sw_byte {
     enum { bytes = 1 };
+    static constexpr bool chosen = false;
 };
 
 /* ---- a round, and the end -------------------------------------------------------------------- */
@@ -66,7 +67,7 @@ SYMWIN_DEVICE sw_push_round<W> sw_push_begin(const struct sw_kernel_args &args, 
     round.extent = rounds.extent;
     round.number = c;
     if (role.works && role.index < round.extent)
-        sw_entry_load<R, W>(round.in, role.index, round.first);
+        sw_input_load<R, W>(args, round.in, role.index, round.first);
     return round;
 }
 
@@ -86,7 +87,7 @@ SYMWIN_DEVICE void sw_push_send(const struct sw_kernel_args &args, const sw_call
         if (i + role.workers < round.extent) {
             uint64_t word[W::words];
 
-            sw_entry_load<R, W>(round.in, i + role.workers, word);
+            sw_input_load<R, W>(args, round.in, i + role.workers, word);
             next = W::encode(word);
         }
         sw_entry_send_all<N, W>(args, states, place + (uint64_t)i * W::bytes, entry);
@@ -181,7 +182,7 @@ SYMWIN_DEVICE sw_twoshot_round<W> sw_twoshot_begin(const struct sw_kernel_args &
         const sw_item item = sw_item_of<N>(args, round, role.index);
 
         if (item.entry < round.extent)
-            sw_entry_load<R, W>(round.in, item.entry, round.first);
+            sw_input_load<R, W>(args, round.in, item.entry, round.first);
     }
     return round;
 }
@@ -205,7 +206,7 @@ SYMWIN_DEVICE void sw_scatter(const struct sw_kernel_args &args, const sw_call &
             uint64_t word[W::words] = {};
 
             if (after.entry < round.extent)
-                sw_entry_load<R, W>(round.in, after.entry, word);
+                sw_input_load<R, W>(args, round.in, after.entry, word);
             next = W::encode(word);
         }
         if (item.entry < round.extent)
@@ -229,7 +230,7 @@ SYMWIN_DEVICE void sw_reduce_share(const struct sw_kernel_args &args, sw_call &c
         const uint64_t from = slots + (uint64_t)i * SW_ENTRY_BYTES;
         uint64_t own[W::words], result[W::words];
 
-        sw_entry_load<R, W>(round.in, begin + i, own);
+        sw_input_load<R, W>(args, round.in, begin + i, own);
         if (!sw_entries_reduce<N, R, W>(args, call, from, own, result)) {
             if (!W::rounds)
                 sw_call_report(args, call.epoch);

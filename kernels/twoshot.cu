@@ -57,7 +57,7 @@ SYMWIN_DEVICE void sw_twoshot_by_rank(const struct sw_kernel_args &args, const s
                 next[u] = symwin_load_v16(
                     symwin_peer_address(peers, p + 1, in + (uint64_t)u * step));
         }
-        sw_vectors_add<R, U>(args, now, p == 0, lo, hi);
+        sw_vectors_add<R, U>(args, now, p, lo, hi);
     }
     SYMWIN_UNROLL
     for (int u = 0; u < U; u++)
@@ -92,7 +92,7 @@ SYMWIN_DEVICE void sw_twoshot_at_once(const struct sw_kernel_args &args, const s
 
         SYMWIN_UNROLL
         for (int p = 0; p < N; p++)
-            sw_vectors_add<R, 1>(args, &from[p][u], p == 0, lo, hi);
+            sw_vectors_add<R, 1>(args, &from[p][u], p, lo, hi);
         sum = {lo[0].result(args.op, N), hi[0].result(args.op, N)};
         SYMWIN_UNROLL
         for (int p = 0; p < N; p++)
@@ -209,7 +209,7 @@ SYMWIN_DEVICE void sw_twoshot(const struct sw_kernel_args &args)
 
     if (N == 0 && args.stage == SW_LOADS_ROOT && args.rank == args.root)
         sw_offer_post(args, call, SW_EVERY_RANK, args.out_offset);
-    sw_start_barrier(args, call, SW_HEADER_STREAM);
+    sw_start_loads<R>(args, call, SW_HEADER_STREAM);
     if (!call.failed) {
         if constexpr (shape == SW_SHAPE_whole)
             sw_twoshot_whole<N, R>(args, call.peers);

@@ -122,7 +122,7 @@ SYMWIN_DEVICE void sw_bulk_sum_by(const struct sw_kernel_args &args, O o, sw_bul
             const sw_bulk_vector from = stage[(uint32_t)p * piece + v];
             const symwin_v16 now[1] = {{from.lo, from.hi}};
 
-            sw_vectors_add_by<R, 1>(args, o, now, p == 0, lo, hi);
+            sw_vectors_add_by<R, 1>(args, o, now, p, lo, hi);
         }
         stage[v] = {lo[0].result(args.op, args.nranks), hi[0].result(args.op, args.nranks)};
     }
@@ -204,7 +204,7 @@ SYMWIN_DEVICE void sw_bulk(const struct sw_kernel_args &args)
 {
     sw_call call = sw_call_begin(args);
 
-    sw_start_barrier(args, call, SW_HEADER_STREAM);
+    sw_start_loads<R>(args, call, SW_HEADER_STREAM);
     if (!call.failed)
         sw_bulk_share<R>(args, call.peers);
     sw_call_end(args, call, 0);

@@ -55,7 +55,7 @@ SYMWIN_DEVICE void sw_flow_load(const struct sw_kernel_args &args, const sw_twos
 
         flow.there[step - 1] = i < round.each && entry < round.extent;
         if (flow.there[step - 1])
-            sw_entry_load<R, W>(round.in, entry, flow.word[step - 1]);
+            sw_input_load<R, W>(args, round.in, entry, flow.word[step - 1]);
     }
 }
 
@@ -73,11 +73,12 @@ SYMWIN_DEVICE void sw_flow_scatter(const struct sw_kernel_args &args, const sw_c
 
 /* Loads entry i of this rank's own share; `index` is its index in the round. */
 template <class R, class W>
-SYMWIN_DEVICE void sw_flow_load_own(const sw_twoshot_round<W> &round, uint32_t i, uint32_t index,
+SYMWIN_DEVICE void sw_flow_load_own(const struct sw_kernel_args &args,
+                                    const sw_twoshot_round<W> &round, uint32_t i, uint32_t index,
                                     uint64_t own[W::words])
 {
     if (i < round.each && index < round.extent)
-        sw_entry_load<R, W>(round.in, index, own);
+        sw_input_load<R, W>(args, round.in, index, own);
 }
 
 /* False: the wait was given up. */
@@ -166,7 +167,7 @@ SYMWIN_DEVICE void sw_flow_round(const struct sw_kernel_args &args, sw_call &cal
     for (uint32_t i = role.index; i < round.each + step; i += step) {
         uint64_t own[W::words] = {};
 
-        sw_flow_load_own<R, W>(round, i, begin + i, own);
+        sw_flow_load_own<R, W>(args, round, i, begin + i, own);
         sw_flow_scatter<N, W>(args, call, states, round, i + step, next);
         sw_flow_load<N, R, W>(args, round, i + 2 * step, next);
         if (i < round.each && !sw_flow_reduce<N, R, W>(args, call, states, round, i, own))

@@ -77,13 +77,13 @@ SYMWIN_DEVICE void sw_put_scatter(const struct sw_kernel_args &args, const sw_ca
         uint64_t next[W::words] = {};
 
         if (role.index < entries)
-            sw_entry_load<R, W, SW_SHARED>(in, role.index, next);
+            sw_input_load<R, W, SW_SHARED>(args, in, role.index, next);
         SYMWIN_NO_UNROLL
         for (uint32_t i = role.index; i < entries; i += role.workers) {
             const symwin_v16 entry = W::encode(next);
 
             if (i + role.workers < entries)
-                sw_entry_load<R, W, SW_SHARED>(in, i + role.workers, next);
+                sw_input_load<R, W, SW_SHARED>(args, in, i + role.workers, next);
             symwin_store_relaxed_v16(to + (uint64_t)i * SW_ENTRY_BYTES, entry);
         }
     }
@@ -147,7 +147,7 @@ SYMWIN_DEVICE void sw_put_share(const struct sw_kernel_args &args, sw_call &call
         const uint64_t from = slots + (uint64_t)i * SW_ENTRY_BYTES;
         uint64_t own[W::words], result[W::words];
 
-        sw_entry_load<R, W>(in, i, own);
+        sw_input_load<R, W>(args, in, i, own);
         if (!sw_entries_reduce<N, R, W>(args, call, from, own, result))
             return;
         sw_put_deliver<N, R, W>(args, out, from, i, result);
@@ -214,7 +214,7 @@ struct sw_put_stages<N, SW_SHAPE_long, R, W> {
 
             e.there[step - 1] = i < sw_put_entries<W>(round, in);
             if (e.there[step - 1])
-                sw_entry_load<R, W, SW_SHARED>(in, i, e.word[step - 1]);
+                sw_input_load<R, W, SW_SHARED>(args, in, i, e.word[step - 1]);
         }
     }
 
@@ -245,7 +245,7 @@ struct sw_put_stages<N, SW_SHAPE_long, R, W> {
             load(args, round, i + 2 * step, next);
             if (i >= mine)
                 continue;
-            sw_entry_load<R, W>(in, i, own);
+            sw_input_load<R, W>(args, in, i, own);
             if (!sw_entries_reduce<N, R, W>(args, call, from, own, result))
                 return;
             sw_put_deliver<N, R, W>(args, out, from, i, result);

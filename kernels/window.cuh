@@ -11,9 +11,7 @@
 #ifndef SYMWIN_KERNELS_WINDOW_CUH
 #define SYMWIN_KERNELS_WINDOW_CUH
 
-#include "call.cuh"
-#include "reduce.cuh"
-#include "words.cuh"
+#include "scalar.cuh"
 
 /* Vectors that a thread loads from each rank at the same time. If the thread adds them itself,
  * types of one byte use half as many: their eight accumulators per word would make four vectors
@@ -60,32 +58,38 @@ SYMWIN_DEVICE sw_range sw_share(uint64_t total, int32_t part, int32_t parts)
     return {begin, begin + each + ((uint32_t)part < more ? 1 : 0)};
 }
 
-/* Adds U vectors of one rank to the sums, which are kept in halves; `first`: these are the
- * first. `o` is the operation that args.op names. */
+/* Adds U vectors of rank p to the sums, which are kept in halves. `o` is the operation that args.op
+ * names. */
 template <class R, int U, class O>
 SYMWIN_DEVICE void sw_vectors_add_by(const struct sw_kernel_args &args, O o,
-                                     const symwin_v16 now[U], bool first, R lo[U], R hi[U])
+                                     const symwin_v16 now[U], int32_t p, R lo[U], R hi[U])
 {
+    const uint64_t scalar = sw_is_premul<O>::value ? sw_scalar_of<R>(args, p) : 0;
+
     SYMWIN_UNROLL
     for (int u = 0; u < U; u++) {
-        if (first) {
-            lo[u].first(now[u].lo, args.op);
-            hi[u].first(now[u].hi, args.op);
+        symwin_v16 v = now[u];
+
+        if constexpr (sw_is_premul<O>::value)
+            v = {R::scaled(v.lo, scalar), R::scaled(v.hi, scalar)};
+        if (p == 0) {
+            lo[u].first(v.lo, args.op);
+            hi[u].first(v.hi, args.op);
         } else {
-            lo[u].add(now[u].lo, args.op, o);
-            hi[u].add(now[u].hi, args.op, o);
+            lo[u].add(v.lo, args.op, o);
+            hi[u].add(v.hi, args.op, o);
         }
     }
 }
 
 template <class R, int U>
 SYMWIN_DEVICE void sw_vectors_add(const struct sw_kernel_args &args, const symwin_v16 now[U],
-                                  bool first, R lo[U], R hi[U])
+                                  int32_t p, R lo[U], R hi[U])
 {
     if constexpr (R::chosen)
-        R::with_op(args.op, [&](auto o) { sw_vectors_add_by<R, U>(args, o, now, first, lo, hi); });
+        R::with_op(args.op, [&](auto o) { sw_vectors_add_by<R, U>(args, o, now, p, lo, hi); });
     else
-        sw_vectors_add_by<R, U>(args, typename R::operation(), now, first, lo, hi);
+        sw_vectors_add_by<R, U>(args, typename R::operation(), now, p, lo, hi);
 }
 
 /* Where a result is stored: in the output window of every rank, or only in one output. */
@@ -106,12 +110,13 @@ SYMWIN_DEVICE void sw_reduce_edges_to(const struct sw_kernel_args &args, const s
         uint64_t word;
         R sum;
 
-        sum.first(sw_element_load<R::bytes, SW_OWN>(symwin_peer_address(peers, 0, in + at)),
-                  args.op);
+        word = sw_element_load<R::bytes, SW_OWN>(symwin_peer_address(peers, 0, in + at));
+        sum.first(sw_multiplied<R>(args, 0, word), args.op);
         SYMWIN_NO_UNROLL
-        for (int32_t p = 1; p < args.nranks; p++)
-            sum.add(sw_element_load<R::bytes, SW_OWN>(symwin_peer_address(peers, p, in + at)),
-                    args.op);
+        for (int32_t p = 1; p < args.nranks; p++) {
+            word = sw_element_load<R::bytes, SW_OWN>(symwin_peer_address(peers, p, in + at));
+            sum.add(sw_multiplied<R>(args, p, word), args.op);
+        }
         word = sum.result(args.op, args.nranks);
         if (reach == SW_STORE_HERE) {
             sw_element_store<R::bytes, SW_OWN>(out + at, word);

@@ -36,7 +36,8 @@ typedef enum symwin_type {
     X(SYMWIN_PROD, 1, prod)                                                                        \
     X(SYMWIN_MIN, 2, min)                                                                          \
     X(SYMWIN_MAX, 3, max)                                                                          \
-    X(SYMWIN_AVG, 4, avg)
+    X(SYMWIN_AVG, 4, avg)                                                                          \
+    X(SYMWIN_PREMUL_SUM, 5, mulsum) /* of each rank's elements times its options' scalar */
 
 typedef enum symwin_op {
 #define SYMWIN_OP_ENUM(name, value, text) name = value,
@@ -105,7 +106,8 @@ SYMWIN_API const char *symwin_collective_name(symwin_collective collective);
  *   count    elements, equal on all ranks; 0 does nothing. Outside windows it is not checked
  *            against the allocation: past its end, kernels access whatever memory is there, or fail
  *   op       floats of 16 and 8 bits are accumulated in f32; 8-bit floats saturate; integers wrap;
- *            AVG divides the sum (integers toward zero); MIN and MAX ignore NaN
+ *            AVG divides the sum (integers toward zero); MIN and MAX ignore NaN. PREMUL_SUM needs
+ *            a scalar: see symwin_collective_options
  *   stream   of this rank's device; NULL is the legacy default stream. In a green context the grid
  *            uses the multiprocessors of that context
  *
@@ -151,6 +153,16 @@ typedef struct symwin_collective_options {
     /* Threads of a block, rounded up to whole warps. In algorithms that push, 32 of them do not
      * move the message: in blocks of more than 32, the last warp only exchanges control words. */
     int threads;
+    /* For SYMWIN_PREMUL_SUM, otherwise NULL: one element, by which this rank's elements are
+     * multiplied before they are added. Each product is rounded to the type, and the products are
+     * added as by SUM: the result has the bits of a SUM of inputs that were multiplied before.
+     * Ranks may have different scalars, in either memory. */
+    const void *scalar;
+    /* 0: the scalar is in host memory, and is read by the call. Otherwise it is in device memory of
+     * this rank, aligned to the element, and is read while the call runs in its stream. So a kernel
+     * ahead of it may write it, and each replay of a graph reads it again; it must not change until
+     * the call has ended there. */
+    int scalar_on_device;
 } symwin_collective_options;
 
 typedef symwin_collective_options symwin_allreduce_options;
@@ -164,9 +176,11 @@ typedef symwin_collective_options symwin_allreduce_options;
  * output for anything else. Without failures, an output is written between the beginning and the
  * end of its rank's call, as with all algorithms.
  *
- *   SYMWIN_INVALID      as symwin_allreduce(); or a wrong options->size, algo, blocks or threads
+ *   SYMWIN_INVALID      as symwin_allreduce(); or a wrong options->size, algo, blocks or threads;
+ *                       or PREMUL_SUM without a scalar, or with one that is not where it is said to
+ *                       be; or a scalar with another operation
  *   SYMWIN_UNSUPPORTED  the algorithm cannot serve this call: buffers outside windows, no
- *                       multicast, a type that multicast cannot reduce, ONESHOT_MC in place,
+ *                       multicast, a type or an operation that multicast lacks, ONESHOT_MC in place,
  *                       TWOSHOT_BULK before sm_90, COPIES with too many ranks on any device; or
  *                       more blocks or threads than fit
  *   SYMWIN_BUSY         COPIES in a capture while the communicator has one in another capture

@@ -243,7 +243,8 @@ static int take_word(struct own_about *about, const char *word, size_t length)
     if (IS("types"))
         return (about->types = bits_of(options_types, value, rest)) != 0;
     if (IS("ops"))
-        return (about->ops = bits_of(options_ops, value, rest)) != 0;
+        return (about->ops = bits_of(options_ops, value, rest)) != 0 &&
+               (about->ops & ~OWN_OPS) == 0;
     if (IS("bytes"))
         return (about->bytes = n) != 0;
     if (IS("multiple"))
@@ -270,7 +271,7 @@ int own_about_parse(const char *name, const char *words, struct own_about *out)
 {
     *out = (struct own_about){
         .types = (1u << SW_TYPES) - 1,
-        .ops = (1u << SW_OPS) - 1,
+        .ops = OWN_OPS,
         .multiple = 1,
         .align = 1,
         .blocks = 16,

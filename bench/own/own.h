@@ -21,6 +21,9 @@
 #include "src/collective/collective.h"
 #include "symwin/kernel.h"
 
+/* The operations that your own kernels may have: a pre-multiplied sum's scalar is not passed. */
+#define OWN_OPS ((1u << SYMWIN_PREMUL_SUM) - 1)
+
 struct rank;
 struct own_kernel;
 

@@ -12,11 +12,8 @@
 enum { EMULATED_PITCH = 8 << 10, GPU_PITCH = 256 << 10 };
 
 /* The description of the library's algorithms; the multicast ones are left out. */
-static const struct own_about of_library = {.types = (1u << SW_TYPES) - 1,
-                                            .ops = (1u << SW_OPS) - 1,
-                                            .multiple = 1,
-                                            .align = 1,
-                                            .windows = 1};
+static const struct own_about of_library = {
+    .types = (1u << SW_TYPES) - 1, .ops = OWN_OPS, .multiple = 1, .align = 1, .windows = 1};
 
 /* ---- a burst --------------------------------------------------------------------------------- */
 

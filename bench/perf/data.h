@@ -8,6 +8,7 @@
  *   avg       q on all ranks, except q + d and q - d on two of them. Partial sums are as above, and
  *             the result, q, is exact. If values are scaled before they are added, it is exact if
  *             the number of ranks is a power of two
+ *   mulsum    as sum, of half the values: rank r's scalar is 2 if r is even, otherwise 1
  *   prod      magnitude 1 or 3 on one rank, 1 or 2 on three, 1 on the others
  *   min, max  within [-M, M]
  *
@@ -98,6 +99,12 @@ PERF_FN int64_t perf_mean(const struct perf_data *data, uint32_t common)
                        perf_signed(data->type));
 }
 
+/* A rank's scalar for the pre-multiplied sum. */
+PERF_FN int64_t perf_scalar(int32_t rank)
+{
+    return 2 - rank % 2;
+}
+
 /* common: the hash that all ranks have at this index. place: the rank's position in the order of
  * this index. */
 PERF_FN int64_t perf_value(const struct perf_data *data, int32_t rank, uint64_t index,
@@ -106,12 +113,14 @@ PERF_FN int64_t perf_value(const struct perf_data *data, int32_t rank, uint64_t 
     const uint32_t top = perf_top(data->type), n = (uint32_t)data->nranks;
     const uint32_t random = perf_hash(index, rank, data->seed);
     const int is_signed = perf_signed(data->type);
-    const uint32_t active = n < top ? n : top;
+    const uint32_t most = data->op == SYMWIN_PREMUL_SUM ? top / 2 : top;
+    const uint32_t active = n < most ? n : most;
     int64_t value, d;
 
     switch (data->op) {
     case SYMWIN_SUM:
-        return place < active ? perf_within(random, top / active, is_signed) : 0;
+    case SYMWIN_PREMUL_SUM:
+        return place < active ? perf_within(random, most / active, is_signed) : 0;
     case SYMWIN_AVG:
         value = perf_mean(data, common);
         if (n == 1 || place > 1)
@@ -148,7 +157,9 @@ PERF_FN int64_t perf_reduced(const struct perf_data *data, uint64_t index)
         const int64_t x = perf_value(data, rank, index, common, place);
 
         place = place + 1 < n ? place + 1 : 0;
-        if (rank == 0)
+        if (data->op == SYMWIN_PREMUL_SUM)
+            result += x * perf_scalar(rank);
+        else if (rank == 0)
             result = x;
         else if (data->op == SYMWIN_PROD)
             result *= x;

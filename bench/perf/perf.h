@@ -242,6 +242,7 @@ struct rank {
     CUfunction fill, compare, copy, spread, delay, nothing;
     int blocks, threads; /* grid of these kernels */
     void *staging;       /* owned, host memory: to fill and compare without kernels */
+    uint64_t scalar;     /* of a pre-multiplied sum: the bits of an element */
     struct pair memory[MEMORY_KINDS][PERF_MOST_ROTATE];
     double *host_us; /* owned: of each call in a stream repetition */
     struct own_kernel own[PERF_MOST_KERNELS];

@@ -20,7 +20,8 @@ static const int types[] = {
     [SYMWIN_F8E4M3] = 10, [SYMWIN_F8E5M2] = 11, [SYMWIN_I8] = 0,  [SYMWIN_U8] = 1,
     [SYMWIN_I32] = 2,     [SYMWIN_U32] = 3,     [SYMWIN_I64] = 4, [SYMWIN_U64] = 5};
 static const int ops[] = {
-    [SYMWIN_SUM] = 0, [SYMWIN_PROD] = 1, [SYMWIN_MIN] = 3, [SYMWIN_MAX] = 2, [SYMWIN_AVG] = 4};
+    [SYMWIN_SUM] = 0, [SYMWIN_PROD] = 1, [SYMWIN_MIN] = 3,
+    [SYMWIN_MAX] = 2, [SYMWIN_AVG] = 4,  [SYMWIN_PREMUL_SUM] = 0 /* not called */};
 
 /* ---- loading ---- */
 
@@ -279,6 +280,8 @@ int rival_call(struct rank *r, const struct result *result, const void *in, void
                               .stream = r->stream};
     const char *name = calls[result->collective].name;
 
+    if (result->op == SYMWIN_PREMUL_SUM)
+        return fail(SYMWIN_UNSUPPORTED, "%s is not timed with a pre-multiplied sum", name);
     if (result->in_place && calls[result->collective].two_buffers)
         return fail(SYMWIN_UNSUPPORTED, "%s does not work in place", name);
     return check(r, calls[result->collective].call(&call), name);

@@ -403,8 +403,16 @@ static const struct {
     [PERF_SENDRECV] = {sendrecv_call, sendrecv_query},
 };
 
-static struct call call_of(const struct rank *r, const struct result *result,
-                           const struct pair *pair)
+/* This rank's scalar, if the call needs one. */
+static const void *scalar_of(struct rank *r, const struct result *result)
+{
+    if (result->op != SYMWIN_PREMUL_SUM)
+        return NULL;
+    r->scalar = perf_encode((int32_t)result->type, perf_scalar(r->rank));
+    return &r->scalar;
+}
+
+static struct call call_of(struct rank *r, const struct result *result, const struct pair *pair)
 {
     return (struct call){.comm = r->comm,
                          .in = result_in(r, result, pair),
@@ -416,7 +424,8 @@ static struct call call_of(const struct rank *r, const struct result *result,
                          .options = {.size = sizeof(symwin_collective_options),
                                      .algo = result->way->algo,
                                      .blocks = result->way->blocks,
-                                     .threads = result->way->threads}};
+                                     .threads = result->way->threads,
+                                     .scalar = scalar_of(r, result)}};
 }
 
 int way_query(struct rank *r, const struct result *result, symwin_collective_info *info)

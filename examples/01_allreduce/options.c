@@ -24,7 +24,9 @@ static const char usage[] =
 #define TYPE_NAME(name, value, text, bytes) #text,
 #define NAME(name, value, text) #text,
 static const char *const types[] = {SYMWIN_TYPE_LIST(TYPE_NAME) NULL};
-static const char *const ops[] = {SYMWIN_OP_LIST(NAME) NULL};
+/* Those that need no scalar come first. */
+#define PLAIN(name, value, text) name < SYMWIN_PREMUL_SUM ? #text : NULL,
+static const char *const ops[] = {SYMWIN_OP_LIST(PLAIN) NULL};
 static const char *const algos[] = {SYMWIN_ALGO_LIST(NAME) NULL};
 
 static void print_names(FILE *to, const char *what, const char *const *names)

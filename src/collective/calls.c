@@ -1,6 +1,8 @@
 /* The public calls of the collectives. They differ in their arguments alone: the table of
  * collectives (table.c) says what each is, and collective.c runs it.
  */
+#include <string.h>
+
 #include "src/collective/grouped.h"
 
 static symwin_status check_options(const char *call, const symwin_collective_options *o)
@@ -20,6 +22,40 @@ static symwin_status check_options(const char *call, const symwin_collective_opt
     return SYMWIN_OK;
 }
 
+/* Only the communicator can tell whose device memory it is: collective.c. */
+static symwin_status check_scalar(const struct sw_request *r)
+{
+    const symwin_collective_options *o = r->options;
+    const int is_there = o != NULL && o->scalar != NULL;
+    const size_t element = symwin_type_bytes(r->type);
+
+    if (r->op != SYMWIN_PREMUL_SUM && o != NULL && (is_there || o->scalar_on_device))
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: options->scalar%s is set, which only SYMWIN_PREMUL_SUM uses; pass %s",
+                       r->name, is_there ? "" : "_on_device", is_there ? "NULL" : "0");
+    if (r->op == SYMWIN_PREMUL_SUM && !is_there)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: SYMWIN_PREMUL_SUM multiplies by a scalar; pass its address in "
+                       "options->scalar%s%s",
+                       r->name, o == NULL ? " of " : "",
+                       o == NULL ? sw_collectives[r->collective].with : "");
+    if (is_there && o->scalar_on_device && (uintptr_t)o->scalar % element != 0)
+        return sw_fail(SYMWIN_INVALID, "%s: options->scalar (%p) is not aligned to %zu bytes",
+                       r->name, o->scalar, element);
+    return SYMWIN_OK;
+}
+
+/* Host memory is read here: in a group, the launch comes later. */
+static void read_scalar(struct sw_request *r)
+{
+    if (r->op != SYMWIN_PREMUL_SUM)
+        return;
+    if (r->options->scalar_on_device)
+        r->scalar = (uint64_t)(uintptr_t)r->options->scalar;
+    else
+        memcpy(&r->scalar, r->options->scalar, symwin_type_bytes(r->type));
+}
+
 symwin_status sw_request_check(const struct sw_request *r)
 {
     if (symwin_type_name(r->type) == NULL)
@@ -28,7 +64,9 @@ symwin_status sw_request_check(const struct sw_request *r)
     if (symwin_op_name(r->op) == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: there is no operation %d; see SYMWIN_OP_LIST", r->name,
                        (int)r->op);
-    return r->options != NULL ? check_options(r->name, r->options) : SYMWIN_OK;
+    if (r->options != NULL && check_options(r->name, r->options) != SYMWIN_OK)
+        return SYMWIN_INVALID;
+    return check_scalar(r);
 }
 
 static symwin_status call(struct sw_request r, CUstream stream)
@@ -39,6 +77,8 @@ static symwin_status call(struct sw_request r, CUstream stream)
                                : sw_collectives[r.collective].call;
     r.stream = stream;
     status = sw_request_check(&r);
+    if (status == SYMWIN_OK)
+        read_scalar(&r);
     if (sw_grouped())
         return sw_grouped_add(&r, status);
     return status == SYMWIN_OK ? sw_request_run(&r, NULL) : status;
@@ -54,7 +94,10 @@ static symwin_status query(struct sw_request r, symwin_collective_info *info)
         (info == NULL || (r.count == 0 && !sw_collectives[r.collective].no_data)))
         return sw_fail(SYMWIN_INVALID, "%s: %s", r.name,
                        info == NULL ? "info is NULL" : "count is 0, for which nothing is launched");
-    return status == SYMWIN_OK ? sw_request_run(&r, info) : status;
+    if (status != SYMWIN_OK)
+        return status;
+    read_scalar(&r);
+    return sw_request_run(&r, info);
 }
 
 #define NO_OP SYMWIN_SUM /* of collectives that do not reduce */

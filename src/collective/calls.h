@@ -18,6 +18,7 @@ struct sw_request {
     int root;                                 /* if it has one */
     const symwin_collective_options *options; /* NULL: the defaults; otherwise checked */
     CUstream stream;
+    uint64_t scalar; /* of a pre-multiplied sum: an element, or its address in device memory */
     /* Of a collective by parts: those of `in` and `out`, and the arguments of the kernel, which are
      * too large for other calls to carry; otherwise NULL. */
     const symwin_parts *parts[2];

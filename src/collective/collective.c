@@ -62,6 +62,8 @@ struct call {
     CUstream stream;
     struct sw_query query;       /* what the plan depends on */
     int root;                    /* SW_NO_RANK: the collective has none */
+    uint64_t scalar;             /* of a pre-multiplied sum */
+    int scalar_on_device;        /* it is an address */
     struct sw_table_args *table; /* of a collective by parts; otherwise NULL */
 };
 
@@ -200,7 +202,10 @@ static symwin_status find_buffers(struct call *c, int launched)
         *in = (struct sw_buffer){0};
     if (receives_from(c) == SW_NO_RANK)
         *out = (struct sw_buffer){0};
-    if (in->address != 0 && out->address != 0 && overlap_in_part(c, in->address, out->address))
+    if (c->scalar_on_device)
+        status = sw_comm_check_device(c->query.comm, c->name, "options->scalar", c->scalar, -1);
+    if (status == SYMWIN_OK && in->address != 0 && out->address != 0 &&
+        overlap_in_part(c, in->address, out->address))
         status = refuse_overlap(c, "overlap in part");
     status = sw_buffers_find(c->query.comm, c->name, c->collective->call, status, c->query.type,
                              c->buffers, launched && c->collective->registers ? &c->stream : NULL);
@@ -232,7 +237,8 @@ static symwin_status find_parts(struct call *c, const struct sw_request *r)
 
 _Static_assert((int)SW_KERNEL_SUM == SYMWIN_SUM && (int)SW_KERNEL_PROD == SYMWIN_PROD &&
                    (int)SW_KERNEL_MIN == SYMWIN_MIN && (int)SW_KERNEL_MAX == SYMWIN_MAX &&
-                   (int)SW_KERNEL_AVERAGE == SYMWIN_AVG,
+                   (int)SW_KERNEL_AVERAGE == SYMWIN_AVG &&
+                   (int)SW_KERNEL_PREMUL_SUM == SYMWIN_PREMUL_SUM,
                "kernels and callers name operations alike");
 
 /* FNV-1a over words, folded to 32 bits. */
@@ -299,7 +305,9 @@ static struct sw_kernel_args args_of(const struct call *c, const struct sw_turn 
     args.count = c->count;
     args.digest = digest(c, plan);
     args.what = SW_WHAT(q->collective, q->type, q->op, plan->algo, q->windows);
-    args.op = sw_kernel_op(plan->kernel, q->type, q->op);
+    args.op = sw_kernel_op(plan->kernel, q->type, q->op) |
+              (c->scalar_on_device ? (uint32_t)SW_KERNEL_SCALAR_AT : 0);
+    args.scalar = c->scalar;
     args.bytes = q->bytes;
     args.stage = plan->algorithm->stage;
     args.to = sends_to(c);
@@ -419,11 +427,13 @@ static struct call call_of(const struct sw_request *r)
                   .type = r->type,
                   .op = r->op},
         .root = sw_has_root(r->collective) ? r->root : SW_NO_RANK,
+        .scalar = r->scalar,
         .table = r->table,
     };
 
     if (r->options != NULL) {
         c.algo = r->options->algo;
+        c.scalar_on_device = r->options->scalar_on_device != 0;
         c.asked = (struct sw_grid){(unsigned)r->options->blocks, (unsigned)r->options->threads};
     }
     return c;

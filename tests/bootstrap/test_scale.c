@@ -188,8 +188,10 @@ static void several(struct harness_team *team, int rank, void *arg)
     for (i = 0; i < CALLS; i++)
         for (c = 0; c < COUNT; c++) {
             int32_t *const at = (int32_t *)memory + c * ITEMS;
-            const symwin_allreduce_options options = {
-                sizeof options, i % 2 ? SYMWIN_ALGO_TWOSHOT : SYMWIN_ALGO_ONESHOT, 1, 0};
+            const symwin_allreduce_options options = {.size = sizeof options,
+                                                      .algo = i % 2 ? SYMWIN_ALGO_TWOSHOT
+                                                                    : SYMWIN_ALGO_ONESHOT,
+                                                      .blocks = 1};
 
             bad += symwin_allreduce_with(comms[c], at, at, ITEMS, SYMWIN_I32, SYMWIN_MAX, &options,
                                          streams[c]) != SYMWIN_OK;

@@ -24,6 +24,7 @@ int main(void)
         allreduce_shapes(harness_processes, LARGE);
         allreduce_long(harness_processes);
         allreduce_graphs(harness_processes, 20);
+        allreduce_scalars(harness_processes, 6);
         allreduce_streams(harness_processes, 60);
         allreduce_random(harness_processes, RUNS, 1 << 16, 3);
         return harness_done();
@@ -40,6 +41,8 @@ int main(void)
     allreduce_long(4);
     allreduce_long(8);
     allreduce_graphs(4, 20);
+    allreduce_scalars(1, 3);
+    allreduce_scalars(4, 6);
     allreduce_graphs(REPLAYED, 6);
     allreduce_streams(4, 60);
     allreduce_random(4, RUNS, 1 << 16, seed != NULL ? (unsigned)atoi(seed) : 1);

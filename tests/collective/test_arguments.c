@@ -343,7 +343,7 @@ static const struct reduction {
     {"type 12", P_IN, P_OUT, 4, 12, 0, 0, 0, SYMWIN_INVALID, "no type 12"},
     {"type -1", P_IN, P_OUT, 4, -1, 0, 0, 0, SYMWIN_INVALID, "no type -1"},
     {"type 12 of nothing", P_IN, P_OUT, 0, 12, 0, 0, 0, SYMWIN_INVALID, "no type 12"},
-    {"operation 5", P_IN, P_OUT, 4, SYMWIN_F32, 5, 0, 0, SYMWIN_INVALID, "no operation 5"},
+    {"operation 6", P_IN, P_OUT, 4, SYMWIN_F32, 6, 0, 0, SYMWIN_INVALID, "no operation 6"},
     {"operation -9", P_IN, P_OUT, 4, SYMWIN_F32, -9, 0, 0, SYMWIN_INVALID, "no operation -9"},
     {"algorithm 99", P_IN, P_OUT, 4, SYMWIN_F32, 0, 99, 0, SYMWIN_INVALID, "no algorithm 99"},
     {"algorithm -1", P_IN, P_OUT, 4, SYMWIN_F32, 0, -1, 0, SYMWIN_INVALID, "no algorithm -1"},

@@ -11,7 +11,7 @@ enum { SWEEP = 120, FLIGHTS = 3, REPLAYS = 4, MOST_RANKS = 8 };
 #else
 enum { SWEEP = 400, FLIGHTS = 8, REPLAYS = 5, MOST_RANKS = 8 };
 #endif
-enum { IN_FLIGHT = 16, CAPTURED = 6, TURNS = 20 };
+enum { IN_FLIGHT = 16, CAPTURED = SHAPES, TURNS = 20 };
 
 /* ---- random calls ---------------------------------------------------------------------------- */
 
@@ -44,10 +44,11 @@ static struct job job_of(const struct rank *r, unsigned number, size_t base, siz
                                 .blocks = own % 3 == 0 ? 1 + (int)(own / 3 % 3) : 0,
                                 .threads = own % 5 == 0 ? 1 + (int)(own / 5 % 40) : 0},
                     .type = (symwin_type)(mix(all + 1) % 12),
-                    .op = (symwin_op)(mix(all + 2) % 5),
+                    .op = (symwin_op)(mix(all + 2) % 6),
                     .root = (int)(mix(all + 3) % (uint32_t)r->nranks),
                     .in_place = mix(own + 4) % 3 == 0,
-                    .seed = number};
+                    .seed = number,
+                    .scalars = number};
     const size_t element = symwin_type_bytes(j.type);
 
     j.options.algo = algo_of(j.is, mix(all + 5), windows);
@@ -145,6 +146,7 @@ static void graphs(const struct rank *r, int windows)
         jobs[i] = job_of(r, 30000u + (unsigned)i, (size_t)i * pitch, pitch, windows);
         jobs[i].is = &shapes[i % SHAPES];
         jobs[i].options.algo = SYMWIN_ALGO_AUTO;
+        jobs[i].op = jobs[i].is->reduces ? SYMWIN_PREMUL_SUM : jobs[i].op;
         host_must(job_call(r, &jobs[i], 0), "a captured call");
     }
     host_must(symwin_barrier(r->comm, r->streams[0]), "a captured barrier");
@@ -175,18 +177,20 @@ static void each_over_windows(const struct rank *r, int windows)
 
     for (s = 0; s < SHAPES; s++)
         for (a = 1; a < ALGOS && shapes[s].algos[a] != SYMWIN_ALGO_AUTO; a++)
-            for (last = 0; last < 2 && (windows & shapes[s].decides) != 0; last++) {
+            for (last = 0; last < 4 && (windows & shapes[s].decides) != 0; last++) {
                 const struct job j = {
                     .is = &shapes[s],
                     .options = {.size = sizeof j.options, .algo = shapes[s].algos[a]},
                     .type = SYMWIN_F32,
+                    .op = last < 2 ? SYMWIN_SUM : SYMWIN_PREMUL_SUM,
                     .count = 512,
-                    .root = last ? r->nranks - 1 : 0,
+                    .root = last % 2 != 0 ? r->nranks - 1 : 0,
                     .in = GUARD,
                     .out = GUARD,
                     .seed = (unsigned)(s + last)};
 
-                job_run(r, &j);
+                if (last < 2 || j.is->reduces)
+                    job_run(r, &j);
             }
 }
 
@@ -246,7 +250,8 @@ static void in_some_windows(struct processes *p, struct rank *r)
                                    r->rank % 2 == 0 ? r->in : plain[0],
                                    r->rank % 3 == 0 ? r->out : plain[1],
                                    r->host,
-                                   r->want};
+                                   r->want,
+                                   r->scalars};
 
         job_run(&mixed, &j);
     }
@@ -409,6 +414,26 @@ static void same_bits(const struct rank *r)
         }
 }
 
+/* A scalar in host memory is read by the call, though the group launches it later. */
+static void scalar_in_group(const struct rank *r)
+{
+    uint32_t scalar = (uint32_t)r->rank + 2, want = 0;
+    const symwin_collective_options options = {.size = sizeof options, .scalar = &scalar};
+    int p;
+
+    for (p = 0; p < r->nranks; p++)
+        want += ((uint32_t)p + 2) * ((uint32_t)p + 100);
+    host_put_u32(r->device, r->in, (uint32_t)r->rank + 100);
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    host_must(symwin_allreduce_with(r->comm, r->in, r->out, 1, SYMWIN_U32, SYMWIN_PREMUL_SUM,
+                                    &options, r->streams[0]),
+              "symwin_allreduce_with");
+    scalar = 0;
+    host_must(symwin_group_end(), "symwin_group_end");
+    job_wait(r, 0);
+    must_be(host_get_u32(r->device, r->out) == want, "a scalar in a group", r->rank);
+}
+
 /* ---- what is asked for ----------------------------------------------------------------------- */
 
 /* A query says what a call would launch. */
@@ -439,6 +464,7 @@ static void body(struct processes *p, int rank)
     open_rank(p, &r, WAIT_MS);
     queries(&r);
     same_bits(&r);
+    scalar_in_group(&r);
     barriers(p, &r);
     sweep(&r, 0, SWEEP, 0);
     in_flight(&r, 0);

@@ -99,6 +99,66 @@ static void arguments(const struct rank *r)
             refuse(r, &shapes[s], &wrongs[i]);
 }
 
+/* A pre-multiplied sum of four f32 by whatever the options say. */
+static symwin_status premultiply(const struct rank *r, symwin_op op, const void *scalar,
+                                 int on_device)
+{
+    const symwin_collective_options options = {
+        .size = sizeof options, .scalar = scalar, .scalar_on_device = on_device};
+
+    return symwin_reduce_scatter_with(r->comm, r->in, r->out, 4, SYMWIN_F32, op, &options,
+                                      r->streams[0]);
+}
+
+/* Scalars that are missing, somewhere else, or of no use. */
+static void scalars(const struct rank *r)
+{
+    const symwin_op op = SYMWIN_PREMUL_SUM;
+    const float half = 0.5f;
+    symwin_collective_options options = {.size = sizeof options, .scalar = &half};
+    symwin_collective_info info = {.blocks = -1};
+    symwin_comm *const c = r->comm;
+    void *far = NULL;
+
+    refused(r, "allreduce", symwin_allreduce(c, r->in, r->out, 4, SYMWIN_F32, op, r->streams[0]),
+            SYMWIN_INVALID,
+            "symwin_allreduce: SYMWIN_PREMUL_SUM multiplies by a scalar; pass its address in "
+            "options->scalar of symwin_allreduce_with");
+    refused(r, "reduce", symwin_reduce(c, r->in, r->out, 4, SYMWIN_F32, op, 0, r->streams[0]),
+            SYMWIN_INVALID, "options->scalar of symwin_reduce_with");
+    refused(r, "query", symwin_allreduce_query(c, r->in, r->out, 4, SYMWIN_F32, op, NULL, &info),
+            SYMWIN_INVALID, "symwin_allreduce_query: SYMWIN_PREMUL_SUM multiplies by a scalar");
+    refused(r, "no scalar", premultiply(r, op, NULL, 0), SYMWIN_INVALID,
+            "symwin_reduce_scatter_with: SYMWIN_PREMUL_SUM multiplies by a scalar; pass its "
+            "address in options->scalar");
+    refused(r, "no scalar", premultiply(r, op, NULL, 1), SYMWIN_INVALID,
+            "SYMWIN_PREMUL_SUM multiplies by a scalar");
+    refused(r, "host memory", premultiply(r, op, &half, 1), SYMWIN_INVALID,
+            "options->scalar (0x|is not device memory");
+    refused(r, "half an element", premultiply(r, op, (const char *)(void *)r->scalars + 2, 1),
+            SYMWIN_INVALID, "options->scalar (0x|is not aligned to 4 bytes");
+    refused(r, "another operation", premultiply(r, SYMWIN_SUM, &half, 0), SYMWIN_INVALID,
+            "options->scalar is set, which only SYMWIN_PREMUL_SUM uses; pass NULL");
+    refused(r, "another operation", premultiply(r, SYMWIN_MAX, NULL, 1), SYMWIN_INVALID,
+            "options->scalar_on_device is set, which only SYMWIN_PREMUL_SUM uses; pass 0");
+    refused(r, "allgather",
+            symwin_allgather_with(c, r->in, r->out, 4, SYMWIN_F32, &options, r->streams[0]),
+            SYMWIN_INVALID, "symwin_allgather_with: options->scalar is set");
+    refused(r, "send",
+            symwin_send_with(c, r->in, 4, SYMWIN_F32, (r->rank + 1) % r->nranks, &options,
+                             r->streams[0]),
+            SYMWIN_INVALID, "symwin_send_with: options->scalar is set");
+    refused(r, "no operation", premultiply(r, (symwin_op)6, &half, 0), SYMWIN_INVALID,
+            "there is no operation 6");
+    must_be(info.blocks == -1, "nothing is written", r->rank);
+    if (harness_device_count() == 1)
+        return;
+    far = host_alloc((r->device + 1) % harness_device_count(), 8);
+    refused(r, "another device", premultiply(r, op, far, 1), SYMWIN_INVALID,
+            "symwin_reduce_scatter_with: options->scalar (0x|is memory of device");
+    host_must(symwin_mem_free(far), "symwin_mem_free");
+}
+
 /* What a query is asked without. */
 static void queries(const struct rank *r)
 {
@@ -315,6 +375,7 @@ static void body(struct processes *p, int rank)
         differs(p, &r, row);
     } else {
         arguments(&r);
+        scalars(&r);
         queries(&r);
         barriers(&r);
         windows(p, &r);

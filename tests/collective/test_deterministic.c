@@ -10,6 +10,7 @@ static const symwin_algo algos[] = {
     SYMWIN_ALGO_TWOSHOT_PUSH, SYMWIN_ALGO_TWOSHOT_PUT, SYMWIN_ALGO_TWOSHOT,
     SYMWIN_ALGO_TWOSHOT_BULK, SYMWIN_ALGO_COPIES};
 static const symwin_type types[] = {SYMWIN_F32, SYMWIN_BF16, SYMWIN_F16};
+static const symwin_op ops[] = {SYMWIN_SUM, SYMWIN_PREMUL_SUM};
 
 /* From one element to several slots, one of them in whole vectors. An element has the same inputs
  * in every count. */
@@ -21,6 +22,7 @@ static const struct {
 enum {
     ALGOS = sizeof algos / sizeof algos[0],
     TYPES = sizeof types / sizeof types[0],
+    OPS = sizeof ops / sizeof ops[0],
     COUNTS = sizeof counts / sizeof counts[0],
     GRIDS = sizeof grids / sizeof grids[0],
     SHAPES = 5, /* four pairs of offsets, and in place */
@@ -60,9 +62,9 @@ static void control(const struct member *m, symwin_type type, size_t count)
            symwin_type_name(type), order ? "another order" : "more roundings", differ, count);
 }
 
-static int served_call(struct member *m, symwin_type type, const struct placement *p)
+static int served_call(struct member *m, symwin_type type, symwin_op op, const struct placement *p)
 {
-    const int served = member_call(m, type, SYMWIN_SUM, p);
+    const int served = member_call(m, type, op, p);
 
     if (!served)
         member_ok(m, SYMWIN_UNSUPPORTED, symwin_algo_name(p->algo));
@@ -70,7 +72,8 @@ static int served_call(struct member *m, symwin_type type, const struct placemen
 }
 
 /* Calls of one algorithm, each compared on every rank. Returns how many there were. */
-static int calls_of(struct member *m, symwin_type type, symwin_algo algo, size_t count, int *turn)
+static int calls_of(struct member *m, symwin_type type, symwin_op op, symwin_algo algo,
+                    size_t count, int *turn)
 {
     const size_t unit = symwin_type_bytes(type);
     int served = 0;
@@ -90,35 +93,41 @@ static int calls_of(struct member *m, symwin_type type, symwin_algo algo, size_t
                 };
 
                 if ((*turn)++ % THIN == 0)
-                    served += served_call(m, type, &p);
+                    served += served_call(m, type, op, &p);
             }
     return served;
+}
+
+/* One line of TAP. */
+static void check(struct member *m, symwin_type type, symwin_op op, symwin_algo algo, int *turn)
+{
+    int calls = 0, count;
+
+    for (count = 0; count < COUNTS; count++) {
+        member_prepare(m, type, op, 0, SEED, counts[count]);
+        calls += calls_of(m, type, op, algo, counts[count], turn);
+    }
+    harness_barrier(m->team);
+    if (m->rank == 0) {
+        tap_ok(*m->wrong == 0 && calls > 0, "%d ranks, %s %s, %s: %d calls, the same bits",
+               m->team->nranks, symwin_type_name(type), symwin_op_name(op), symwin_algo_name(algo),
+               calls);
+        *m->wrong = 0;
+    }
 }
 
 static void body(struct harness_team *team, int rank, void *arg)
 {
     struct member m;
-    int type, algo, count;
+    int type, op, algo;
     int turn = 0;
 
     (void)arg;
     if (member_create(&m, team, rank))
         for (type = 0; type < TYPES; type++) {
-            for (algo = 0; algo < ALGOS; algo++) {
-                int calls = 0;
-
-                for (count = 0; count < COUNTS; count++) {
-                    member_prepare(&m, types[type], SYMWIN_SUM, 0, SEED, counts[count]);
-                    calls += calls_of(&m, types[type], algos[algo], counts[count], &turn);
-                }
-                harness_barrier(team);
-                if (rank == 0) {
-                    tap_ok(*m.wrong == 0 && calls > 0, "%d ranks, %s, %s: %d calls, the same bits",
-                           team->nranks, symwin_type_name(types[type]),
-                           symwin_algo_name(algos[algo]), calls);
-                    *m.wrong = 0;
-                }
-            }
+            for (op = OPS - 1; op >= 0; op--) /* the sum last, for the control */
+                for (algo = 0; algo < ALGOS; algo++)
+                    check(&m, types[type], ops[op], algos[algo], &turn);
             if (rank == 0)
                 control(&m, types[type], counts[COUNTS - 1]);
             harness_barrier(team);

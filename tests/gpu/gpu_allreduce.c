@@ -32,6 +32,8 @@ int main(void)
     allreduce_shapes(ranks, thin > 1 ? 1 << 20 : 64 << 20);
     allreduce_long(ranks);
     allreduce_graphs(ranks, thin > 1 ? 10 : 200);
+    if (harness_device(ranks - 1) == ranks - 1) /* copies need queues of their own */
+        allreduce_scalars(ranks, thin > 1 ? 5 : 50);
     /* Two streams may share a hardware queue. Then one rank's wait holds up another rank's
      * kernel. */
     if (harness_device(ranks - 1) == ranks - 1)

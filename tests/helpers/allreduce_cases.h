@@ -20,6 +20,10 @@ void allreduce_long(int nranks);
 void allreduce_graphs(int nranks, int replays);
 void allreduce_streams(int nranks, int calls);
 
+/* A captured graph of pre-multiplied sums by each algorithm, replayed while inputs and the scalars
+ * in device memory change; the others stay as they were when they were captured. */
+void allreduce_scalars(int nranks, int replays);
+
 /* Random sizes, offsets, types, operations and algorithms for `runs` calls in one sequence. */
 void allreduce_random(int nranks, int runs, size_t most_bytes, unsigned seed);
 

@@ -70,6 +70,7 @@ int member_create(struct member *m, struct harness_team *team, int rank)
 
            member_ok(m, symwin_mem_alloc(m->device, bytes, 0, &in), "mem_alloc") &&
            member_ok(m, symwin_mem_alloc(m->device, bytes, 0, &out), "mem_alloc") &&
+           member_ok(m, symwin_mem_alloc(m->device, 8, 0, &m->scalar_at), "mem_alloc") &&
            member_ok(m, symwin_window_register(m->comm, in, bytes, 0, &m->windows[0]),
                      "register") &&
            member_ok(m, symwin_window_register(m->comm, out, bytes, 0, &m->windows[1]), "register");
@@ -90,6 +91,7 @@ void member_destroy(struct member *m)
     symwin_comm_destroy(m->comm);
     symwin_mem_free(m->in);
     symwin_mem_free(m->out);
+    symwin_mem_free(m->scalar_at);
     for (r = 0; r < MEMBER_STREAMS; r++)
         if (m->streams[r] != NULL)
             symwin_stream_destroy(m->device, m->streams[r]);
@@ -139,6 +141,24 @@ static int is_float(symwin_type type)
            type == SYMWIN_F8E4M3 || type == SYMWIN_F8E5M2;
 }
 
+/* The inputs as they are added, in memory of their own. */
+static void expect_premultiplied(const struct member *m, symwin_type type, unsigned seed,
+                                 size_t count)
+{
+    const size_t bytes = count * symwin_type_bytes(type), nranks = (size_t)m->team->nranks;
+    unsigned char *const products = malloc(bytes * nranks + 1);
+    const void *inputs[MOST_RANKS];
+    size_t r;
+
+    for (r = 0; r < nranks; r++) {
+        inputs[r] = memcpy(products + r * bytes, m->shared->inputs[r], bytes);
+        reference_premultiply(type, reference_scalar(type, seed, (int)r), products + r * bytes,
+                              count);
+    }
+    reference_allreduce(type, SYMWIN_SUM, (int)nranks, inputs, m->shared->expected, count);
+    free(products);
+}
+
 void member_prepare(struct member *m, symwin_type type, symwin_op op, int whole, unsigned seed,
                     size_t count)
 {
@@ -155,8 +175,11 @@ void member_prepare(struct member *m, symwin_type type, symwin_op op, int whole,
         else
             reference_fill(type, op, seed, r, 0, count, s->inputs[r]);
     }
+    m->scalar = reference_scalar(type, seed, m->rank);
     harness_barrier(m->team);
-    if (has_inputs_of(m, 0)) {
+    if (has_inputs_of(m, 0) && op == SYMWIN_PREMUL_SUM) {
+        expect_premultiplied(m, type, seed, count);
+    } else if (has_inputs_of(m, 0)) {
         for (r = 0; r < m->team->nranks; r++)
             inputs[r] = s->inputs[r];
         reference_allreduce(type, op, m->team->nranks, inputs, s->expected, count);
@@ -164,11 +187,21 @@ void member_prepare(struct member *m, symwin_type type, symwin_op op, int whole,
     harness_barrier(m->team);
 }
 
+/* The scalar in host memory, or in device memory. */
+static void pass_scalar(struct member *m, int on_device, symwin_allreduce_options *options)
+{
+    options->scalar = on_device ? m->scalar_at : &m->scalar;
+    options->scalar_on_device = on_device;
+    if (on_device)
+        member_ok(m, symwin_memcpy(m->device, m->scalar_at, &m->scalar, 8, m->stream), "scalar");
+}
+
 int member_call(struct member *m, symwin_type type, symwin_op op, const struct placement *p)
 {
     struct member_shared *s = m->shared;
     const size_t bytes = p->count * symwin_type_bytes(type);
-    const symwin_allreduce_options options = {sizeof options, p->algo, p->blocks, p->threads};
+    symwin_allreduce_options options = {
+        .size = sizeof options, .algo = p->algo, .blocks = p->blocks, .threads = p->threads};
     unsigned char *in = m->in + MEMBER_GUARD + p->in_offset;
     unsigned char *out = p->in_place ? in : m->out + MEMBER_GUARD + p->out_offset;
     unsigned char *const base = p->in_place ? m->in : m->out;
@@ -182,6 +215,8 @@ int member_call(struct member *m, symwin_type type, symwin_op op, const struct p
     memset(m->host, guard_of(m->rank), buffer_bytes(s));
     member_ok(m, symwin_memcpy(m->device, base, m->host, buffer_bytes(s), m->stream), "poison");
     member_ok(m, symwin_memcpy(m->device, in, s->inputs[m->rank], bytes, m->stream), "input");
+    if (op == SYMWIN_PREMUL_SUM)
+        pass_scalar(m, (m->rank + (int)p->count) % 2, &options);
     member_ok(m, symwin_stream_synchronize(m->device, m->stream), "synchronize");
     /* A sanitizer's copies wait for the whole device, so ranks that share one must all be done. */
     harness_barrier(m->team);
@@ -225,7 +260,8 @@ int member_offers(const struct member *m, symwin_algo algo, symwin_op op)
 
     if (!member_over_multicast(algo))
         return 1;
-    return op != SYMWIN_PROD && symwin_comm_query(m->comm, &info) == SYMWIN_OK && info.multicast;
+    return op != SYMWIN_PROD && op != SYMWIN_PREMUL_SUM &&
+           symwin_comm_query(m->comm, &info) == SYMWIN_OK && info.multicast;
 }
 
 /* ---- sequences of calls ---- */
@@ -240,7 +276,8 @@ void member_put(struct member *m, void *to, size_t count)
 symwin_status member_enqueue(struct member *m, symwin_algo algo, void *in, void *out, size_t count,
                              symwin_type type, symwin_op op, int blocks, struct CUstream_st *stream)
 {
-    const symwin_allreduce_options options = {sizeof options, algo, blocks, 0};
+    const symwin_allreduce_options options = {
+        .size = sizeof options, .algo = algo, .blocks = blocks};
 
     return symwin_allreduce_with(m->comm, in, out, count, type, op, &options, stream);
 }

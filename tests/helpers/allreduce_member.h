@@ -8,7 +8,7 @@
 enum {
     MEMBER_GUARD = 64,
     MEMBER_TYPES = 12,
-    MEMBER_OPS = 5,
+    MEMBER_OPS = 6,
     MEMBER_ALGOS = 8,
     MEMBER_STREAMS = 3,
     MOST_RANKS = 72
@@ -39,6 +39,8 @@ struct member {
     atomic_int *wrong;       /* the team's: differences that ranks found since it was cleared */
     unsigned char *in, *out; /* device: MEMBER_GUARD + bytes + MEMBER_GUARD each, in windows */
     unsigned char *host;     /* as large */
+    uint64_t scalar;         /* of a pre-multiplied sum: as member_prepare() has chosen it */
+    void *scalar_at;         /* device: for one word */
 };
 
 struct placement {
@@ -61,7 +63,8 @@ int member_over_multicast(symwin_algo algo);
 int member_offers(const struct member *m, symwin_algo algo, symwin_op op);
 
 /* Collective: fills all ranks' inputs and the expected result of `count` elements. `whole`: floats
- * are small whole numbers, so that any order of additions gives one result. */
+ * are small whole numbers, so that any order of additions gives one result. Each rank gets a scalar
+ * of its own, which member_call() passes in host or device memory. */
 void member_prepare(struct member *m, symwin_type type, symwin_op op, int whole, unsigned seed,
                     size_t count);
 

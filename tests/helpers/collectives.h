@@ -6,7 +6,7 @@
 #include "processes.h"
 #include "reference.h"
 
-enum { ROOM = 1 << 17, GUARD = 64, SLOT = 512, FILLED = 0x5a };
+enum { ROOM = 1 << 17, GUARD = 64, SLOT = 512, FILLED = 0x5a, SCALARS = 64 };
 
 #if defined(__SANITIZE_THREAD__)
 enum { WAIT_MS = 100000 };
@@ -68,6 +68,7 @@ struct rank {
     struct CUstream_st *streams[2];
     unsigned char *in, *out;    /* device memory of ROOM bytes each */
     unsigned char *host, *want; /* ROOM bytes each */
+    uint64_t *scalars;          /* device memory, SCALARS words */
 };
 
 /* One call, as this rank makes it. */
@@ -81,6 +82,9 @@ struct job {
     int in_place;
     size_t in, out; /* offsets in the rank's memory; in place one follows from the other */
     unsigned seed;
+    /* Of a pre-multiplied sum: which ranks have their scalars in device memory, at which place; and
+     * the value of those that have it in host memory. */
+    unsigned scalars;
 };
 
 HARNESS_UNUSED uint32_t mix(uint32_t x)
@@ -143,6 +147,44 @@ HARNESS_UNUSED unsigned char *job_out(const struct rank *r, const struct job *j)
     return r->out + j->out;
 }
 
+/* ---- scalars of pre-multiplied sums ---- */
+
+HARNESS_UNUSED int job_multiplies(const struct job *j)
+{
+    return j->op == SYMWIN_PREMUL_SUM && j->is->reduces;
+}
+
+HARNESS_UNUSED int job_scalar_on_device(const struct job *j, int rank)
+{
+    return mix(j->scalars * 31u + (unsigned)rank) % 2 == 0;
+}
+
+/* What is in device memory changes with the inputs: a replayed graph sees it. */
+HARNESS_UNUSED uint64_t job_scalar(const struct job *j, int rank)
+{
+    return reference_scalar(j->type, job_scalar_on_device(j, rank) ? j->seed : j->scalars + 1000u,
+                            rank);
+}
+
+HARNESS_UNUSED uint64_t *job_scalar_place(const struct rank *r, const struct job *j)
+{
+    return r->scalars + j->scalars % SCALARS;
+}
+
+/* The options of a call, with the scalar at `scalar` or on the device. */
+HARNESS_UNUSED symwin_collective_options job_options(const struct rank *r, const struct job *j,
+                                                     uint64_t *scalar)
+{
+    symwin_collective_options o = j->options;
+
+    if (!job_multiplies(j))
+        return o;
+    *scalar = job_scalar(j, r->rank);
+    o.scalar_on_device = job_scalar_on_device(j, r->rank);
+    o.scalar = o.scalar_on_device ? (const void *)job_scalar_place(r, j) : scalar;
+    return o;
+}
+
 /* ---- data ---- */
 
 /* Bytes first .. first + bytes - 1 of a rank's input. What is moved has words of all zeros and of
@@ -179,6 +221,8 @@ HARNESS_UNUSED void job_reference(const struct rank *r, const struct job *j, voi
         if (inputs[p] == NULL)
             abort();
         job_fill(j, p, part, bytes, inputs[p]);
+        if (job_multiplies(j))
+            reference_premultiply(j->type, job_scalar(j, p), inputs[p], (size_t)j->count);
     }
     if (j->is->reduces)
         reference_allreduce(j->type, j->op, r->nranks, (const void *const *)inputs, to,
@@ -196,7 +240,10 @@ HARNESS_UNUSED void job_reference(const struct rank *r, const struct job *j, voi
 HARNESS_UNUSED void job_prepare(const struct rank *r, const struct job *j)
 {
     const size_t in = job_in_bytes(r, j), out = job_out_bytes(r, j);
+    const uint64_t scalar = job_scalar(j, r->rank);
 
+    if (job_multiplies(j) && job_scalar_on_device(j, r->rank))
+        host_must(host_copy(r->device, job_scalar_place(r, j), &scalar, sizeof scalar), "scalar");
     memset(r->host, FILLED, out + 2 * GUARD);
     if (job_receives(j, r->rank))
         host_must(host_copy(r->device, job_out(r, j) - GUARD, r->host, out + 2 * GUARD), "fill");
@@ -245,7 +292,8 @@ HARNESS_UNUSED int job_is_right(const struct rank *r, const struct job *j)
 HARNESS_UNUSED symwin_status job_call_on(const struct rank *r, const struct job *j, const void *in,
                                          void *out, struct CUstream_st *stream)
 {
-    const symwin_collective_options *o = &j->options;
+    uint64_t scalar;
+    const symwin_collective_options options = job_options(r, j, &scalar), *o = &options;
     symwin_comm *const c = r->comm;
 
     switch (j->is->collective) {
@@ -286,7 +334,8 @@ HARNESS_UNUSED symwin_status job_call(const struct rank *r, const struct job *j,
 HARNESS_UNUSED symwin_status job_query(const struct rank *r, const struct job *j,
                                        symwin_collective_info *info)
 {
-    const symwin_collective_options *o = &j->options;
+    uint64_t scalar;
+    const symwin_collective_options options = job_options(r, j, &scalar), *o = &options;
     const void *const in = job_in(r, j), *const out = job_out(r, j);
     symwin_comm *const c = r->comm;
 
@@ -347,6 +396,7 @@ HARNESS_UNUSED void open_rank(struct processes *p, struct rank *r, int kernel_ti
     host_must(symwin_stream_create(r->device, &r->streams[1]), "symwin_stream_create");
     r->in = host_alloc(r->device, ROOM);
     r->out = host_alloc(r->device, ROOM);
+    r->scalars = host_alloc(r->device, SCALARS * sizeof *r->scalars);
     r->host = malloc(ROOM);
     r->want = malloc(ROOM);
     if (r->host == NULL || r->want == NULL)
@@ -362,6 +412,7 @@ HARNESS_UNUSED void close_rank(struct processes *p, struct rank *r)
     host_must(symwin_stream_destroy(r->device, r->streams[1]), "symwin_stream_destroy");
     host_must(symwin_mem_free(r->in), "symwin_mem_free");
     host_must(symwin_mem_free(r->out), "symwin_mem_free");
+    host_must(symwin_mem_free(r->scalars), "symwin_mem_free");
     free(r->host);
     free(r->want);
 }

@@ -247,7 +247,7 @@ static CUkernel find_kernel(const struct team *team, symwin_algo algo, symwin_ty
     };
     const int multicast = job_over_multicast(algo), shared = is_shared(algo, type);
     const char *const kind = op == SYMWIN_SUM || (op == SYMWIN_AVG && !shared) ? "sum"
-                             : !multicast                                      ? "other"
+                             : !multicast || op == SYMWIN_PREMUL_SUM           ? "other"
                              : op == SYMWIN_MIN                                ? "min"
                              : op == SYMWIN_MAX                                ? "max"
                                                                                : "prod";
@@ -300,6 +300,19 @@ static uint32_t digest_of(const struct team_call *call)
     return (uint32_t)(digest >> 32);
 }
 
+static uint64_t scalar_of(const struct team_call *call, int rank)
+{
+    return reference_scalar(call->type, call->count, rank);
+}
+
+/* Odd ranks have their scalars in device memory, where job_prepare() writes them: in place of
+ * channels, which there are none of here. */
+static size_t scalar_place(const struct team *team, const struct team_call *call)
+{
+    return SW_STATE_CHANNELS(team->nranks, team->slot_bytes) +
+           (call->count * JOB_TYPES + (size_t)call->type) % SW_STATE_LANES * 8;
+}
+
 struct sw_kernel_args team_args(const struct team *team, const struct team_call *call, int rank)
 {
     struct sw_kernel_args args;
@@ -321,6 +334,12 @@ struct sw_kernel_args team_args(const struct team *team, const struct team_call 
     args.done = call->done ? address_of(team, rank, offsetof(struct sw_comm_state, done)) : 0;
     args.slot_bytes = team->slot_bytes;
     args.timeout_ns = call->timeout_ns;
+    if (call->op == SYMWIN_PREMUL_SUM)
+        args.scalar = scalar_of(call, rank);
+    if (call->op == SYMWIN_PREMUL_SUM && rank % 2 != 0) {
+        args.scalar = address_of(team, rank, scalar_place(team, call));
+        args.op |= SW_KERNEL_SCALAR_AT;
+    }
     return args;
 }
 
@@ -364,7 +383,7 @@ void team_wait(struct team *team, int rank)
 const char *const job_algo_names[JOB_ALGOS] = {
     "auto",         "oneshot",     "twoshot", "oneshot_mc",  "twoshot_mc", "oneshot_sentinel",
     "twoshot_push", "twoshot_put", "copies",  "twoshot_bulk"};
-static const char *const op_names[JOB_OPS] = {"sum", "prod", "min", "max", "avg"};
+static const char *const op_names[JOB_OPS] = {"sum", "prod", "min", "max", "avg", "mulsum"};
 const char *const job_type_names[JOB_TYPES] = {"f64", "f32", "f16", "bf16", "e4m3", "e5m2",
                                                "i8",  "u8",  "i32", "u32",  "i64",  "u64"};
 
@@ -412,6 +431,10 @@ void job_prepare(const struct team *team, const struct job *job)
     int r;
 
     for (r = 0; r < team->nranks; r++) {
+        const uint64_t scalar = scalar_of(&job->call, r);
+
+        if (job->call.op == SYMWIN_PREMUL_SUM && r % 2 != 0)
+            team_write(team, r, scalar_place(team, &job->call), &scalar, sizeof scalar);
         memset(data, JOB_PATTERN, bytes + 2 * JOB_GUARD);
         team_write(team, r, job_output(team, &job->call) - JOB_GUARD, data, bytes + 2 * JOB_GUARD);
         job_fill(job, r, data);
@@ -483,6 +506,9 @@ int job_check(const struct team *team, const struct job *job)
     for (r = 0; r < team->nranks; r++) {
         job_fill(job, r, inputs + bytes * (size_t)r);
         of_rank[r] = inputs + bytes * (size_t)r;
+        if (call->op == SYMWIN_PREMUL_SUM)
+            reference_premultiply(call->type, scalar_of(call, r), inputs + bytes * (size_t)r,
+                                  call->count);
     }
     reference_allreduce(call->type, call->op, team->nranks, of_rank, want, call->count);
     for (r = 0; r < team->nranks && ok; r++) {

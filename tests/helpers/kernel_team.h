@@ -87,7 +87,7 @@ struct job {
     int grids_vary; /* rank r runs grid + r blocks */
 };
 
-enum { JOB_ALGOS = 10, JOB_TYPES = 12, JOB_OPS = 5 };
+enum { JOB_ALGOS = 10, JOB_TYPES = 12, JOB_OPS = 6 };
 extern const char *const job_algo_names[JOB_ALGOS], *const job_type_names[JOB_TYPES];
 
 int job_over_multicast(int algo);

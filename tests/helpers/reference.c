@@ -232,6 +232,24 @@ void reference_allreduce(symwin_type type, symwin_op op, int nranks, const void 
     }
 }
 
+void reference_premultiply(symwin_type type, uint64_t scalar, void *data, size_t count)
+{
+    const enum kind kind = kind_of(type);
+    size_t i;
+
+    for (i = 0; i < count; i++) {
+        uint64_t bits = bits_at(type, data, i);
+
+        if (kind == KIND_F64)
+            bits = sw_f64_bits(sw_f64_of_bits(bits) * sw_f64_of_bits(scalar));
+        else if (kind == KIND_F32)
+            bits = f32_to(type, f32_of(type, bits) * f32_of(type, scalar));
+        else
+            bits *= scalar;
+        bits_put(type, data, i, bits);
+    }
+}
+
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
 /* splitmix64: every (seed, rank, index) its own 64 bits. */
@@ -280,6 +298,19 @@ void reference_fill(symwin_type type, symwin_op op, uint64_t seed, int rank, siz
             bits = f32_to(type, (float)random_value(op, bits));
         bits_put(type, out, i, bits);
     }
+}
+
+uint64_t reference_scalar(symwin_type type, uint64_t seed, int rank)
+{
+    const uint64_t bits = random_bits(~seed, rank, 0);
+    const double value = ((bits & 1) != 0 ? -1.0 : 1.0) *
+                         (0.5 + 1.5 * (double)(bits >> 12) * 0x1p-52);
+
+    if (kind_of(type) == KIND_F64)
+        return sw_f64_bits(value);
+    if (kind_of(type) == KIND_F32)
+        return f32_to(type, (float)value);
+    return bits & UINT64_MAX >> (64 - 8 * reference_bytes(type));
 }
 
 void reference_fill_wild(symwin_type type, uint64_t seed, int rank, size_t first, size_t count,

@@ -2,7 +2,8 @@
  *
  * It does what the kernels promise, one element after another: operands in rank order; f16, bf16
  * and fp8 in f32 with one rounding at the end; everything else in its own type, integers modulo
- * their width; an average divides the sum, integers truncating. So the one-shot and the two-shot
+ * their width; an average divides the sum, integers truncating; a pre-multiplied sum is the sum of
+ * inputs that reference_premultiply() has multiplied. So the one-shot and the two-shot
  * must agree with it to the bit. Pure functions; any thread.
  */
 #ifndef SYMWIN_TESTS_REFERENCE_H
@@ -29,6 +30,13 @@ void reference_fill(symwin_type type, symwin_op op, uint64_t seed, int rank, siz
 /* The same with any bits: NaNs, infinities, overflow. */
 void reference_fill_wild(symwin_type type, uint64_t seed, int rank, size_t first, size_t count,
                          void *out);
+
+/* A rank's scalar for a pre-multiplied sum, as the bits of an element: of a float between 0.5 and 2
+ * in magnitude, of an integer any. */
+uint64_t reference_scalar(symwin_type type, uint64_t seed, int rank);
+
+/* Multiplies elements by a scalar; each product is rounded to the type. */
+void reference_premultiply(symwin_type type, uint64_t scalar, void *data, size_t count);
 
 /* out[i] = op over inputs[0][i] ... inputs[nranks - 1][i]. `out` may be one of the inputs. */
 void reference_allreduce(symwin_type type, symwin_op op, int nranks, const void *const *inputs,

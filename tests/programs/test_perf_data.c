@@ -83,9 +83,11 @@ static int one_order(const struct perf_data *data, uint64_t index)
         order[j] = rank;
     }
     for (int i = 0; i < n; i++) {
-        const int64_t x = perf_input(data, order[i], index);
+        const int64_t input = perf_input(data, order[i], index);
+        const int64_t x = input *
+                          (data->op == SYMWIN_PREMUL_SUM ? perf_scalar(order[i]) : INT64_C(1));
 
-        if (!exact(data->type, x))
+        if (!exact(data->type, input) || !exact(data->type, x))
             return 0;
         partial = i == 0 ? x : combine(data->op, partial, x);
         if (!exact(data->type, partial))

@@ -238,7 +238,7 @@ static int made_window(const struct state *s)
 
 static symwin_status allreduce(struct state *s, symwin_algo algo, size_t out_offset)
 {
-    const symwin_allreduce_options options = {sizeof options, algo, 1, 0};
+    const symwin_allreduce_options options = {.size = sizeof options, .algo = algo, .blocks = 1};
     unsigned char *const in = s->memory;
 
     return symwin_allreduce_with(s->comm, in, in + out_offset, 999, SYMWIN_F32, SYMWIN_SUM,
