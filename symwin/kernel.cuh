@@ -28,11 +28,14 @@
  * call.
  *
  *   word          meaning                                                                default
+ *   collective=   allreduce, allgather, alltoall, broadcast, gather, scatter,
+ *                 reduce_scatter or reduce                                               allreduce
  *   types=LIST    element types, comma-separated: f64 f32 f16 bf16 e4m3 e5m2
  *                 i8 u8 i32 u32 i64 u64                                                  all
- *   ops=LIST      operations, comma-separated: sum prod min max avg                      all
- *   bytes=N       longest message in bytes; suffixes K, M, G                             any
- *   multiple=N    element counts are multiples of N                                      1
+ *   ops=LIST      operations, comma-separated: sum prod min max avg; of a collective
+ *                 that reduces                                                           all
+ *   bytes=N       longest message in bytes, of the larger buffer; suffixes K, M, G       any
+ *   multiple=N    counts are multiples of N                                              1
  *   align=N       in and out are aligned to N bytes                                      an element
  *   ranks=N       most ranks                                                             any
  *   windows       in and out are in windows at equal offsets: peers can access them      no

@@ -30,13 +30,28 @@ struct symwin_limit {
 /* The offset of a buffer that lies in no window. */
 #define SYMWIN_NO_OFFSET (~(uint64_t)0)
 
-/* One all-reduce: `out` becomes `in` reduced over all ranks, on each rank. Passed by value:
+/* One call of the collective that the kernel declares, or of an all-reduce. Passed by value:
  *
  *     extern "C" __global__ void NAME(const struct symwin_kernel_args args)
  *
  * All ranks make the same calls in the same order, each rank one after another. In one call all
- * ranks have the same count, type, operation, offsets and grid; the next call may have others. All
- * blocks of all ranks' grids are resident at the same time.
+ * ranks have the same count, type, operation, root, offsets and grid; the next call may have
+ * others. All blocks of all ranks' grids are resident at the same time.
+ *
+ *   collective       in, in elements          out, in elements
+ *   allreduce        count                    count: the inputs reduced over all ranks
+ *   allgather        count                    count from each rank, in the order of the ranks
+ *   alltoall         count for each rank      count from each rank
+ *   broadcast        count, the root's        count: the root's input
+ *   gather           count                    count from each rank, the root's
+ *   scatter          count for each rank,     count: the part of the root's input that is for this
+ *                    the root's               rank
+ *   reduce_scatter   count for each rank      count: all ranks' parts for this rank, reduced
+ *   reduce           count                    count: the inputs reduced over all ranks, the root's
+ *
+ * Other ranks than the root also have memory of this length where only the root has an input or an
+ * output; a call does not change it. In place, a rank's `in` and `out` are equal; or, if one has a
+ * part for each rank and the other has not, the shorter one is this rank's part of the longer one.
  *
  * What a kernel can rely on:
  *
@@ -51,16 +66,16 @@ struct symwin_limit {
  *             epoch, must be counted in scratch. */
 struct symwin_kernel_args {
     struct symwin_peers peers;
-    /* Addresses of this rank's memory, aligned to an element, or as the kernel declares. Equal, or
-     * not overlapping. */
+    /* Addresses of this rank's memory, aligned to an element, or as the kernel declares. In place,
+     * or not overlapping. */
     uint64_t in, out;
     /* The buffers' offsets in the flat range, equal on all ranks: rank r's input is at
-     * symwin_peer_address(peers, r, in_offset). SYMWIN_NO_OFFSET unless the kernel declares that it
-     * needs windows. */
+     * symwin_peer_address(peers, r, in_offset). A buffer that is a part of the other one (in place)
+     * has this rank's offset. SYMWIN_NO_OFFSET unless the kernel declares that it needs windows. */
     uint64_t in_offset, out_offset;
     uint64_t count; /* elements, > 0 */
     int32_t type;   /* symwin_type */
-    int32_t op;     /* symwin_op */
+    int32_t op;     /* symwin_op; only of a collective that reduces */
     /* Offsets in the flat range, equal on all ranks and aligned to 256 bytes; and sizes in
      * bytes. */
     uint64_t scratch, scratch_bytes;
@@ -71,6 +86,8 @@ struct symwin_kernel_args {
     uint64_t gave_up;
     /* Calls that the host queued before this one. Not an epoch: graph replays repeat it. */
     uint64_t call;
+    int32_t root; /* of a collective that has one */
+    int32_t unused;
 };
 
 #endif

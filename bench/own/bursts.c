@@ -67,16 +67,22 @@ static void draw(const struct rank *r, struct bursts *bursts, uint64_t *state)
 
     for (int i = 0; i < bursts->burst.calls; i++) {
         struct own_case *c = &bursts->cases[i];
+        struct own_case one;
         uint64_t most, step;
 
         *c = bursts->cases[i > 0 ? i - 1 : 0];
+        c->collective = about->collective;
+        if (sw_has_root(c->collective))
+            c->root = (int)(random_next(state) % (unsigned)r->job->nranks);
         if (i == 0 || (bursts->burst.vary & VARY_TYPE) != 0) {
             c->type = (symwin_type)random_bit(state, about->types, SW_TYPES);
             c->op = (symwin_op)random_bit(state, about->ops, SW_OPS);
         }
-        most = (bursts->pitch - AROUND_A_CALL) / symwin_type_bytes(c->type);
+        one = *c;
+        one.count = 1;
+        most = (bursts->pitch - AROUND_A_CALL) / case_bytes(r, &one);
         if (about->bytes > 0)
-            most = at_most(most, about->bytes / symwin_type_bytes(c->type));
+            most = at_most(most, about->bytes / case_bytes(r, &one));
         most = most / about->multiple > 0 ? most / about->multiple : 1;
         if (i == 0 || (bursts->burst.vary & (VARY_SIZE | VARY_TYPE)) != 0)
             c->count = random_count(state, most) * about->multiple;
@@ -85,7 +91,8 @@ static void draw(const struct rank *r, struct bursts *bursts, uint64_t *state)
         step = symwin_type_bytes(c->type) > about->align ? symwin_type_bytes(c->type)
                                                          : about->align;
         c->in_place = (bursts->burst.vary & VARY_PLACE) != 0 && !about->out_of_place &&
-                      random_next(state) % 3 == 0;
+                      random_next(state) % 3 == 0 &&
+                      own_refusal(about, r->job->nranks, c->type, c->op, c->count, 1, 256) == NULL;
         c->in_shift = (bursts->burst.vary & VARY_PLACE) != 0 && random_next(state) % 2
                           ? (unsigned)(random_next(state) % 16 / step * step)
                           : 0;
@@ -118,7 +125,10 @@ static uint32_t data_seed(const struct burst *burst, int replay, int i)
 
 int bursts_open(struct rank *r, const struct subject *subject, size_t pitch, struct bursts *bursts)
 {
-    const size_t least = (size_t)subject->about->multiple * 8 + AROUND_A_CALL;
+    const struct own_case longest = {.collective = subject->about->collective,
+                                     .type = SYMWIN_F64,
+                                     .count = subject->about->multiple};
+    const size_t least = case_bytes(r, &longest) + AROUND_A_CALL;
     int good;
 
     pitch = pitch < least ? (least + AROUND_A_CALL - 1) / AROUND_A_CALL * AROUND_A_CALL : pitch;
@@ -176,15 +186,15 @@ static int overwrite(struct rank *r, void *at, size_t bytes)
 /* Queues the call and then what a caller does next: copy the output, reuse the buffers. */
 static int queue_call(struct rank *r, const struct bursts *bursts, const struct own_case *c, int i)
 {
-    const size_t bytes = c->count * symwin_type_bytes(c->type);
+    const struct spot spot = case_spot(r, &bursts->room, c);
 
     return case_call(r, bursts->subject, &bursts->room, c) &&
            ok(sw_check(sw_drv.cuMemcpyAsync(bursts->logs + bursts->pitch * (size_t)i,
-                                            (CUdeviceptr)(uintptr_t)case_out(&bursts->room, c),
-                                            bytes, r->stream),
+                                            (CUdeviceptr)(uintptr_t)spot.out, spot.out_bytes,
+                                            r->stream),
                        "cuMemcpyAsync of an output")) &&
-           overwrite(r, case_in(&bursts->room, c), bytes) &&
-           (c->in_place || overwrite(r, case_out(&bursts->room, c), bytes));
+           overwrite(r, spot.whole, spot.whole_bytes) &&
+           (c->in_place || overwrite(r, spot.in, spot.in_bytes));
 }
 
 static int queue_compare(struct rank *r, const struct bursts *bursts, int replay)
@@ -192,10 +202,11 @@ static int queue_compare(struct rank *r, const struct bursts *bursts, int replay
     int good = 1;
 
     for (int i = 0; i < bursts->burst.calls && good; i++) {
-        const struct perf_data data = case_data(r, &bursts->cases[i],
-                                                data_seed(&bursts->burst, replay, i));
+        const struct layout is = case_spot(r, &bursts->room, &bursts->cases[i]).is;
+        const struct perf_data data = layout_data(
+            &is, case_data(r, &bursts->cases[i], data_seed(&bursts->burst, replay, i)));
 
-        good = compare_queue(r, &data, PERF_RESULT, bursts->cases[i].count,
+        good = compare_queue(r, &data, is.who, is.receives ? is.out : 0,
                              (void *)(uintptr_t)(bursts->logs + bursts->pitch * (size_t)i),
                              bursts->reports +
                                  (size_t)(replay * BURST_CALLS + i) * sizeof(struct perf_report));

@@ -35,59 +35,95 @@ void room_close(struct rank *r, struct room *room)
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
-unsigned char *case_in(const struct room *room, const struct own_case *c)
+struct spot case_spot(const struct rank *r, const struct room *room, const struct own_case *c)
 {
-    unsigned char *in = c->in_place ? room->pair.out : room->pair.in;
+    const size_t size = symwin_type_bytes(c->type);
+    const struct layout is = layout_of(c->collective, r->job->nranks, r->rank, c->root, c->count);
+    unsigned char *const out = (unsigned char *)room->pair.out + AROUND + c->out_shift;
+    struct spot spot = {.is = is,
+                        .in = (unsigned char *)room->pair.in + AROUND + c->in_shift,
+                        .out = out,
+                        .in_bytes = is.in * size,
+                        .out_bytes = is.out * size,
+                        .whole = out,
+                        .whole_bytes = is.out * size};
 
-    return in + AROUND + c->in_shift;
+    if (c->in_place) {
+        spot.in = out + is.in_at * size;
+        spot.out = out + is.out_at * size;
+        spot.whole_bytes = is.larger * size;
+    }
+    return spot;
 }
 
-unsigned char *case_out(const struct room *room, const struct own_case *c)
+size_t case_bytes(const struct rank *r, const struct own_case *c)
 {
-    return (unsigned char *)room->pair.out + AROUND + c->out_shift;
+    return layout_of(c->collective, r->job->nranks, 0, 0, c->count).larger *
+           symwin_type_bytes(c->type);
+}
+
+/* The offset in the address map of a place in the room. */
+static uint64_t offset_of(const struct room *room, const unsigned char *at, int in_out)
+{
+    return in_out ? room->pair.out_offset + (uint64_t)(at - (unsigned char *)room->pair.out)
+                  : room->pair.in_offset + (uint64_t)(at - (unsigned char *)room->pair.in);
 }
 
 int case_call(struct rank *r, const struct subject *subject, const struct room *room,
               const struct own_case *c)
 {
+    const struct spot spot = case_spot(r, room, c);
     const symwin_collective_options options = {
         .size = sizeof options, .algo = subject->algo, .blocks = c->blocks, .threads = c->threads};
     const struct own_call call = {
-        .in = (uint64_t)(uintptr_t)case_in(room, c),
-        .out = (uint64_t)(uintptr_t)case_out(room, c),
-        .in_offset = (c->in_place ? room->pair.out_offset : room->pair.in_offset) + AROUND +
-                     c->in_shift,
-        .out_offset = room->pair.out_offset + AROUND + c->out_shift,
+        .in = (uint64_t)(uintptr_t)spot.in,
+        .out = (uint64_t)(uintptr_t)spot.out,
+        .in_offset = offset_of(room, spot.in, c->in_place),
+        .out_offset = offset_of(room, spot.out, 1),
         .count = c->count,
         .type = c->type,
         .op = c->op,
+        .root = c->root,
         .blocks = c->blocks,
         .threads = c->threads,
     };
 
     if (subject->own != NULL)
         return own_launch(r, subject->own, &call);
-    return ok(symwin_allreduce_with(r->comm, case_in(room, c), case_out(room, c), c->count, c->type,
-                                    c->op, &options, r->stream));
+    return ok(symwin_allreduce_with(r->comm, spot.in, spot.out, c->count, c->type, c->op, &options,
+                                    r->stream));
+}
+
+/* The data of a rank's input: also of what it must not change. */
+static int fill_own(struct rank *r, const struct perf_data *data, uint64_t count, void *to)
+{
+    return fill(r, data, r->rank, 0, count, to);
 }
 
 int case_fill(struct rank *r, const struct room *room, const struct own_case *c,
               const struct perf_data *data)
 {
-    return (c->in_place || fill(r, data, PERF_RESULT, 1, c->count, case_out(room, c))) &&
-           fill(r, data, r->rank, 0, c->count, case_in(room, c));
+    const struct spot spot = case_spot(r, room, c);
+    const struct perf_data wanted = layout_data(&spot.is, *data);
+    int good = 1;
+
+    if (spot.is.receives)
+        good = fill(r, &wanted, spot.is.who, 1, spot.is.out, spot.out);
+    else if (!c->in_place)
+        good = fill_own(r, data, spot.is.out, spot.out);
+    return good && ((c->in_place && !spot.is.sends) || fill_own(r, data, spot.is.in, spot.in));
 }
 
 /* ---- outcome --------------------------------------------------------------------------------- */
 
-/* Marks the memory on both sides of the output. */
+/* Marks the memory on both sides of the output; in place, of the one buffer. */
 static int mark(struct rank *r, const struct room *room, const struct own_case *c)
 {
-    const CUdeviceptr out = (CUdeviceptr)(uintptr_t)case_out(room, c);
+    const struct spot spot = case_spot(r, room, c);
+    const CUdeviceptr whole = (CUdeviceptr)(uintptr_t)spot.whole;
 
-    return CUDA(cuMemsetD8Async, (out - LOOKED_AT, MARK, LOOKED_AT, r->stream)) &&
-           CUDA(cuMemsetD8Async,
-                (out + c->count * symwin_type_bytes(c->type), MARK, LOOKED_AT, r->stream));
+    return CUDA(cuMemsetD8Async, (whole - LOOKED_AT, MARK, LOOKED_AT, r->stream)) &&
+           CUDA(cuMemsetD8Async, (whole + spot.whole_bytes, MARK, LOOKED_AT, r->stream));
 }
 
 static int look(struct rank *r, const unsigned char *at, int64_t from, struct outcome *outcome)
@@ -104,29 +140,41 @@ static int look(struct rank *r, const unsigned char *at, int64_t from, struct ou
     return good;
 }
 
+/* Compares a buffer, if nothing was wrong before. */
+static int expect(struct rank *r, const struct perf_data *data, int who, uint64_t count,
+                  const void *at, enum wrong wrong, struct outcome *outcome)
+{
+    struct perf_report report;
+
+    if (outcome->wrong != RIGHT)
+        return 1;
+    if (!compare_report(r, data, who, count, at, &report))
+        return 0;
+    if (report.wrong > 0)
+        *outcome = (struct outcome){wrong,        outcome->gave_up, 0,
+                                    report.index, report.got,       report.want};
+    return 1;
+}
+
 static int judge(struct rank *r, const struct subject *subject, const struct room *room,
                  const struct own_case *c, const struct perf_data *data, struct outcome *outcome)
 {
-    const size_t bytes = c->count * symwin_type_bytes(c->type);
-    struct perf_report report;
-    int good;
+    const struct spot spot = case_spot(r, room, c);
+    const struct layout *is = &spot.is;
+    const struct perf_data wanted = layout_data(is, *data);
+    int good = 1;
 
     outcome->gave_up = subject->own != NULL && own_gave_up(subject->own);
-    good = compare_report(r, data, PERF_RESULT, c->count, case_out(room, c), &report);
-    if (good && report.wrong > 0)
-        *outcome = (struct outcome){WRONG_RESULT, outcome->gave_up, 0,
-                                    report.index, report.got,       report.want};
+    if (is->receives)
+        good = expect(r, &wanted, is->who, is->out, spot.out, WRONG_RESULT, outcome);
+    else if (!c->in_place)
+        good = expect(r, data, r->rank, is->out, spot.out, CHANGED_OUTPUT, outcome);
     if (good && outcome->wrong == RIGHT)
-        good = look(r, case_out(room, c) - LOOKED_AT, -LOOKED_AT, outcome);
+        good = look(r, spot.whole - LOOKED_AT, -LOOKED_AT, outcome);
     if (good && outcome->wrong == RIGHT)
-        good = look(r, case_out(room, c) + bytes, (int64_t)bytes, outcome);
-    if (!good || outcome->wrong != RIGHT || c->in_place)
-        return good;
-    good = compare_report(r, data, r->rank, c->count, case_in(room, c), &report);
-    if (good && report.wrong > 0)
-        *outcome = (struct outcome){CHANGED_INPUT, outcome->gave_up, 0,
-                                    report.index,  report.got,       report.want};
-    return good;
+        good = look(r, spot.whole + spot.whole_bytes, (int64_t)spot.whole_bytes, outcome);
+    return good && ((c->in_place && is->receives) ||
+                    expect(r, data, r->rank, is->in, spot.in, CHANGED_INPUT, outcome));
 }
 
 int outcome_meet(struct rank *r, struct outcome *outcome)
@@ -172,7 +220,8 @@ int case_try(struct rank *r, const struct subject *subject, const struct room *r
 
 void case_print(const struct own_case *c, char text[CASE_TEXT])
 {
-    char where[96] = "", grid[64] = "";
+    const int reduces = sw_collectives[c->collective].reduces;
+    char where[96] = "", grid[64] = "", root[24] = "";
 
     if (c->in_place)
         snprintf(where, sizeof where, " in place");
@@ -184,9 +233,11 @@ void case_print(const struct own_case *c, char text[CASE_TEXT])
     if (c->blocks > 0)
         snprintf(grid, sizeof grid, ", %d block%s of %d threads", c->blocks,
                  c->blocks > 1 ? "s" : "", c->threads);
-    snprintf(text, CASE_TEXT, "%s %s, %llu element%s%s%s", symwin_type_name(c->type),
-             symwin_op_name(c->op), (unsigned long long)c->count, c->count > 1 ? "s" : "", where,
-             grid);
+    if (sw_has_root(c->collective))
+        snprintf(root, sizeof root, ", root %d", c->root);
+    snprintf(text, CASE_TEXT, "%s%s%s%s, %llu element%s%s%s", symwin_type_name(c->type),
+             reduces ? " " : "", reduces ? symwin_op_name(c->op) : "", root,
+             (unsigned long long)c->count, c->count > 1 ? "s" : "", where, grid);
 }
 
 static double value_of(symwin_type type, uint64_t bits)
@@ -244,6 +295,13 @@ void outcome_print(const struct outcome *outcome, symwin_type type, char text[CA
     case CHANGED_INPUT:
         snprintf(text, CASE_TEXT, "rank %d: changed the input: element %llu is %s and was %s%s",
                  outcome->rank, (unsigned long long)outcome->index, got, want, limit);
+        break;
+    case CHANGED_OUTPUT:
+        snprintf(
+            text, CASE_TEXT,
+            "rank %d: changed memory where only the root has an output: element %llu is %s and "
+            "was %s%s",
+            outcome->rank, (unsigned long long)outcome->index, got, want, limit);
         break;
     case RIGHT:
         snprintf(text, CASE_TEXT, "%s", outcome->gave_up > 0 ? limit + 2 : "right");

@@ -12,6 +12,8 @@ struct subject {
 };
 
 struct own_case {
+    symwin_collective collective;
+    int root;
     symwin_type type;
     symwin_op op;
     uint64_t count;
@@ -20,7 +22,7 @@ struct own_case {
     int blocks, threads;          /* 0: the library's choice */
 };
 
-/* Buffers for messages of up to `bytes` bytes, with a margin on both sides. */
+/* Buffers for messages of up to `bytes` bytes in the larger one, with a margin on both sides. */
 struct room {
     size_t bytes;
     enum memory_kind kind;
@@ -28,7 +30,7 @@ struct room {
 };
 
 /* What went wrong on some rank; all ranks know it. */
-enum wrong { RIGHT, WRONG_RESULT, WROTE_BESIDE, CHANGED_INPUT };
+enum wrong { RIGHT, WRONG_RESULT, WROTE_BESIDE, CHANGED_INPUT, CHANGED_OUTPUT };
 
 struct outcome {
     enum wrong wrong;
@@ -43,8 +45,19 @@ enum { CASE_TEXT = 256 };
 int room_open(struct rank *r, const struct subject *subject, size_t bytes, struct room *room);
 void room_close(struct rank *r, struct room *room);
 
-unsigned char *case_in(const struct room *room, const struct own_case *c);
-unsigned char *case_out(const struct room *room, const struct own_case *c);
+/* The buffers of a call on a rank, in bytes. */
+struct spot {
+    struct layout is;
+    unsigned char *in, *out;
+    size_t in_bytes, out_bytes;
+    unsigned char *whole; /* the one buffer in place; otherwise the output */
+    size_t whole_bytes;
+};
+
+struct spot case_spot(const struct rank *r, const struct room *room, const struct own_case *c);
+
+/* Bytes of the larger buffer. */
+size_t case_bytes(const struct rank *r, const struct own_case *c);
 
 /* Queues filling the input, and filling the output with wrong values. */
 int case_fill(struct rank *r, const struct room *room, const struct own_case *c,

@@ -30,25 +30,26 @@ struct check {
 /* Whether the case fits into the buffers and the kernel supports it. */
 static int is_served(const struct check *c, const struct own_case *of)
 {
-    const size_t bytes = (size_t)of->count * symwin_type_bytes(of->type);
-
-    return bytes + 256 <= c->room.bytes &&
+    return case_bytes(c->r, of) + 256 <= c->room.bytes &&
            own_refusal(c->subject.about, c->r->job->nranks, of->type, of->op, of->count,
                        of->in_place, 256) == NULL;
 }
 
-/* Makes one call, if the kernel supports it, and describes the first wrong one. */
+/* Makes one call, if the kernel supports it, and describes the first wrong one. Each has another
+ * root. */
 static int try(struct check *c, struct own_case of)
 {
     char call[CASE_TEXT], came[CASE_TEXT];
     struct outcome outcome;
     int good;
 
+    of.collective = c->subject.about->collective;
+    if (sw_has_root(of.collective))
+        of.root = c->cases % c->r->job->nranks;
     if (c->failed || !is_served(c, &of))
         return 1;
     if (of.blocks == 0)
-        own_grid(c->r, c->subject.own, of.count * symwin_type_bytes(of.type), &of.blocks,
-                 &of.threads);
+        own_grid(c->r, c->subject.own, case_bytes(c->r, &of), &of.blocks, &of.threads);
     c->cases++;
     good = case_try(c->r, &c->subject, &c->room, &of, (uint32_t)c->cases, &outcome);
     if (!good || (outcome.wrong == RIGHT && outcome.gave_up == 0))
@@ -71,7 +72,8 @@ static int first_bit(unsigned bits)
 
 static struct own_case simplest(const struct check *c)
 {
-    return (struct own_case){.type = (symwin_type)first_bit(c->subject.about->types),
+    return (struct own_case){.collective = c->subject.about->collective,
+                             .type = (symwin_type)first_bit(c->subject.about->types),
                              .op = (symwin_op)first_bit(c->subject.about->ops)};
 }
 
@@ -110,7 +112,8 @@ static int types(struct check *c)
                                             .op = (symwin_op)op,
                                             .count = some[i] * c->subject.about->multiple};
 
-                good = try(c, of);
+                if ((c->subject.about->ops & 1u << op) != 0)
+                    good = try(c, of);
             }
     return good;
 }
@@ -247,7 +250,7 @@ static int late(struct check *c)
     of.count = 100 * c->subject.about->multiple;
     if (!is_served(c, &of))
         of.count = c->subject.about->multiple;
-    own_grid(c->r, c->subject.own, of.count, &of.blocks, &of.threads);
+    own_grid(c->r, c->subject.own, case_bytes(c->r, &of), &of.blocks, &of.threads);
     if (c->r->rank == 0)
         stage_says("rank 0 makes no call; the other ranks must leave after %d ms (args.limit)",
                    LATE_MS);

@@ -289,6 +289,7 @@ int own_launch(struct rank *r, struct own_kernel *k, const struct own_call *call
         .limit = {k->limit_ns, abort_word(r, k)},
         .gave_up = k->gave_up_address,
         .call = k->calls,
+        .root = call->root,
     };
 
     k->calls++;

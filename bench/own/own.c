@@ -223,6 +223,20 @@ static uint64_t number_of(const char *text, size_t length)
     return i == length ? value : 0;
 }
 
+/* A collective that has data and equal parts. */
+static int take_collective(struct own_about *about, const char *name, size_t length)
+{
+    for (int i = 0; i < SYMWIN_BARRIER; i++) {
+        const char *one = symwin_collective_name((symwin_collective)i);
+
+        if (strlen(one) != length || memcmp(one, name, length) != 0)
+            continue;
+        about->collective = (symwin_collective)i;
+        return 1;
+    }
+    return 0;
+}
+
 /* Whether the word is known and its value valid. */
 static int take_word(struct own_about *about, const char *word, size_t length)
 {
@@ -240,6 +254,8 @@ static int take_word(struct own_about *about, const char *word, size_t length)
         about->no_limit |= IS("no-limit");
         return IS("windows") || IS("out-of-place") || IS("fixed") || IS("no-limit");
     }
+    if (IS("collective"))
+        return take_collective(about, value, rest);
     if (IS("types"))
         return (about->types = bits_of(options_types, value, rest)) != 0;
     if (IS("ops"))
@@ -288,6 +304,14 @@ int own_about_parse(const char *name, const char *words, struct own_about *out)
                         name, (int)length, words);
         words += length;
     }
+    if (sw_collectives[out->collective].reduces)
+        return 1;
+    if (out->ops != OWN_OPS)
+        return fail(SYMWIN_INVALID,
+                    "SYMWIN_KERNEL_ABOUT(%s): \"ops=\" is about collectives that reduce, and %s "
+                    "does not: leave it out",
+                    name, symwin_collective_name(out->collective));
+    out->ops = 1u << SYMWIN_MAX; /* its test data has the most values */
     return 1;
 }
 
@@ -322,9 +346,13 @@ static void add_bits(char *text, size_t bytes, unsigned bits, const char *const 
 void own_about_print(const struct own_about *about, char *text, size_t bytes)
 {
     text[0] = '\0';
+    if (about->collective != SYMWIN_ALLREDUCE)
+        add(text, bytes, "%s; ", symwin_collective_name(about->collective));
     add_bits(text, bytes, about->types, options_types, "all types");
-    add(text, bytes, "; ");
-    add_bits(text, bytes, about->ops, options_ops, "all operations");
+    if (sw_collectives[about->collective].reduces) {
+        add(text, bytes, "; ");
+        add_bits(text, bytes, about->ops, options_ops, "all operations");
+    }
     if (about->bytes > 0)
         add(text, bytes, "; at most %llu bytes", (unsigned long long)about->bytes);
     if (about->multiple > 1)
@@ -341,17 +369,21 @@ void own_about_print(const struct own_about *about, char *text, size_t bytes)
 const char *own_refusal(const struct own_about *about, int nranks, symwin_type type, symwin_op op,
                         uint64_t count, int in_place, uint64_t align)
 {
+    const struct layout is = layout_of(about->collective, nranks, 1, 0, count);
+    /* Where the shorter buffer begins in the longer one on rank 1. */
+    const uint64_t part = (is.in_at + is.out_at) * symwin_type_bytes(type);
+
     if ((about->types & 1u << type) == 0)
         return "this type";
-    if ((about->ops & 1u << op) == 0)
+    if (sw_collectives[about->collective].reduces && (about->ops & 1u << op) == 0)
         return "this operation";
-    if (about->bytes > 0 && count * symwin_type_bytes(type) > about->bytes)
+    if (about->bytes > 0 && is.larger * symwin_type_bytes(type) > about->bytes)
         return "messages of this size";
     if (count % about->multiple != 0)
         return "this number of elements";
     if (in_place && about->out_of_place)
         return "calls in place";
-    if (align % about->align != 0)
+    if (align % about->align != 0 || (in_place && part % about->align != 0))
         return "this alignment";
     if (about->ranks > 0 && nranks > about->ranks)
         return "this many ranks";

@@ -61,6 +61,7 @@ struct own_source {
 
 /* The parsed words of SYMWIN_KERNEL_ABOUT. */
 struct own_about {
+    symwin_collective collective;
     unsigned types, ops; /* bit i: value i of symwin.h's list */
     uint64_t bytes;      /* the longest message; 0: no limit */
     uint64_t multiple, align;
@@ -194,6 +195,7 @@ struct own_call {
     uint64_t count;
     symwin_type type;
     symwin_op op;
+    int root;
     int blocks, threads;
 };
 

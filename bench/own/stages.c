@@ -114,9 +114,12 @@ static void time_options(const struct stage_page *page, struct perf_options *o)
 {
     static char table[300];
     uint64_t most = 0;
-    int limited = 1;
+    int limited = 1, windows = 0;
 
+    o->collectives = 0;
     for (int k = 0; k < page->kernels; k++) {
+        o->collectives |= 1u << page->about[k].collective;
+        windows |= rival_serves(page->about[k].collective, 1);
         limited &= page->about[k].bytes > 0;
         most = page->about[k].bytes > most ? page->about[k].bytes : most;
     }
@@ -128,7 +131,7 @@ static void time_options(const struct stage_page *page, struct perf_options *o)
         o->end = (size_t)most;
     if (!o->rivals_given && page->gpus > 1 && o->threads <= page->gpus && o->nproc == 0 &&
         rivals_found())
-        o->rivals = PERF_NCCL | PERF_NCCL_WINDOW;
+        o->rivals = PERF_NCCL | (windows ? PERF_NCCL_WINDOW : 0);
     if (o->csv == NULL) {
         picture_csv(page, table, sizeof table);
         o->csv = table;
@@ -524,7 +527,8 @@ static int picture_draw(const struct perf_options *o, const struct stage_page *p
     fflush(NULL);
     pid = fork();
     if (pid == 0) {
-        execlp("python3", "python3", script, "--output", path, o->csv != NULL ? o->csv : table,
+        execlp("python3", "python3", script, "--output", path, "--collective",
+               symwin_collective_name(page->about[0].collective), o->csv != NULL ? o->csv : table,
                (char *)NULL);
         _exit(127);
     }

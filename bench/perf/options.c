@@ -77,12 +77,12 @@ static const char usage_more[] =
     "                 copy engine and by a kernel's stores; with several peers, also to all by\n"
     "                 stores\n"
     "  --kernel FILE[:NAME]\n"
-    "                 your own kernel (docs/your-own-kernel.md): FILE.cu is compiled by nvcc and\n"
-    "                 for the emulated driver; FILE.cubin and FILE.fatbin are for GPUs, FILE.so\n"
-    "                 for the emulated driver. It is checked on the emulated driver and then on\n"
-    "                 GPUs, in its own processes, so it may crash. Then it is timed with all\n"
-    "                 algorithms, and NCCL if that is found, and the table is drawn. May be given\n"
-    "                 up to 8 times\n"
+    "                 your own kernel of any collective (docs/your-own-kernel.md). FILE.cu is\n"
+    "                 compiled by nvcc and for the emulated driver; FILE.cubin, FILE.fatbin are\n"
+    "                 for GPUs, FILE.so is for the emulated driver. It is checked on the\n"
+    "                 emulated driver and then on GPUs, in its own processes, so it may crash.\n"
+    "                 Then it is timed with all algorithms, and NCCL if that is found, and the\n"
+    "                 table is drawn. May be given up to 8 times\n"
     "  --compile WORDS\n"
     "                 options for the kernel's compilers: -I, -D\n"
     "  --picture FILE the table as SVG                          NAME.svg of the first kernel\n"
@@ -306,6 +306,7 @@ static int set_collectives(struct perf_options *options, const char *value)
         if (options->collective_order[i] == LAST + 1)
             options->collective_order[i] = PERF_SENDRECV + 1;
     options->collectives = bits;
+    options->collectives_given = 1;
     return bits != 0;
 }
 
@@ -520,8 +521,14 @@ static const char *check_collectives(const struct perf_options *o)
         have_root |= sw_has_root((symwin_collective)i);
         have_choice |= !sw_collectives[i].no_data;
     }
-    if (o->collectives != 1u << SYMWIN_ALLREDUCE && (o->kernel_count > 0 || o->race))
-        return "--kernel and --race support all-reduces only: leave out --collective";
+    if (o->collectives_given && o->kernel_count > 0)
+        return "--kernel: the kernel says which collective it is (SYMWIN_KERNEL_ABOUT): leave out "
+               "--collective";
+    if (o->collectives_given && o->race)
+        return "--race: of the library's algorithms it supports all-reduces only: leave out "
+               "--collective";
+    if (o->root >= 0 && o->kernel_count > 0)
+        return "--kernel: the check has every root, and the table root 0: leave out -r";
     if ((o->collectives & PERF_TORCH_COLLECTIVES) == 0 && (o->rivals & PERF_TORCH) != 0)
         return "--against torch has allreduce, allgather and reduce_scatter only";
     if (!reduce && o->ops != 1u << SYMWIN_SUM)

@@ -73,7 +73,7 @@ struct perf_options {
     int kernel_count;
     const char *compile; /* options for the kernels' compilers */
     int race, seconds;   /* seconds of the race hunt; 0: the default */
-    int algos_given, rivals_given;
+    int algos_given, rivals_given, collectives_given;
     char arguments[1024]; /* the command line */
 };
 

@@ -64,9 +64,10 @@ struct way {
     enum way_kind kind;
     symwin_algo algo;
     enum memory_kind memory;
-    int optional;        /* skipped if it does not support a call */
-    int blocks, threads; /* the grid; 0: the library's choice */
-    int own;             /* WAY_OWN: index of --kernel */
+    int optional;                 /* skipped if it does not support a call */
+    int blocks, threads;          /* the grid; 0: the library's choice */
+    int own;                      /* WAY_OWN: index of --kernel */
+    symwin_collective collective; /* WAY_OWN */
 };
 
 enum { MOST_WAYS = 40 };

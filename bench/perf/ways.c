@@ -43,7 +43,8 @@ static void add_own(const struct stage_page *page, struct ways *ways)
                                 .kind = WAY_OWN,
                                 .memory = page->about[k].windows ? MEMORY_WINDOW : MEMORY_PLAIN,
                                 .optional = 1,
-                                .own = k};
+                                .own = k,
+                                .collective = page->about[k].collective};
 
         add(ways, &way);
     }
@@ -113,6 +114,8 @@ int way_serves(const struct way *way, symwin_collective collective)
         if ((int)collective == PERF_SENDRECV)
             return way->algo == SYMWIN_ALGO_AUTO || way->algo == SYMWIN_ALGO_ONESHOT;
         return way->algo == SYMWIN_ALGO_AUTO || sw_algo_is_there(collective, way->algo);
+    case WAY_OWN:
+        return way->collective == collective;
     case WAY_NCCL:
         return rival_serves(collective, kinds[way->memory].purpose == NCCL_WINDOW);
     default:
@@ -306,17 +309,26 @@ static int link_call(struct rank *r, const struct way *way, const struct pair *p
                        "cuMemcpyAsync to rank %d", next));
 }
 
+/* The offset in the address map of a buffer, or of a part of it. */
+static uint64_t offset_of(const void *at, const void *buffer, uint64_t offset)
+{
+    return offset + (uint64_t)((const char *)at - (const char *)buffer);
+}
+
 static int own_way_call(struct rank *r, const struct result *result, const struct pair *pair,
-                        const void *in)
+                        const void *in, const void *out)
 {
     struct own_kernel *k = &r->own[result->way->own];
     struct own_call call = {.in = (uint64_t)(uintptr_t)in,
-                            .out = (uint64_t)(uintptr_t)pair->out,
-                            .in_offset = result->in_place ? pair->out_offset : pair->in_offset,
-                            .out_offset = pair->out_offset,
+                            .out = (uint64_t)(uintptr_t)out,
+                            .in_offset = result->in_place
+                                             ? offset_of(in, pair->out, pair->out_offset)
+                                             : offset_of(in, pair->in, pair->in_offset),
+                            .out_offset = offset_of(out, pair->out, pair->out_offset),
                             .count = result->count,
                             .type = result->type,
-                            .op = result->op};
+                            .op = result->op,
+                            .root = r->job->options.root};
     const char *refused = own_refusal(&k->about, r->job->nranks, result->type, result->op,
                                       result->count, result->in_place, 256);
 
@@ -448,7 +460,7 @@ int way_call(struct rank *r, const struct result *result, const struct pair *pai
     case WAY_SYMWIN:
         return ok(collectives[result->collective].call(&call, r->stream));
     case WAY_OWN:
-        return own_way_call(r, result, pair, call.in);
+        return own_way_call(r, result, pair, call.in, call.out);
     case WAY_NCCL:
         return rival_call(r, result, call.in, call.out);
     case WAY_LAUNCH:

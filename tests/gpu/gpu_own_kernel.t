@@ -36,6 +36,12 @@ like($output, qr/^ +1024 .* push .*push:\d+x512/m, 'they are timed');
 ok(-s "$folder/own.svg" || !`python3 -c 'print(1)' 2>/dev/null`, 'and drawn');
 cmp_ok($seconds, '<', 120, 'in two minutes');
 
+my @others = qw(all_gather reduce_scatter all_to_all broadcast gather scatter reduce);
+my $others = join ' ', map { "--kernel tests/own/collectives.cu:$_" } @others;
+($status, $output) = perf("$others -e 4K --picture $folder/others.svg");
+is($status, 0, 'kernels of other collectives: exit status') or diag($output);
+is(scalar(() = $output =~ /^ok      GPUs, \d+ ranks: /mg), 9 * @others, 'each line is right');
+
 # As GPU code, so that the emulated driver does not find them first.
 for my $bug (qw(host_epoch grid_epoch one_slot no_end_barrier relaxed_flag)) {
     for my $mended ('', '-DMENDED') {

@@ -91,6 +91,32 @@ is($status, 0, 'words for the compiler: exit status') or diag($output);
 like($output, qr/^# push: f32; sum; at most 65536 bytes; at most 8 ranks; 16 blocks/m,
     'and a kernel in an included file');
 
+# Kernels of other collectives, in one table for each.
+my @others = qw(all_gather reduce_scatter all_to_all broadcast gather scatter reduce);
+my $own = "$here/tests/own/collectives.cu";
+($status, $output) = perf('', join(' ', map { "--kernel $own:$_" } @others)
+      . ' -b 96 -e 96 -n 1 -G 1 -t 3 --in-place both');
+is($status, 0, 'other collectives: exit status') or diag($output);
+is(scalar(() = $output =~ /^ok      emulated driver, [23] ranks: /mg), 18 * @others,
+    'each line is right');
+like($output, qr/^# all_gather: allgather; f32,i32; in windows; 16 blocks/m, 'which is said');
+like($output, qr/^# reduce: reduce; f32; sum; in windows; 16 blocks/m, 'with the operations');
+is(join(' ', $output =~ /^# collective: (\w+)$/mg),
+    'allgather alltoall broadcast gather scatter reduce_scatter reduce', 'a table for each');
+for (['all_gather', 'auto oneshot put', 8, '0 0'], ['all_to_all', 'auto oneshot put', 8, '0 -'],
+    ['broadcast', 'auto oneshot twoshot put', 24, '0 0'],
+    ['gather', 'auto oneshot twoshot', 8, '0 -'],
+    ['scatter', 'auto oneshot put', 8, '0 0'],
+    ['reduce_scatter', 'auto oneshot twoshot', 8, '0 0'],
+    ['reduce', 'auto oneshot twoshot', 24, '0 0'])
+{
+    my ($name, $algos, $count, $wrong) = @$_;
+    my ($table) = grep { /^ .* $name /m } split /^# collective: /m, $output;
+    my @rows = map { [split] } grep { /^ +\d/ } split /\n/, $table;
+    is(join(' ', map { $_->[5] } @rows), "$algos $name", "$name: beside its algorithms");
+    is("$rows[-1][1] $rows[-1][9] $rows[-1][13]", "$count $wrong", 'and it is right');
+}
+
 # ---- wrong kernels ------------------------------------------------------------------------------
 
 sub found {
@@ -123,6 +149,21 @@ found('race/grid_epoch.cu', '--timeout 3',
     'a grid-dependent epoch');
 found('race/no_end_barrier.cu', '',
     qr/^FAILED .*changing sizes: call \d of 5, .*: got /m, 'no end barrier');
+
+my $early = qr/changing \w+: call \d of \d, f32,.*: got /;
+my $late  = qr/changing \w+: call \d of \d, f32 sum,.*: got /;
+my $one   = qr/element counts: f32(?: sum)?(?:, root \d)?, \d elements?, $call: rank \d/;
+my %fault = (
+    all_gather     => $early,
+    reduce_scatter => $late,
+    all_to_all     => qr/$one, element 0: got /,
+    broadcast      => qr/$one, element 0: got .*, expected /,
+    gather         => qr/$one: changed memory where only the root has an output: element 0 is /,
+    scatter        => qr/$one: $beside, at byte offset 4$/m,
+    reduce         => qr/$one: changed the input: element 0 is /,
+);
+found("own/collectives.cu:$_", '--compile -DBUG', qr/^FAILED .*$fault{$_}/m, "a fault in $_")
+  for @others;
 
 # ---- kernels that crash or hang -----------------------------------------------------------------
 
@@ -182,6 +223,19 @@ spew("$folder/bad.cu",
 refused('', '--kernel bad.cu', 1,
     qr/SYMWIN_KERNEL_ABOUT\(bad\): "types=f31" is unknown or has an invalid value/,
     'a word that there is not');
+for (['collective=barrier', 'is unknown or has an invalid value'],
+    ['collective=allgather ops=sum', 'is about collectives that reduce, and allgather does not'])
+{
+    my ($words, $want) = @$_;
+    spew("$folder/bad.cu",
+        "#include \"symwin/kernel.cuh\"\nSYMWIN_KERNEL_ABOUT(bad, \"$words\")\n"
+          . "extern \"C\" __global__ void bad(const struct symwin_kernel_args) {}\n");
+    refused('', '--kernel bad.cu', 1, qr/SYMWIN_KERNEL_ABOUT\(bad\): .* $want/, $words);
+}
+refused('', "--kernel $own:gather --collective gather", 2,
+    qr/the kernel says which collective it is .*: leave out --collective/, '--collective');
+refused('', "--kernel $own:gather -r 1", 2, qr/the check has every root, .*: leave out -r/,
+    'a root');
 spew("$folder/empty.cu", "int a;\n");
 refused('', '--kernel empty.cu', 2, qr/the file has no __global__ function/,
     'a file without kernels');

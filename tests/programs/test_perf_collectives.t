@@ -142,10 +142,10 @@ is(join(' ', map { $_->{collective} } @rows), 'allgather alltoall broadcast scat
 refused('', '-t 2 --algo put', 'put does not have any of the collectives');
 refused('', '-t 2 --collective prefix',
     '--collective: unknown name "prefix"; names are allreduce allgather alltoall');
-refused('', '-t 2 --collective allgather --race', 'support all-reduces only');
+refused('', '-t 2 --collective allgather --race', 'it supports all-reduces only');
 refused('', '-t 2 --collective gather --against torch',
     'torch has allreduce, allgather and reduce_scatter only');
-refused('', '-t 2 --collective all --kernel a.cu', 'support all-reduces only');
+refused('', '-t 2 --collective all --kernel a.cu', 'the kernel says which collective it is');
 refused('', '-t 2 --collective gather -r 2', '-r is 2, and there are 2 ranks');
 refused('', '-t 2 --collective allgather,barrier -r 1', '-r is about collectives with a root');
 refused('', '-t 2 --collective gather,barrier -o max', 'reduces nothing: leave out -o');

@@ -57,6 +57,22 @@ for my $bug (sort keys %bugs) {
     cmp_ok($seconds, '<', 60, "$bug: in a minute");
 }
 
+# Kernels of other collectives are hunted alike.
+my $wrong = qr/.*call \d of \d.*got /;
+my %others = (
+    all_gather     => $tsan ? qr/.*writes rank \d's output.*$unordered/m : $wrong,
+    reduce_scatter => $tsan ? qr/.*rank \d's input.*$unordered/m : $wrong,
+);
+for my $bug (sort keys %others) {
+    my $kernel = "--kernel tests/own/collectives.cu:$bug";
+    my ($status, $output) = hunt('', "$kernel --compile -DBUG --seconds 60 --timeout 6");
+    is($status, 1, "$bug: exit status") or diag($output);
+    like($output, qr/^FOUND   emulated driver, 3 ranks: $bug: $others{$bug}/m, "$bug: is found");
+    ($status, $output) = hunt('', "$kernel --seconds 1 --seed $$");
+    is($status, 0, "$bug, right: exit status") or diag($output);
+    like($output, qr/^# nothing was found$/m, "$bug, right: nothing is found");
+}
+
 # The line of a race is also reported if the user's folders have names of the tree's folders.
 SKIP: {
     skip 'no ThreadSanitizer', 2 unless $tsan;

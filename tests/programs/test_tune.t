@@ -177,9 +177,14 @@ my $kept = slurp($file);
 is($status, 1, 'a wrong result: exit status');
 like($output, qr/^# Wrong elements: [1-9]\d* FAILED\n# \Q$file\E was not written$/m, 'is said');
 is(slurp($file), $kept, 'and the file of before is still there');
-($status) = perf('', "--nproc 2 -b 64 -e 64 -d f32 --tune $folder/b.csv");
+($status) = perf('', "--nproc 3 -b 96 -e 96 -d i32 -r 2 --collective all --tune $folder/b.csv");
 is($status, 0, 'processes make one too');
-ok(-s "$folder/b.csv", 'which is there');
+is_deeply([sort keys %{read_table("$folder/b.csv")}],
+    [sort map { ("$_,$gpu,3,4,integer,0", "$_,$gpu,3,4,integer,1") } @collectives],
+    'which has all collectives');
+$calls = launched("SYMWIN_TUNING=$folder/b.csv",
+    "--nproc 3 -b 96 -e 96 -d i32 -n 1 -G 1 --collective $_")
+  and is($calls->{96}{measured}, 1, "$_ goes by it") for qw(alltoall scatter reduce);
 refused('', "-t 2 -b 64 -e 64 --tune /nowhere/a.csv", 1, qr{--tune /nowhere/a.csv: No such},
     'no folder');
 refused('', "-t 2 --tune $file $_", 2, qr/--tune chooses algorithms and grids itself/, $_)
