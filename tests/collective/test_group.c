@@ -169,6 +169,47 @@ static void in_order(const struct rank *r)
         }
 }
 
+/* ---- streams --------------------------------------------------------------------------------- */
+
+/* A launch comes after what is in the streams of all its calls, and before what follows there. */
+static void on_two_streams(const struct rank *r)
+{
+    uint32_t *const gate = (uint32_t *)(void *)r->in, *const from = gate + 64,
+                    *const in = gate + 128;
+    uint32_t *const out = (uint32_t *)(void *)r->out, *const copy = out + 128;
+    const uint32_t before = launches(r);
+    struct sw_scope scope;
+    int p;
+
+    host_put_u32(r->device, (unsigned char *)gate, 0);
+    host_put_u32(r->device, (unsigned char *)from, (uint32_t)r->rank + 5);
+    host_put_u32(r->device, (unsigned char *)in, 1);
+    for (p = 0; p < r->nranks; p++)
+        host_put_u32(r->device, (unsigned char *)(copy + p), 2);
+    host_must(sw_scope_enter(r->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuStreamWaitValue32(r->streams[1], (CUdeviceptr)(uintptr_t)gate, 1,
+                                              CU_STREAM_WAIT_VALUE_GEQ),
+                   "cuStreamWaitValue32");
+    sw_scope_leave(&scope);
+    host_must(symwin_memcpy(r->device, in, from, 4, r->streams[1]), "copy");
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    host_must(symwin_allgather(r->comm, from, out, 1, SYMWIN_U32, r->streams[0]), "stream 0");
+    host_must(symwin_allgather(r->comm, in, out + 64, 1, SYMWIN_U32, r->streams[1]), "stream 1");
+    host_must(symwin_group_end(), "symwin_group_end");
+    host_must(symwin_memcpy(r->device, copy, out + 64, 4 * (size_t)r->nranks, r->streams[1]),
+              "copy");
+    host_pause_ms(r->rank == 0 ? 40 : 10); /* the last rank alone */
+    host_put_u32(r->device, (unsigned char *)gate, 1);
+    job_wait(r, 0);
+    job_wait(r, 1);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    must_be(launches(r) - before == 1, "one launch", r->rank);
+    for (p = 0; p < r->nranks; p++)
+        must_be(host_get_u32(r->device, (unsigned char *)(out + p)) == (uint32_t)p + 5 &&
+                    host_get_u32(r->device, (unsigned char *)(copy + p)) == (uint32_t)p + 5,
+                "calls on two streams", r->rank);
+}
+
 /* ---- random calls ---------------------------------------------------------------------------- */
 
 /* Call `k` of group `number`, equal on all ranks but for what a rank decides alone. */
@@ -365,6 +406,7 @@ static void body(struct processes *p, int rank)
     open_rank(p, &r, WAIT_MS);
     count(&r);
     in_order(&r);
+    on_two_streams(&r);
     sweep(&r, 0);
     in_flight(&r);
     graphs(&r);
