@@ -454,11 +454,11 @@ SYMWIN_API symwin_status symwin_recv_with(symwin_comm *comm, void *out, uint64_t
  * calls are not collected.
  *
  * The collectives of a communicator in a group come in the order of the calls, and those of several
- * communicators in any order. Up to 16 small calls in a row that move bytes (all-gather, all-to-all,
- * broadcast, gather, scatter; 128 KiB of parts together, with the default slots) are made at once, in
- * one launch, which takes little longer than one of them. So all ranks put the same collectives in a
- * group. Their streams need not be alike: those of calls made at once wait for each other. If calls
- * use each other's results, the launch has one block.
+ * communicators in any order. Up to 16 small calls in a row that move bytes (all-gather,
+ * all-to-all, broadcast, gather, scatter; 128 KiB of parts together, with the default slots) are
+ * made at once, in one launch. So all ranks put the same collectives in a group. Their streams need
+ * not be alike: those of calls made at once wait for each other. If calls use each other's results,
+ * the launch has one block.
  *
  * The sends and receives of a communicator in a group make progress together, whatever their order:
  * exchanges and rings do not deadlock. They are on one stream, and come after the collectives of

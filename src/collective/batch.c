@@ -1,6 +1,6 @@
 /* Small calls of a group that move bytes by push, in one launch (kernels/move.cu has the kernel).
  *
- * All ranks must find the same calls for a launch. So what all ranks pass alike decides: collective,
+ * All ranks must find the same calls for a launch. So what they pass alike decides: collective,
  * count, type, root, algorithm and order, and whether streams are captured. What a rank alone knows
  * changes no more than its streams, its grid, and which of its own calls wait for each other.
  */

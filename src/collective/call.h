@@ -1,5 +1,5 @@
-/* A call of a collective between its checks and its launch: collective.c makes single calls, batch.c
- * several small ones at once. */
+/* A call of a collective between its checks and its launch. collective.c makes single calls,
+ * batch.c several small ones at once. */
 #ifndef SYMWIN_CALL_H
 #define SYMWIN_CALL_H
 

@@ -155,8 +155,8 @@ static symwin_status place_buffers(struct call *c)
                                     is_in_place(c, in->within, out->within));
     q->windows_aligned = (common(is->in, in) | common(is->out, out)) % 16 == 0;
     q->aligned = q->windows_aligned && (in->address | out->address) % 16 == 0;
-    /* sw_call_find_buffers() has compared the addresses only. Offsets that kernels use, and so this result,
-     * are equal on all ranks. */
+    /* Only the addresses were compared before. Offsets that kernels use, and so this result, are
+     * equal on all ranks. */
     if (by_offsets && overlap_in_part(c, in->offset, out->offset))
         return refuse_overlap(c, "are addresses of the same memory and overlap in part there");
     if (in_windows && overlap_in_memory(c, by_offsets))

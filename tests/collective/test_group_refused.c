@@ -1,6 +1,6 @@
 /* Groups of collectives that fail: a rank's call differs from the others' in each argument and at
- * each place of the group, or it groups them otherwise; and ranks that are late, leave or abort. All
- * ranks report the same. Also runs on GPUs (tests/gpu/both.txt). */
+ * each place of the group, or it groups them otherwise; and ranks that are late, leave or abort.
+ * All ranks report the same. Also runs on GPUs (tests/gpu/both.txt). */
 #define TEST_SLOT_BYTES 8192
 #include "collectives.h"
 
@@ -22,8 +22,8 @@ enum oddity {
     ODDITIES
 };
 
-/* "#" is the number of the odd call in the group; 1 and 2 are the ranks: the odd one, and the lowest
- * of the others. */
+/* "#" is the number of the odd call in the group; 1 and 2 are the ranks: the odd one, and the
+ * lowest of the others. */
 static const struct oddity_text {
     const char *name, *words;
     symwin_status status;
