@@ -156,6 +156,15 @@ SYMWIN_DEVICE bool sw_argument_differs(uint64_t found, uint64_t a, uint64_t b, u
     return true;
 }
 
+/* The number of call `k` in its group. One of the two ranks may have made it alone: 0. */
+SYMWIN_DEVICE uint32_t sw_number_of(uint64_t a, uint64_t b, uint32_t k)
+{
+    const uint64_t number = offsetof(struct sw_said_call, number);
+    const uint32_t theirs = symwin_load_relaxed_u32(sw_said_call_at(a, k) + number);
+
+    return theirs > 0 ? theirs : symwin_load_relaxed_u32(sw_said_call_at(b, k) + number);
+}
+
 SYMWIN_DEVICE void sw_compare_arguments(uint64_t found, uint64_t a, uint64_t b)
 {
     const uint32_t ours = symwin_load_relaxed_u32(a + offsetof(struct sw_said, listed));
@@ -166,10 +175,7 @@ SYMWIN_DEVICE void sw_compare_arguments(uint64_t found, uint64_t a, uint64_t b)
         SYMWIN_NO_UNROLL
         for (uint32_t argument = SW_ARGUMENT_COLLECTIVE; argument <= SW_ARGUMENT_ALGO; argument++)
             if (sw_argument_differs(found, a, b, k, argument)) {
-                symwin_store_relaxed_u32(
-                    SW_FOUND_AT(found, number),
-                    symwin_load_relaxed_u32(sw_said_call_at(a, k) +
-                                            offsetof(struct sw_said_call, number)));
+                symwin_store_relaxed_u32(SW_FOUND_AT(found, number), sw_number_of(a, b, k));
                 return;
             }
     }

@@ -67,7 +67,7 @@ enum sw_kernel_argument {
     SW_ARGUMENT_ALGO = 6, /* values as in SW_WHAT_ALGO() */
     SW_ARGUMENT_IN = 7,   /* offsets in the flat range */
     SW_ARGUMENT_OUT = 8,
-    SW_ARGUMENT_PAIR = 9, /* not of a collective call, but of a send or receive */
+    SW_ARGUMENT_PAIR = 9,  /* not of a collective call, but of a send or receive */
     SW_ARGUMENT_CALLS = 10 /* how many calls of a group are in one launch */
 };
 

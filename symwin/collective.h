@@ -467,18 +467,27 @@ SYMWIN_API symwin_status symwin_recv_with(symwin_comm *comm, void *out, uint64_t
  * calls of several communicators, of several ranks that the thread drives too. Queries and other
  * calls are not collected.
  *
+ * The collectives of a communicator in a group come in the order of the calls, and those of several
+ * communicators in any order. Up to 16 small calls in a row that move bytes (all-gather,
+ * all-to-all, broadcast, gather, scatter; 128 KiB of parts together, with the default slots) are
+ * made at once, in one launch. So all ranks put the same collectives in a group. Their streams need
+ * not be alike: those of calls made at once wait for each other. If calls use each other's results,
+ * the launch has one block.
+ *
  * The sends and receives of a communicator in a group make progress together, whatever their order:
  * exchanges and rings do not deadlock. They are on one stream, and come after the collectives of
- * the group, which are launched one by one in the order of the calls. Messages of one pair keep
- * their order. Host arrays of symwin_parts are read by symwin_group_end() again.
+ * the group. Messages of one pair keep their order. Host arrays of symwin_parts are read by
+ * symwin_group_end() again.
  *
  * If a call in a group fails, it returns its status and so does symwin_group_end(); nothing of the
  * group is launched then. The other ranks wait for this one, until their kernel_timeout_ms or
  * symwin_comm_abort().
  *
- *   SYMWIN_INVALID  symwin_group_end(): no group is open; sends and receives of a communicator are
- *                   on two streams; a rank sends to itself and does not receive it; or a
- *                   communicator of the group was destroyed in it */
+ *   SYMWIN_INVALID   symwin_group_end(): no group is open; sends and receives of a communicator are
+ *                    on two streams; a rank sends to itself and does not receive it; or a
+ *                    communicator of the group was destroyed in it
+ *   SYMWIN_MISMATCH  from symwin_comm_check(): as for one call, with the number of the call in the
+ *                    group; or ranks group their calls otherwise */
 SYMWIN_API symwin_status symwin_group_begin(void);
 SYMWIN_API symwin_status symwin_group_end(void);
 

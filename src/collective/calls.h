@@ -31,6 +31,8 @@ symwin_status sw_request_check(const struct sw_request *r);
 /* Launches the call, or with `info` reports what would be launched. */
 symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info *info);
 
+/* ---- batch.c --------------------------------------------------------------------------------- */
+
 /* Launches the first calls of `n` of one communicator, which follow each other in a group, in one
  * kernel if they are small and move bytes. `number`: of r[0] among the communicator's in the group,
  * from 1 on. *taken: so many are done with; 0: the first one is to be launched alone. */

@@ -11,9 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/collective/calls.h"
-#include "src/collective/order.h"
-#include "src/collective/select.h"
+#include "src/collective/call.h"
 
 /* ---- what the calls of a communicator need ---- */
 
@@ -50,32 +48,14 @@ void sw_calls_destroy(symwin_comm *comm)
 
 /* ---- the arguments ---- */
 
-enum { IN, OUT };
-
-struct call {
-    const struct sw_collective *collective;
-    const char *name;            /* of the public call, for texts */
-    struct sw_buffer buffers[2]; /* IN and OUT */
-    uint64_t count;
-    symwin_algo algo;
-    struct sw_grid asked; /* 0: no request */
-    CUstream stream;
-    struct sw_query query;       /* what the plan depends on */
-    int root;                    /* SW_NO_RANK: the collective has none */
-    uint64_t scalar;             /* of a pre-multiplied sum */
-    int scalar_on_device;        /* it is an address */
-    struct sw_table_args *table; /* of a collective by parts; otherwise NULL */
-};
-
-/* The ranks that this rank sends to, itself included (kernels/pattern.cuh). */
-static int sends_to(const struct call *c)
+int sw_call_sends_to(const struct call *c)
 {
     if (c->collective->root_sends && c->query.comm->rank != c->root)
         return SW_NO_RANK;
     return c->collective->root_receives ? c->root : SW_EVERY_RANK;
 }
 
-static int receives_from(const struct call *c)
+int sw_call_receives_from(const struct call *c)
 {
     if (c->collective->root_receives && c->query.comm->rank != c->root)
         return SW_NO_RANK;
@@ -175,8 +155,8 @@ static symwin_status place_buffers(struct call *c)
                                     is_in_place(c, in->within, out->within));
     q->windows_aligned = (common(is->in, in) | common(is->out, out)) % 16 == 0;
     q->aligned = q->windows_aligned && (in->address | out->address) % 16 == 0;
-    /* find_buffers() has compared the addresses only. Offsets that kernels use, and so this result,
-     * are equal on all ranks. */
+    /* Only the addresses were compared before. Offsets that kernels use, and so this result, are
+     * equal on all ranks. */
     if (by_offsets && overlap_in_part(c, in->offset, out->offset))
         return refuse_overlap(c, "are addresses of the same memory and overlap in part there");
     if (in_windows && overlap_in_memory(c, by_offsets))
@@ -185,8 +165,7 @@ static symwin_status place_buffers(struct call *c)
     return SYMWIN_OK;
 }
 
-/* Finds where the buffers lie, together with the other ranks if the call is launched. */
-static symwin_status find_buffers(struct call *c, int launched)
+symwin_status sw_call_find_buffers(struct call *c, int launched)
 {
     struct sw_buffer *in = &c->buffers[IN], *out = &c->buffers[OUT];
     const size_t nranks = (size_t)c->query.comm->nranks;
@@ -198,9 +177,9 @@ static symwin_status find_buffers(struct call *c, int launched)
     c->query.bytes = (size_t)c->count * symwin_type_bytes(c->query.type);
     in->bytes = c->query.bytes * (c->collective->in_each ? nranks : 1);
     out->bytes = c->query.bytes * (c->collective->out_each ? nranks : 1);
-    if (sends_to(c) == SW_NO_RANK)
+    if (sw_call_sends_to(c) == SW_NO_RANK)
         *in = (struct sw_buffer){0};
-    if (receives_from(c) == SW_NO_RANK)
+    if (sw_call_receives_from(c) == SW_NO_RANK)
         *out = (struct sw_buffer){0};
     if (c->scalar_on_device)
         status = sw_comm_check_device(c->query.comm, c->name, "options->scalar", c->scalar, -1);
@@ -242,7 +221,7 @@ _Static_assert((int)SW_KERNEL_SUM == SYMWIN_SUM && (int)SW_KERNEL_PROD == SYMWIN
                "kernels and callers name operations alike");
 
 /* FNV-1a over words, folded to 32 bits. */
-static uint32_t fold(const uint64_t *words, size_t n)
+uint32_t sw_call_fold(const uint64_t *words, size_t n)
 {
     uint64_t hash = 0xcbf29ce484222325u;
     size_t i;
@@ -254,8 +233,7 @@ static uint32_t fold(const uint64_t *words, size_t n)
     return (uint32_t)(hash ^ hash >> 32);
 }
 
-/* What must be equal on all ranks. The kernels compare it. */
-static uint32_t digest(const struct call *c, const struct sw_plan *plan)
+uint32_t sw_call_digest(const struct call *c, const struct sw_plan *plan)
 {
     const int needs_windows = (plan->algorithm->needs & SW_NEEDS_WINDOWS) != 0;
     const uint64_t in_offset = needs_windows ? common(c->collective->in, &c->buffers[IN]) : 0;
@@ -271,7 +249,7 @@ static uint32_t digest(const struct call *c, const struct sw_plan *plan)
         out_offset,
     };
 
-    return fold(words, sizeof words / sizeof words[0]);
+    return sw_call_fold(words, sizeof words / sizeof words[0]);
 }
 
 struct sw_kernel_args sw_kernel_args_of(const struct sw_turn *turn)
@@ -303,15 +281,15 @@ static struct sw_kernel_args args_of(const struct call *c, const struct sw_turn 
     args.in_offset = c->buffers[IN].offset;
     args.out_offset = c->buffers[OUT].offset;
     args.count = c->count;
-    args.digest = digest(c, plan);
+    args.digest = sw_call_digest(c, plan);
     args.what = SW_WHAT(q->collective, q->type, q->op, plan->algo, q->windows);
     args.op = sw_kernel_op(plan->kernel, q->type, q->op) |
               (c->scalar_on_device ? (uint32_t)SW_KERNEL_SCALAR_AT : 0);
     args.scalar = c->scalar;
     args.bytes = q->bytes;
     args.stage = plan->algorithm->stage;
-    args.to = sends_to(c);
-    args.from = receives_from(c);
+    args.to = sw_call_sends_to(c);
+    args.from = sw_call_receives_from(c);
     args.in_step = c->collective->in_each ? q->bytes : 0;
     args.out_step = c->collective->out_each ? q->bytes : 0;
     args.root = c->root;
@@ -363,7 +341,7 @@ static symwin_status queue(const struct call *c, const struct sw_turn *turn,
                            c->table != NULL ? (void *)c->table : (void *)&args, c->table == NULL);
 }
 
-static symwin_status launch(struct call *c)
+symwin_status sw_call_launch(struct call *c)
 {
     struct sw_query *q = &c->query;
     struct sw_plan plan;
@@ -412,7 +390,7 @@ static symwin_status check_root(const struct call *c)
                    c->query.comm->nranks - 1);
 }
 
-static struct call call_of(const struct sw_request *r)
+struct call sw_call_of(const struct sw_request *r)
 {
     struct call c = {
         .collective = &sw_collectives[r->collective],
@@ -441,7 +419,7 @@ static struct call call_of(const struct sw_request *r)
 
 symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info *info)
 {
-    struct call c = call_of(r);
+    struct call c = sw_call_of(r);
     symwin_status status = sw_comm_enter(r->comm, r->name);
     struct sw_scope scope;
 
@@ -453,243 +431,11 @@ symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info 
         if (status == SYMWIN_OK && c.collective->by_parts)
             status = find_parts(&c, r);
         else if (status == SYMWIN_OK && !c.collective->no_data)
-            status = find_buffers(&c, info == NULL);
+            status = sw_call_find_buffers(&c, info == NULL);
         if (status == SYMWIN_OK)
-            status = info != NULL ? answer(&c, info) : launch(&c);
+            status = info != NULL ? answer(&c, info) : sw_call_launch(&c);
         sw_scope_leave(&scope);
     }
-    sw_comm_leave(r->comm);
-    return status;
-}
-
-/* ---- small calls of a group in one launch ---- */
-
-_Static_assert(sizeof(struct sw_group_args) <= 4096, "what a kernel takes");
-
-struct batch {
-    struct sw_group_args args;
-    struct call calls[SW_GROUP_CALLS];
-    cuuint64_t capture; /* that the first call's stream is in; 0: none */
-    uint32_t stage;     /* the calls from here on do not use each other's results */
-    uint64_t digests[SW_GROUP_CALLS];
-};
-
-/* What is equal on all ranks decides which calls are in a batch, and that ranks capture alike. */
-static int has_room(const struct batch *b, const struct call *c)
-{
-    const uint64_t slot = 2 * c->query.comm->slot_bytes / SW_GROUP_ENTRY_BYTES;
-    const uint64_t most = slot < SW_GROUP_MOST_ENTRIES ? slot : SW_GROUP_MOST_ENTRIES;
-
-    return b->args.call.calls < SW_GROUP_CALLS && c->query.bytes <= most * SW_GROUP_ENTRY_BYTES &&
-           b->args.entries + (c->query.bytes + SW_GROUP_WORD_BYTES - 1) / SW_GROUP_WORD_BYTES <=
-               most;
-}
-
-/* Whether the call's stream is captured as the first one's. */
-static symwin_status compare_capture(struct batch *b, const struct call *c, int *same)
-{
-    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-    cuuint64_t id = 0;
-    symwin_status status;
-
-    *same = b->args.call.calls > 0 && c->stream == b->calls[0].stream;
-    if (*same)
-        return SYMWIN_OK;
-    status = sw_check_stream(
-        sw_drv.cuStreamGetCaptureInfo_v2(c->stream, &capturing, &id, NULL, NULL, NULL), c->name,
-        "cuStreamGetCaptureInfo");
-    if (capturing == CU_STREAM_CAPTURE_STATUS_NONE)
-        id = 0;
-    if (b->args.call.calls == 0)
-        b->capture = id;
-    *same = b->capture == id;
-    return status;
-}
-
-static int share_memory(const struct sw_buffer *a, const struct sw_buffer *b)
-{
-    return a->bytes > 0 && b->bytes > 0 &&
-           ((a->address < b->address + b->bytes && b->address < a->address + a->bytes) ||
-            (a->memory != 0 && a->memory == b->memory && a->within < b->within + b->bytes &&
-             b->within < a->within + a->bytes));
-}
-
-/* Whether a call uses what calls of its stage write, or the other way round. */
-static int must_wait(const struct batch *b, const struct call *c)
-{
-    const struct call *other = &b->calls[b->stage];
-
-    for (; other < &b->calls[b->args.call.calls]; other++)
-        if (share_memory(&c->buffers[IN], &other->buffers[OUT]) ||
-            share_memory(&c->buffers[OUT], &other->buffers[OUT]) ||
-            share_memory(&c->buffers[OUT], &other->buffers[IN]))
-            return 1;
-    return 0;
-}
-
-/* Lists a call: as the next of the batch, or to say what comes after it. */
-static struct sw_group_item *list(struct batch *b, const struct call *c, symwin_algo algo,
-                                  unsigned number)
-{
-    struct sw_group_item *item = &b->args.item[b->args.listed++];
-    const struct sw_query *q = &c->query;
-
-    item->says = (struct sw_said_call){
-        .count = c->count,
-        .what = SW_WHAT(q->collective, q->type, q->op, algo, q->windows),
-        .root = c->root,
-        .number = number};
-    return item;
-}
-
-static void put_in(struct batch *b, const struct call *c, const struct sw_plan *plan,
-                   unsigned number)
-{
-    struct sw_group_item *item = list(b, c, plan->algo, number);
-    const uint32_t k = b->args.call.calls++;
-
-    item->in = c->buffers[IN].address;
-    item->out = c->buffers[OUT].address;
-    item->in_step = c->collective->in_each ? c->query.bytes : 0;
-    item->out_step = c->collective->out_each ? c->query.bytes : 0;
-    item->bytes = c->query.bytes;
-    item->to = sends_to(c);
-    item->from = receives_from(c);
-    item->begin = b->args.entries;
-    b->args.entries += (uint32_t)(c->query.bytes + SW_GROUP_WORD_BYTES - 1) / SW_GROUP_WORD_BYTES;
-    b->args.entries = (b->args.entries + SW_GROUP_ENTRIES - 1) / SW_GROUP_ENTRIES *
-                      SW_GROUP_ENTRIES;
-    item->waits = (uint32_t)must_wait(b, c);
-    if (item->waits)
-        b->stage = k;
-    b->calls[k] = *c;
-    b->digests[k] = digest(c, plan);
-}
-
-/* Finds the calls of the batch. */
-static symwin_status gather(struct batch *b, const struct sw_request *r, size_t n, unsigned number,
-                            size_t *taken)
-{
-    symwin_status status = SYMWIN_OK;
-    size_t i;
-
-    for (i = 0; i < n && status == SYMWIN_OK; i++, number++) {
-        struct call c = call_of(&r[i]);
-        struct sw_plan plan = {.algo = c.algo};
-        int joins = i < SW_GROUP_CALLS && sw_moves(r[i].collective);
-
-        if (c.count == 0 && joins)
-            continue;
-        if (joins)
-            status = find_buffers(&c, 1);
-        if (status == SYMWIN_OK && joins)
-            status = sw_select_plan(&c.query, c.algo, &c.asked, &plan);
-        if (status == SYMWIN_OK && joins)
-            joins = plan.algo == SYMWIN_ALGO_ONESHOT && has_room(b, &c);
-        if (status == SYMWIN_OK && joins)
-            status = compare_capture(b, &c, &joins);
-        if (status == SYMWIN_OK && !joins && b->args.call.calls > 0)
-            (void)list(b, &c, plan.algo, number);
-        if (status != SYMWIN_OK || !joins)
-            break;
-        put_in(b, &c, &plan, number);
-    }
-    *taken = i;
-    return status;
-}
-
-/* Lets the streams of all calls be ordered with the launch: before it, or after it. */
-static symwin_status join_streams(const struct batch *b, struct sw_turn *turn, int after)
-{
-    symwin_status status = SYMWIN_OK;
-    uint32_t k, j;
-
-    for (k = 1; k < b->args.call.calls && status == SYMWIN_OK; k++) {
-        const CUstream stream = b->calls[k].stream;
-
-        for (j = 0; b->calls[j].stream != stream; j++)
-            ;
-        if (j == k) { /* the first call of the stream */
-            turn->early = 0;
-            status = sw_turn_follow(turn, after ? turn->stream : stream,
-                                    after ? stream : turn->stream);
-        }
-    }
-    return status;
-}
-
-static void complete_args(struct batch *b, const struct sw_turn *turn)
-{
-    struct sw_kernel_args *args = &b->args.call;
-    const uint32_t calls = args->calls;
-
-    *args = sw_kernel_args_of(turn);
-    args->calls = calls;
-    args->digest = calls == 1 ? (uint32_t)b->digests[0] : fold(b->digests, calls);
-    args->what = b->args.item[0].says.what;
-    args->root = b->calls[0].root;
-    args->to = args->from = SW_EVERY_RANK;
-}
-
-static symwin_status launch_batch(struct batch *b)
-{
-    const struct sw_kernel *kernel = sw_kernels_group(b->calls[0].query.comm->kernels);
-    struct sw_query q = b->calls[0].query;
-    struct sw_grid asked = {0, 0}, grid = {0, 0};
-    struct sw_turn turn;
-    symwin_status status = sw_turn_begin(q.comm, q.call, b->calls[0].stream, &turn);
-    uint32_t k;
-
-    if (status != SYMWIN_OK)
-        return status;
-    for (k = 0; k < b->args.call.calls; k++) {
-        const struct sw_grid *own = &b->calls[k].asked;
-
-        asked.blocks = own->blocks > asked.blocks ? own->blocks : asked.blocks;
-        asked.threads = own->threads > asked.threads ? own->threads : asked.threads;
-    }
-    q.multiprocessors = turn.multiprocessors;
-    q.most_blocks = turn.most_blocks;
-    q.bytes = (size_t)b->args.entries * SW_GROUP_ENTRY_BYTES; /* a thread for each */
-    status = sw_select_group(&q, &asked, &grid);
-    if (b->stage > 0)
-        grid.blocks = 1;
-    if (status == SYMWIN_OK)
-        status = sw_turn_order(&turn, grid.blocks);
-    if (status == SYMWIN_OK)
-        status = join_streams(b, &turn, 0);
-    if (status == SYMWIN_OK) {
-        complete_args(b, &turn);
-        status = sw_kernel_queue(&turn, kernel, &grid, &b->args, 0);
-    }
-    if (status != SYMWIN_OK) {
-        sw_turn_end(&turn, 0, 0);
-        return status;
-    }
-    status = join_streams(b, &turn, 1);
-    sw_turn_end(&turn, 1, grid.blocks);
-    return status;
-}
-
-symwin_status sw_requests_run(const struct sw_request *r, size_t n, unsigned number, size_t *taken)
-{
-    symwin_status status = sw_comm_enter(r->comm, r->name);
-    struct batch b;
-    struct sw_scope scope;
-
-    *taken = 0;
-    if (status != SYMWIN_OK)
-        return status;
-    memset(&b, 0, offsetof(struct batch, calls));
-    b.stage = 0;
-    status = sw_scope_enter_context(r->comm->context, &scope);
-    if (status == SYMWIN_OK)
-        status = gather(&b, r, n, number, taken);
-    if (status == SYMWIN_OK && b.args.listed == 1)
-        status = launch(&b.calls[0]);
-    else if (status == SYMWIN_OK && b.args.listed > 1)
-        status = launch_batch(&b);
-    sw_scope_leave(&scope);
     sw_comm_leave(r->comm);
     return status;
 }

@@ -252,10 +252,10 @@ static symwin_status mismatch(const char *call, const struct sw_finding *found)
     snprintf(who, sizeof who, "%s differ%s from %s%s", wrong,
              strncmp(wrong, "ranks", 5) == 0 ? "" : "s", right,
              found->tie ? ", and no majority agrees" : "");
-    if (found->number > 0)
-        snprintf(of, sizeof of, argument == SW_ARGUMENT_COLLECTIVE ? " %u of a group"
-                                                                    : " of call %u of a group",
-                 found->number);
+    if (found->number > 0 && argument == SW_ARGUMENT_COLLECTIVE)
+        snprintf(of, sizeof of, " with number %u in a group", found->number);
+    else if (found->number > 0)
+        snprintf(of, sizeof of, " of call %u of a group", found->number);
     if (argument == SW_ARGUMENT_UNKNOWN)
         return sw_fail(
             SYMWIN_MISMATCH,

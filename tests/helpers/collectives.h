@@ -6,7 +6,10 @@
 #include "processes.h"
 #include "reference.h"
 
-enum { ROOM = 1 << 17, GUARD = 64, SLOT = 512, FILLED = 0x5a, SCALARS = 64 };
+#ifndef TEST_SLOT_BYTES
+#define TEST_SLOT_BYTES 512
+#endif
+enum { ROOM = 1 << 17, GUARD = 64, SLOT = TEST_SLOT_BYTES, FILLED = 0x5a, SCALARS = 64 };
 
 #if defined(__SANITIZE_THREAD__)
 enum { WAIT_MS = 100000 };

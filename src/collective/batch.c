@@ -1,0 +1,239 @@
+/* Small calls of a group that move bytes by push, in one launch (kernels/move.cu has the kernel).
+ *
+ * All ranks must find the same calls for a launch. So what they pass alike decides: collective,
+ * count, type, root, algorithm and order, and whether streams are captured. What a rank alone knows
+ * changes no more than its streams, its grid, and which of its own calls wait for each other.
+ */
+#include <stddef.h>
+#include <string.h>
+
+#include "src/collective/call.h"
+
+_Static_assert(sizeof(struct sw_group_args) <= 4096, "what a kernel takes");
+
+struct batch {
+    struct sw_group_args args;
+    struct call calls[SW_GROUP_CALLS];
+    cuuint64_t capture; /* that the first call's stream is in; 0: none */
+    uint32_t stage;     /* the calls from here on do not use each other's results */
+    uint64_t digests[SW_GROUP_CALLS];
+};
+
+static int has_room(const struct batch *b, const struct call *c)
+{
+    const uint64_t slot = 2 * c->query.comm->slot_bytes / SW_GROUP_ENTRY_BYTES;
+    const uint64_t most = slot < SW_GROUP_MOST_ENTRIES ? slot : SW_GROUP_MOST_ENTRIES;
+
+    return b->args.call.calls < SW_GROUP_CALLS && c->query.bytes <= most * SW_GROUP_ENTRY_BYTES &&
+           b->args.entries + (c->query.bytes + SW_GROUP_WORD_BYTES - 1) / SW_GROUP_WORD_BYTES <=
+               most;
+}
+
+/* Whether the call's stream is captured as the first one's. */
+static symwin_status compare_capture(struct batch *b, const struct call *c, int *same)
+{
+    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    cuuint64_t id = 0;
+    symwin_status status;
+
+    *same = b->args.call.calls > 0 && c->stream == b->calls[0].stream;
+    if (*same)
+        return SYMWIN_OK;
+    status = sw_check_stream(
+        sw_drv.cuStreamGetCaptureInfo_v2(c->stream, &capturing, &id, NULL, NULL, NULL), c->name,
+        "cuStreamGetCaptureInfo");
+    if (capturing == CU_STREAM_CAPTURE_STATUS_NONE)
+        id = 0;
+    if (b->args.call.calls == 0)
+        b->capture = id;
+    *same = b->capture == id;
+    return status;
+}
+
+static int share_memory(const struct sw_buffer *a, const struct sw_buffer *b)
+{
+    return a->bytes > 0 && b->bytes > 0 &&
+           ((a->address < b->address + b->bytes && b->address < a->address + a->bytes) ||
+            (a->memory != 0 && a->memory == b->memory && a->within < b->within + b->bytes &&
+             b->within < a->within + a->bytes));
+}
+
+/* Whether a call uses what calls of its stage write, or the other way round. */
+static int must_wait(const struct batch *b, const struct call *c)
+{
+    const struct call *other = &b->calls[b->stage];
+
+    for (; other < &b->calls[b->args.call.calls]; other++)
+        if (share_memory(&c->buffers[IN], &other->buffers[OUT]) ||
+            share_memory(&c->buffers[OUT], &other->buffers[OUT]) ||
+            share_memory(&c->buffers[OUT], &other->buffers[IN]))
+            return 1;
+    return 0;
+}
+
+/* Lists a call: as the next of the batch, or to say what comes after it. */
+static struct sw_group_item *list(struct batch *b, const struct call *c, symwin_algo algo,
+                                  unsigned number)
+{
+    struct sw_group_item *item = &b->args.item[b->args.listed++];
+    const struct sw_query *q = &c->query;
+
+    item->says = (struct sw_said_call){
+        .count = c->count,
+        .what = SW_WHAT(q->collective, q->type, q->op, algo, q->windows),
+        .root = c->root,
+        .number = number};
+    return item;
+}
+
+static void put_in(struct batch *b, const struct call *c, const struct sw_plan *plan,
+                   unsigned number)
+{
+    struct sw_group_item *item = list(b, c, plan->algo, number);
+    const uint32_t k = b->args.call.calls++;
+
+    item->in = c->buffers[IN].address;
+    item->out = c->buffers[OUT].address;
+    item->in_step = c->collective->in_each ? c->query.bytes : 0;
+    item->out_step = c->collective->out_each ? c->query.bytes : 0;
+    item->bytes = c->query.bytes;
+    item->to = sw_call_sends_to(c);
+    item->from = sw_call_receives_from(c);
+    item->begin = b->args.entries;
+    b->args.entries += (uint32_t)(c->query.bytes + SW_GROUP_WORD_BYTES - 1) / SW_GROUP_WORD_BYTES;
+    b->args.entries = (b->args.entries + SW_GROUP_ENTRIES - 1) / SW_GROUP_ENTRIES *
+                      SW_GROUP_ENTRIES;
+    item->waits = (uint32_t)must_wait(b, c);
+    if (item->waits)
+        b->stage = k;
+    b->calls[k] = *c;
+    b->digests[k] = sw_call_digest(c, plan);
+}
+
+/* Finds the calls of the batch. */
+static symwin_status gather(struct batch *b, const struct sw_request *r, size_t n, unsigned number,
+                            size_t *taken)
+{
+    symwin_status status = SYMWIN_OK;
+    size_t i;
+
+    for (i = 0; i < n && status == SYMWIN_OK; i++, number++) {
+        struct call c = sw_call_of(&r[i]);
+        struct sw_plan plan = {.algo = c.algo};
+        int joins = i < SW_GROUP_CALLS && sw_moves(r[i].collective);
+
+        if (c.count == 0 && joins)
+            continue;
+        if (joins)
+            status = sw_call_find_buffers(&c, 1);
+        if (status == SYMWIN_OK && joins)
+            status = sw_select_plan(&c.query, c.algo, &c.asked, &plan);
+        if (status == SYMWIN_OK && joins)
+            joins = plan.algo == SYMWIN_ALGO_ONESHOT && has_room(b, &c);
+        if (status == SYMWIN_OK && joins)
+            status = compare_capture(b, &c, &joins);
+        if (status == SYMWIN_OK && !joins && b->args.call.calls > 0)
+            (void)list(b, &c, plan.algo, number);
+        if (status != SYMWIN_OK || !joins)
+            break;
+        put_in(b, &c, &plan, number);
+    }
+    *taken = i;
+    return status;
+}
+
+/* Lets the streams of all calls be ordered with the launch: before it, or after it. */
+static symwin_status join_streams(const struct batch *b, struct sw_turn *turn, int after)
+{
+    symwin_status status = SYMWIN_OK;
+    uint32_t k, j;
+
+    for (k = 1; k < b->args.call.calls && status == SYMWIN_OK; k++) {
+        const CUstream stream = b->calls[k].stream;
+
+        for (j = 0; b->calls[j].stream != stream; j++)
+            ;
+        if (j == k) { /* the first call of the stream */
+            turn->early = 0;
+            status = sw_turn_follow(turn, after ? turn->stream : stream,
+                                    after ? stream : turn->stream);
+        }
+    }
+    return status;
+}
+
+static void complete_args(struct batch *b, const struct sw_turn *turn)
+{
+    struct sw_kernel_args *args = &b->args.call;
+    const uint32_t calls = args->calls;
+
+    *args = sw_kernel_args_of(turn);
+    args->calls = calls;
+    args->digest = calls == 1 ? (uint32_t)b->digests[0] : sw_call_fold(b->digests, calls);
+    args->what = b->args.item[0].says.what;
+    args->root = b->calls[0].root;
+    args->to = args->from = SW_EVERY_RANK;
+}
+
+static symwin_status launch_batch(struct batch *b)
+{
+    const struct sw_kernel *kernel = sw_kernels_group(b->calls[0].query.comm->kernels);
+    struct sw_query q = b->calls[0].query;
+    struct sw_grid asked = {0, 0}, grid = {0, 0};
+    struct sw_turn turn;
+    symwin_status status = sw_turn_begin(q.comm, q.call, b->calls[0].stream, &turn);
+    uint32_t k;
+
+    if (status != SYMWIN_OK)
+        return status;
+    for (k = 0; k < b->args.call.calls; k++) {
+        const struct sw_grid *own = &b->calls[k].asked;
+
+        asked.blocks = own->blocks > asked.blocks ? own->blocks : asked.blocks;
+        asked.threads = own->threads > asked.threads ? own->threads : asked.threads;
+    }
+    q.multiprocessors = turn.multiprocessors;
+    q.most_blocks = turn.most_blocks;
+    q.bytes = (size_t)b->args.entries * SW_GROUP_ENTRY_BYTES; /* a thread for each */
+    if (b->stage > 0)
+        asked.blocks = 1; /* calls that use each other's results meet in the block */
+    status = sw_select_group(&q, &asked, &grid);
+    if (status == SYMWIN_OK)
+        status = sw_turn_order(&turn, grid.blocks);
+    if (status == SYMWIN_OK)
+        status = join_streams(b, &turn, 0);
+    if (status == SYMWIN_OK) {
+        complete_args(b, &turn);
+        status = sw_kernel_queue(&turn, kernel, &grid, &b->args, 0);
+    }
+    if (status != SYMWIN_OK) {
+        sw_turn_end(&turn, 0, 0);
+        return status;
+    }
+    status = join_streams(b, &turn, 1);
+    sw_turn_end(&turn, 1, grid.blocks);
+    return status;
+}
+
+symwin_status sw_requests_run(const struct sw_request *r, size_t n, unsigned number, size_t *taken)
+{
+    symwin_status status = sw_comm_enter(r->comm, r->name);
+    struct batch b;
+    struct sw_scope scope;
+
+    *taken = 0;
+    if (status != SYMWIN_OK)
+        return status;
+    memset(&b, 0, offsetof(struct batch, calls));
+    b.stage = 0;
+    status = sw_scope_enter_context(r->comm->context, &scope);
+    if (status == SYMWIN_OK)
+        status = gather(&b, r, n, number, taken);
+    if (status == SYMWIN_OK && b.args.listed == 1)
+        status = sw_call_launch(&b.calls[0]);
+    else if (status == SYMWIN_OK && b.args.listed > 1)
+        status = launch_batch(&b);
+    sw_scope_leave(&scope);
+    sw_comm_leave(r->comm);
+    return status;
+}

@@ -1,0 +1,42 @@
+/* A call of a collective between its checks and its launch. collective.c makes single calls,
+ * batch.c several small ones at once. */
+#ifndef SYMWIN_CALL_H
+#define SYMWIN_CALL_H
+
+#include "src/collective/calls.h"
+#include "src/collective/order.h"
+#include "src/collective/select.h"
+
+enum { IN, OUT };
+
+struct call {
+    const struct sw_collective *collective;
+    const char *name;            /* of the public call, for texts */
+    struct sw_buffer buffers[2]; /* IN and OUT */
+    uint64_t count;
+    symwin_algo algo;
+    struct sw_grid asked; /* 0: no request */
+    CUstream stream;
+    struct sw_query query;       /* what the plan depends on */
+    int root;                    /* SW_NO_RANK: the collective has none */
+    uint64_t scalar;             /* of a pre-multiplied sum */
+    int scalar_on_device;        /* it is an address */
+    struct sw_table_args *table; /* of a collective by parts; otherwise NULL */
+};
+
+struct call sw_call_of(const struct sw_request *r);
+
+/* Finds where the buffers lie, together with the other ranks if the call is launched. */
+symwin_status sw_call_find_buffers(struct call *c, int launched);
+
+/* The ranks that this rank sends to and receives from, itself included (kernels/pattern.cuh). */
+int sw_call_sends_to(const struct call *c);
+int sw_call_receives_from(const struct call *c);
+
+/* What must be equal on all ranks, in 32 bits. The kernels compare it. */
+uint32_t sw_call_digest(const struct call *c, const struct sw_plan *plan);
+uint32_t sw_call_fold(const uint64_t *words, size_t n); /* to one such word */
+
+symwin_status sw_call_launch(struct call *c);
+
+#endif

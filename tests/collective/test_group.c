@@ -1,0 +1,494 @@
+/* Groups of collectives against a plain reference: which of them are one launch, calls that use
+ * each other's results, random calls on two streams, in graphs, among sends, of two communicators,
+ * and by one thread for all ranks. test_group_refused.c tests what fails. Also runs on GPUs
+ * (tests/gpu/both.txt). */
+#define TEST_SLOT_BYTES 8192
+#include "collectives.h"
+
+#if defined(__SANITIZE_THREAD__)
+enum { SWEEP = 6, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { SWEEP = 12, FLIGHTS = 2, REPLAYS = 3, MOST_RANKS = 8 };
+#else
+enum { SWEEP = 50, FLIGHTS = 5, REPLAYS = 5, MOST_RANKS = 8 };
+#endif
+enum { MOST = 24, GROUPS = 3, PITCH = ROOM / MOST / GROUPS / 64 * 64, WORDS = 16 };
+
+/* ---- which calls are one launch -------------------------------------------------------------- */
+
+/* How many calls this rank has made, as its device counts them. */
+static uint32_t launches(const struct rank *r)
+{
+    const symwin_comm *c = r->comm;
+
+    return host_get_u32(r->device,
+                        (unsigned char *)(uintptr_t)(c->group->base +
+                                                     (uint64_t)c->rank * c->group->stride +
+                                                     c->state_offset));
+}
+
+/* Calls, a letter each: of 16 bytes, allGather, allToall (t), Broadcast, gatHer, Scatter; capitals
+ * are all-reduce (R), a call without elements (Z), and broadcasts of half a slot (H) and of more
+ * than a slot (L). A digit is the stream of the calls after it. */
+static const struct counted {
+    const char *calls;
+    uint32_t launches;
+} counted[] = {
+    {"b", 1},
+    {"bbbbbbbb", 1},
+    {"tttttttt", 1},
+    {"gtbhsgtbhsgtbhsg", 1},  /* 16, the most */
+    {"gtbhsgtbhsgtbhsgt", 2}, /* 17 */
+    {"bZbZb", 1},
+    {"Z", 0},
+    {"bbRbb", 3},
+    {"RbR", 3},
+    {"0b1b0b1b", 1},
+    {"1bb0R1bb", 3},
+    {"Lbb", 2},
+    {"bbL", 2},
+    {"bLb", 3},
+    {"HH", 1},
+    {"HHb", 2},
+    {"bHH", 2},
+};
+
+static void make_counted(const struct rank *r, const struct counted *c)
+{
+    const symwin_collective_options oneshot = {.size = sizeof oneshot, .algo = SYMWIN_ALGO_ONESHOT};
+    const int last = r->nranks - 1;
+    int stream = 0, k;
+
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    for (k = 0; c->calls[k] != '\0'; k++) {
+        unsigned char *const in = r->in + k * 2048, *const out = r->out + k * 2048;
+        struct CUstream_st *const s = r->streams[stream];
+        symwin_status status = SYMWIN_OK;
+
+        switch (c->calls[k]) {
+        case 'g':
+            status = symwin_allgather_with(r->comm, in, out, 16, SYMWIN_U8, &oneshot, s);
+            break;
+        case 't':
+            status = symwin_alltoall_with(r->comm, in, out, 16, SYMWIN_U8, &oneshot, s);
+            break;
+        case 'b':
+            status = symwin_broadcast_with(r->comm, in, out, 2, SYMWIN_F64, last, &oneshot, s);
+            break;
+        case 'h':
+            status = symwin_gather_with(r->comm, in, out, 16, SYMWIN_U8, 0, &oneshot, s);
+            break;
+        case 's':
+            status = symwin_scatter_with(r->comm, in, out, 16, SYMWIN_U8, last, &oneshot, s);
+            break;
+        case 'R':
+            status = symwin_allreduce(r->comm, in, out, 4, SYMWIN_F32, SYMWIN_SUM, s);
+            break;
+        case 'Z':
+            status = symwin_broadcast(r->comm, NULL, NULL, 0, SYMWIN_F64, 0, s);
+            break;
+        case 'H':
+            status = symwin_broadcast_with(r->comm, in, out, SLOT / 2, SYMWIN_U8, 0, &oneshot, s);
+            break;
+        case 'L':
+            status = symwin_broadcast_with(r->comm, in, out, SLOT + 1, SYMWIN_U8, 0, &oneshot, s);
+            break;
+        default:
+            stream = c->calls[k] - '0';
+        }
+        host_must(status, "a call of a group");
+    }
+    host_must(symwin_group_end(), "symwin_group_end");
+}
+
+static void count(const struct rank *r)
+{
+    size_t i;
+
+    for (i = 0; i < sizeof counted / sizeof counted[0]; i++) {
+        const uint32_t before = launches(r);
+
+        make_counted(r, &counted[i]);
+        job_wait(r, 0);
+        job_wait(r, 1);
+        host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+        must_be(launches(r) - before == counted[i].launches, counted[i].calls, r->rank);
+    }
+}
+
+/* ---- calls that use each other's results ----------------------------------------------------- */
+
+static uint64_t word_of(const struct rank *r, const uint64_t *from, int i)
+{
+    uint64_t word = 0;
+
+    host_must(host_copy(r->device, &word, (const void *)&from[i], sizeof word), "read");
+    return word;
+}
+
+/* Blocks and threads are those of one call alone; what was written before is read, and what was
+ * read is written, in the order of the calls. */
+static void in_order(const struct rank *r)
+{
+    uint64_t *const a = (uint64_t *)(void *)r->in, *const b = (uint64_t *)(void *)r->out;
+    uint64_t *const c = a + 1024, *const d = b + 1024, *const e = a + 2048;
+    const int n = r->nranks, last = n - 1;
+    const uint32_t before = launches(r);
+    uint64_t words[WORDS];
+    int i, p;
+
+    for (i = 0; i < WORDS; i++)
+        words[i] = (uint64_t)(r->rank * 100 + i);
+    host_must(host_copy(r->device, a, words, sizeof words), "fill");
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    /* b = all ranks' a; c = n times this rank's a; d = n times the last rank's a */
+    host_must(symwin_allgather(r->comm, a, b, WORDS, SYMWIN_U64, r->streams[0]), "1");
+    host_must(symwin_alltoall(r->comm, b, c, WORDS, SYMWIN_U64, r->streams[1]), "2");
+    host_must(symwin_broadcast(r->comm, c, d, WORDS * (uint64_t)n, SYMWIN_U64, last, r->streams[0]),
+              "3");
+    /* a is written after it was read; then once more */
+    host_must(symwin_broadcast(r->comm, d, a, WORDS, SYMWIN_U64, 0, r->streams[0]), "4");
+    host_must(symwin_broadcast(r->comm, b, a, WORDS, SYMWIN_U64, last, r->streams[1]), "5");
+    /* e = all ranks' a, which is rank 0's first one */
+    host_must(symwin_gather(r->comm, a, e, WORDS, SYMWIN_U64, last, r->streams[0]), "6");
+    host_must(symwin_group_end(), "symwin_group_end");
+    job_wait(r, 0);
+    job_wait(r, 1);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    must_be(launches(r) - before == 1, "one launch", r->rank);
+    for (p = 0; p < n; p++)
+        for (i = 0; i < WORDS; i++) {
+            must_be(word_of(r, b, p * WORDS + i) == (uint64_t)(p * 100 + i), "the first", r->rank);
+            must_be(word_of(r, c, p * WORDS + i) == (uint64_t)(r->rank * 100 + i), "the second",
+                    r->rank);
+            must_be(word_of(r, d, p * WORDS + i) == (uint64_t)(last * 100 + i), "the third",
+                    r->rank);
+            must_be(word_of(r, a, i) == (uint64_t)i, "the fifth", r->rank);
+            must_be(r->rank != last || word_of(r, e, p * WORDS + i) == (uint64_t)i, "the sixth",
+                    r->rank);
+        }
+}
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+/* A launch comes after what is in the streams of all its calls, and before what follows there. */
+static void on_two_streams(const struct rank *r)
+{
+    uint32_t *const gate = (uint32_t *)(void *)r->in, *const from = gate + 64,
+                    *const in = gate + 128;
+    uint32_t *const out = (uint32_t *)(void *)r->out, *const copy = out + 128;
+    const uint32_t before = launches(r);
+    struct sw_scope scope;
+    int p;
+
+    host_put_u32(r->device, (unsigned char *)gate, 0);
+    host_put_u32(r->device, (unsigned char *)from, (uint32_t)r->rank + 5);
+    host_put_u32(r->device, (unsigned char *)in, 1);
+    for (p = 0; p < r->nranks; p++)
+        host_put_u32(r->device, (unsigned char *)(copy + p), 2);
+    host_must(sw_scope_enter(r->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuStreamWaitValue32(r->streams[1], (CUdeviceptr)(uintptr_t)gate, 1,
+                                              CU_STREAM_WAIT_VALUE_GEQ),
+                   "cuStreamWaitValue32");
+    sw_scope_leave(&scope);
+    host_must(symwin_memcpy(r->device, in, from, 4, r->streams[1]), "copy");
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    host_must(symwin_allgather(r->comm, from, out, 1, SYMWIN_U32, r->streams[0]), "stream 0");
+    host_must(symwin_allgather(r->comm, in, out + 64, 1, SYMWIN_U32, r->streams[1]), "stream 1");
+    host_must(symwin_group_end(), "symwin_group_end");
+    host_must(symwin_memcpy(r->device, copy, out + 64, 4 * (size_t)r->nranks, r->streams[1]),
+              "copy");
+    host_pause_ms(r->rank == 0 ? 40 : 10); /* the last rank alone */
+    host_put_u32(r->device, (unsigned char *)gate, 1);
+    job_wait(r, 0);
+    job_wait(r, 1);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    must_be(launches(r) - before == 1, "one launch", r->rank);
+    for (p = 0; p < r->nranks; p++)
+        must_be(host_get_u32(r->device, (unsigned char *)(out + p)) == (uint32_t)p + 5 &&
+                    host_get_u32(r->device, (unsigned char *)(copy + p)) == (uint32_t)p + 5,
+                "calls on two streams", r->rank);
+}
+
+/* ---- random calls ---------------------------------------------------------------------------- */
+
+/* Call `k` of group `number`, equal on all ranks but for what a rank decides alone. */
+static struct job job_of(const struct rank *r, unsigned number, int k, size_t base)
+{
+    static const uint64_t counts[] = {0, 1, 2, 3, 7, 8, 9, 31, 32, 33, 64, 65};
+    const uint32_t all = mix(number * 2654435761u + (uint32_t)k * 97u);
+    const uint32_t own = mix(all + (uint32_t)r->rank * 7919u + 1);
+    struct job j = {
+        .is = &shapes[all % 8 == 0 ? mix(all) % SHAPES : all / 8 % 5], /* five move bytes */
+        .options = {.size = sizeof j.options,
+                    .algo = all / 64 % 2 ? SYMWIN_ALGO_ONESHOT : SYMWIN_ALGO_AUTO,
+                    .blocks = own % 5 == 0 ? 1 + (int)(own / 5 % 3) : 0,
+                    .threads = own % 7 == 0 ? 1 + (int)(own / 7 % 40) : 0},
+        .type = (symwin_type)(mix(all + 1) % 12),
+        .op = (symwin_op)(mix(all + 2) % 5),
+        .root = (int)(mix(all + 3) % (uint32_t)r->nranks),
+        .in_place = mix(own + 4) % 3 == 0,
+        .seed = number * 64u + (unsigned)k};
+    const size_t element = symwin_type_bytes(j.type);
+    const uint64_t room = (PITCH - 2 * GUARD - 72) / element / (uint64_t)r->nranks;
+
+    j.count = counts[mix(all + 6) % 12];
+    if (j.count > room)
+        j.count = room;
+    j.in = base + GUARD + mix(own + 7) % 9 * element;
+    j.out = base + GUARD + mix(own + 8) % 9 * element;
+    return j;
+}
+
+/* Prepares a group at place `place` of the buffers. */
+static int prepare(const struct rank *r, unsigned number, int place, struct job *jobs)
+{
+    const int n = 1 + (int)(mix(number) % MOST);
+    int k;
+
+    for (k = 0; k < n; k++) {
+        jobs[k] = job_of(r, number, k, (size_t)(place * MOST + k) * PITCH);
+        job_prepare(r, &jobs[k]);
+    }
+    return n;
+}
+
+static void add(const struct rank *r, const struct job *jobs, int n, int streams)
+{
+    int k;
+
+    for (k = 0; k < n; k++)
+        host_must(job_call(r, &jobs[k],
+                           streams == 1 ? 0 : (int)(mix(jobs[k].seed + (unsigned)r->rank) % 2)),
+                  "a call of a group");
+}
+
+static void right(const struct rank *r, const struct job *jobs, int n, const char *what)
+{
+    int k;
+
+    job_wait(r, 0);
+    job_wait(r, 1);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    for (k = 0; k < n; k++)
+        must_be(job_is_right(r, &jobs[k]), what, r->rank);
+}
+
+static void sweep(const struct rank *r, unsigned seed)
+{
+    struct job jobs[MOST];
+    unsigned i;
+
+    for (i = 0; i < SWEEP; i++) {
+        const int n = prepare(r, seed + i, 0, jobs);
+
+        host_must(symwin_group_begin(), "symwin_group_begin");
+        add(r, jobs, n, 2);
+        host_must(symwin_group_end(), "symwin_group_end");
+        right(r, jobs, n, "a group");
+    }
+}
+
+/* Several groups under way, with a message in each. */
+static void in_flight(const struct rank *r)
+{
+    const int next = (r->rank + 1) % r->nranks, before = (r->rank + r->nranks - 1) % r->nranks;
+    uint32_t *const words = host_alloc(r->device, 4096);
+    struct job jobs[GROUPS][MOST];
+    int n[GROUPS], turn, g;
+
+    for (turn = 0; turn < FLIGHTS; turn++) {
+        for (g = 0; g < GROUPS; g++)
+            n[g] = prepare(r, 1000u + (unsigned)(turn * GROUPS + g), g, jobs[g]);
+        host_put_u32(r->device, (unsigned char *)words, (uint32_t)r->rank + 7);
+        for (g = 0; g < GROUPS; g++) {
+            host_must(symwin_group_begin(), "symwin_group_begin");
+            host_must(symwin_send(r->comm, words + g, 1, SYMWIN_U32, next, r->streams[g % 2]),
+                      "symwin_send");
+            add(r, jobs[g], n[g], 2);
+            host_must(symwin_recv(r->comm, words + g + 1, 1, SYMWIN_U32, before, r->streams[g % 2]),
+                      "symwin_recv");
+            host_must(symwin_group_end(), "symwin_group_end");
+        }
+        for (g = 0; g < GROUPS; g++)
+            right(r, jobs[g], n[g], "groups under way");
+        must_be(host_get_u32(r->device, (unsigned char *)(words + GROUPS)) ==
+                    (uint32_t)((r->rank + GROUPS * (r->nranks - 1)) % r->nranks + 7),
+                "messages of groups", r->rank);
+    }
+    host_must(symwin_mem_free(words), "symwin_mem_free");
+}
+
+static void graphs(const struct rank *r)
+{
+    struct job jobs[MOST];
+    const int n = prepare(r, 2000, 0, jobs);
+    struct sw_scope scope;
+    CUgraphExec exec;
+    unsigned turn;
+    int k;
+
+    host_must(sw_scope_enter(r->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuStreamBeginCapture(r->streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                   "cuStreamBeginCapture");
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    add(r, jobs, n, 1);
+    host_must(symwin_group_end(), "symwin_group_end");
+    exec = host_end_capture(r->streams[0], NULL);
+    for (turn = 0; turn < REPLAYS; turn++) {
+        for (k = 0; k < n; k++) {
+            jobs[k].seed = mix(jobs[k].seed) / 2 * 2; /* its parity says what is no buffer */
+            job_prepare(r, &jobs[k]);
+        }
+        host_must_cuda(sw_drv.cuGraphLaunch(exec, r->streams[0]), "cuGraphLaunch");
+        right(r, jobs, n, "a replay");
+        sweep(r, 2100 + turn);
+    }
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    sw_scope_leave(&scope);
+}
+
+/* Windows may give calls other algorithms, which are launches of their own. */
+static void in_windows(struct processes *p, const struct rank *r)
+{
+    symwin_window *windows[2];
+
+    host_must(symwin_window_register(r->comm, r->in, ROOM, 0, &windows[0]), "register");
+    host_must(symwin_window_register(r->comm, r->out, ROOM, 0, &windows[1]), "register");
+    in_order(r);
+    in_flight(r);
+    processes_barrier(p);
+    host_must(symwin_window_deregister(r->comm, windows[0]), "deregister");
+    host_must(symwin_window_deregister(r->comm, windows[1]), "deregister");
+    processes_barrier(p);
+}
+
+/* Calls of two communicators in turn, in one group: each has one launch. */
+static void two_communicators(struct processes *p, const struct rank *r)
+{
+    const symwin_comm_options options = {
+        .size = sizeof options, .timeout_ms = WAIT_MS, .slot_bytes = SLOT};
+    struct rank other = *r;
+    struct job jobs[2][MOST];
+    uint32_t before[2];
+    int k;
+
+    host_must(symwin_comm_split(r->comm, 0, r->rank, &options, &other.comm), "symwin_comm_split");
+    before[0] = launches(r);
+    before[1] = launches(&other);
+    for (k = 0; k < 6; k++) {
+        jobs[0][k] = job_of(r, 3000, k, (size_t)k * PITCH);
+        jobs[1][k] = job_of(r, 3001, k, (size_t)(MOST + k) * PITCH);
+        jobs[0][k].is = jobs[1][k].is = &shapes[k % 5];
+        jobs[0][k].count = jobs[1][k].count = 5;
+        job_prepare(r, &jobs[0][k]);
+        job_prepare(r, &jobs[1][k]);
+    }
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    for (k = 0; k < 6; k++) {
+        host_must(job_call(r, &jobs[0][k], 0), "a call of a group");
+        host_must(job_call(&other, &jobs[1][k], k % 2), "a call of a group");
+    }
+    host_must(symwin_group_end(), "symwin_group_end");
+    right(r, jobs[0], 6, "the first communicator");
+    right(&other, jobs[1], 6, "the second communicator");
+    must_be(launches(r) - before[0] == 1 && launches(&other) - before[1] == 1, "a launch each",
+            r->rank);
+    processes_barrier(p);
+    symwin_comm_destroy(other.comm);
+    processes_barrier(p);
+}
+
+static void body(struct processes *p, int rank)
+{
+    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+
+    open_rank(p, &r, WAIT_MS);
+    count(&r);
+    in_order(&r);
+    on_two_streams(&r);
+    sweep(&r, 0);
+    in_flight(&r);
+    graphs(&r);
+    in_windows(p, &r);
+    if (r.nranks == 3)
+        two_communicators(p, &r);
+    close_rank(p, &r);
+}
+
+/* ---- one thread for all ranks ---------------------------------------------------------------- */
+
+static struct rank all[4];
+static struct job all_jobs[4][MOST];
+
+/* All ranks' calls in a group: rank by rank, or call by call. */
+static void make_all(int nranks, int n, int by_call)
+{
+    int i;
+
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    for (i = 0; i < nranks * n; i++) {
+        const int q = by_call ? i % nranks : i / n, k = by_call ? i / nranks : i % n;
+
+        host_must(job_call(&all[q], &all_jobs[q][k], 0), "a call of a group");
+    }
+    host_must(symwin_group_end(), "symwin_group_end");
+}
+
+static void by_one_thread(struct processes *p, int rank)
+{
+    struct rank *r = &all[rank];
+    struct sw_scope scope;
+    CUgraphExec exec[4];
+    unsigned i;
+    int n, q;
+
+    *r = (struct rank){.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    open_rank(p, r, WAIT_MS);
+    for (i = 0; i < 8; i++) {
+        n = prepare(r, 4000 + i, 0, all_jobs[rank]);
+        processes_barrier(p);
+        if (rank == 0)
+            make_all(p->count, n, i % 2);
+        processes_barrier(p);
+        right(r, all_jobs[rank], n, "one thread for all ranks");
+        processes_barrier(p);
+    }
+    n = prepare(r, 4000, 0, all_jobs[rank]);
+    for (q = 0; q < n; q++) { /* those that run no agreement in a capture */
+        all_jobs[rank][q].is = &shapes[q % 5];
+        job_prepare(r, &all_jobs[rank][q]);
+    }
+    processes_barrier(p);
+    for (q = 0; q < p->count && rank == 0; q++)
+        host_must_cuda(
+            sw_drv.cuStreamBeginCapture(all[q].streams[0], CU_STREAM_CAPTURE_MODE_RELAXED),
+            "cuStreamBeginCapture");
+    if (rank == 0)
+        make_all(p->count, n, 1);
+    for (q = 0; q < p->count && rank == 0; q++) {
+        host_must(sw_scope_enter(all[q].device, &scope), "scope");
+        exec[q] = host_end_capture(all[q].streams[0], NULL);
+        sw_scope_leave(&scope);
+    }
+    for (q = 0; q < p->count && rank == 0; q++)
+        host_must_cuda(sw_drv.cuGraphLaunch(exec[q], all[q].streams[0]), "cuGraphLaunch");
+    processes_barrier(p);
+    right(r, all_jobs[rank], n, "captured by one thread for all ranks");
+    processes_barrier(p);
+    for (q = 0; q < p->count && rank == 0; q++)
+        host_must_cuda(sw_drv.cuGraphExecDestroy(exec[q]), "cuGraphExecDestroy");
+    close_rank(p, r);
+}
+
+int main(void)
+{
+    struct processes *p;
+
+    /* For ranks that share a GPU: the most that CUDA takes. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    everywhere(body, MOST_RANKS);
+    tap_ok(places_run(&places_all[0], 4, by_one_thread, NULL, &p), "one thread drives 4 ranks");
+    processes_free(p);
+    return tap_done();
+}
