@@ -297,11 +297,9 @@ void outcome_print(const struct outcome *outcome, symwin_type type, char text[CA
                  outcome->rank, (unsigned long long)outcome->index, got, want, limit);
         break;
     case CHANGED_OUTPUT:
-        snprintf(
-            text, CASE_TEXT,
-            "rank %d: changed memory where only the root has an output: element %llu is %s and "
-            "was %s%s",
-            outcome->rank, (unsigned long long)outcome->index, got, want, limit);
+        snprintf(text, CASE_TEXT,
+                 "rank %d: wrote where it has no output: element %llu is %s and was %s%s",
+                 outcome->rank, (unsigned long long)outcome->index, got, want, limit);
         break;
     case RIGHT:
         snprintf(text, CASE_TEXT, "%s", outcome->gave_up > 0 ? limit + 2 : "right");

@@ -158,7 +158,7 @@ my %fault = (
     reduce_scatter => $late,
     all_to_all     => qr/$one, element 0: got /,
     broadcast      => qr/$one, element 0: got .*, expected /,
-    gather         => qr/$one: changed memory where only the root has an output: element 0 is /,
+    gather         => qr/$one: wrote where it has no output: element 0 is /,
     scatter        => qr/$one: $beside, at byte offset 4$/m,
     reduce         => qr/$one: changed the input: element 0 is /,
 );
