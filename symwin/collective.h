@@ -474,6 +474,9 @@ SYMWIN_API symwin_status symwin_recv_with(symwin_comm *comm, void *out, uint64_t
  * not be alike: those of calls made at once wait for each other. If calls use each other's results,
  * the launch has one block.
  *
+ * If a group has several communicators, registered buffers and captured ones are connected before
+ * anything is launched, for each communicator in a thread of its own.
+ *
  * The sends and receives of a communicator in a group make progress together, whatever their order:
  * exchanges and rings do not deadlock. They are on one stream, and come after the collectives of
  * the group. Messages of one pair keep their order. Host arrays of symwin_parts are read by

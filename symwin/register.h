@@ -42,12 +42,13 @@
  * while a call that may use it is under way.
  *
  * Graphs. A captured call registers its buffers for the graph alone, unless they lie in windows or
- * are registered. So all ranks must capture the same calls, each rank in its own thread, and each
- * such call waits for the other ranks. The graph holds the memory until the graph and all its
- * instances are destroyed and the driver has reported that, which may be later. Until then the
- * memory cannot be freed (SYMWIN_BUSY), even if it is deregistered. Calls outside captures do not
- * use what only graphs hold. Captured calls register nothing with SYMWIN_COMM_NO_GRAPH_REGISTER or
- * SYMWIN_GRAPH_REGISTER=0. Memory that cannot be shared does not make a captured call fail.
+ * are registered. So all ranks must capture the same calls, each rank in its own thread or all in a
+ * group, and each such call waits for the other ranks. The graph holds the memory until the graph
+ * and all its instances are destroyed and the driver has reported that, which may be later. Until
+ * then the memory cannot be freed (SYMWIN_BUSY), even if it is deregistered. Calls outside captures
+ * do not use what only graphs hold. Captured calls register nothing with
+ * SYMWIN_COMM_NO_GRAPH_REGISTER or SYMWIN_GRAPH_REGISTER=0. Memory that cannot be shared does not
+ * make a captured call fail.
  *
  * Threads. Any thread, at any time, also during collective calls of other threads. Do not
  * deregister a buffer while a call on it is being made or has not completed.

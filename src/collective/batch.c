@@ -125,7 +125,7 @@ static symwin_status gather(struct batch *b, const struct sw_request *r, size_t 
         if (c.count == 0 && joins)
             continue;
         if (joins)
-            status = sw_call_find_buffers(&c, 1);
+            status = sw_call_find_buffers(&c, 1, NULL);
         if (status == SYMWIN_OK && joins)
             status = sw_select_plan(&c.query, c.algo, &c.asked, &plan);
         if (status == SYMWIN_OK && joins)

@@ -26,8 +26,9 @@ struct call {
 
 struct call sw_call_of(const struct sw_request *r);
 
-/* Finds where the buffers lie, together with the other ranks if the call is launched. */
-symwin_status sw_call_find_buffers(struct call *c, int launched);
+/* Finds where the buffers lie, together with the other ranks if the call is launched. `agrees`: as
+ * for sw_buffers_find(). */
+symwin_status sw_call_find_buffers(struct call *c, int launched, int *agrees);
 
 /* The ranks that this rank sends to and receives from, itself included (kernels/pattern.cuh). */
 int sw_call_sends_to(const struct call *c);
@@ -38,5 +39,9 @@ uint32_t sw_call_digest(const struct call *c, const struct sw_plan *plan);
 uint32_t sw_call_fold(const uint64_t *words, size_t n); /* to one such word */
 
 symwin_status sw_call_launch(struct call *c);
+
+/* The two halves of sw_request_run(), for a collective that registers buffers. */
+symwin_status sw_request_find(const struct sw_request *r, struct call *found, int *agrees);
+symwin_status sw_found_run(struct call *found);
 
 #endif

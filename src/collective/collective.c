@@ -165,7 +165,7 @@ static symwin_status place_buffers(struct call *c)
     return SYMWIN_OK;
 }
 
-symwin_status sw_call_find_buffers(struct call *c, int launched)
+symwin_status sw_call_find_buffers(struct call *c, int launched, int *agrees)
 {
     struct sw_buffer *in = &c->buffers[IN], *out = &c->buffers[OUT];
     const size_t nranks = (size_t)c->query.comm->nranks;
@@ -187,8 +187,11 @@ symwin_status sw_call_find_buffers(struct call *c, int launched)
         overlap_in_part(c, in->address, out->address))
         status = refuse_overlap(c, "overlap in part");
     status = sw_buffers_find(c->query.comm, c->name, c->collective->call, status, c->query.type,
-                             c->buffers, launched && c->collective->registers ? &c->stream : NULL);
-    return status == SYMWIN_OK ? place_buffers(c) : status;
+                             c->buffers, launched && c->collective->registers ? &c->stream : NULL,
+                             agrees);
+    if (status != SYMWIN_OK || (agrees != NULL && *agrees))
+        return status;
+    return place_buffers(c);
 }
 
 /* The same for a collective by parts. Its kernels need no windows. */
@@ -207,7 +210,7 @@ static symwin_status find_parts(struct call *c, const struct sw_request *r)
         overlap(c, in->address, out->address))
         return refuse_overlap(c, "overlap in part");
     status = sw_buffers_find(c->query.comm, c->name, c->collective->call, SYMWIN_OK, c->query.type,
-                             c->buffers, NULL);
+                             c->buffers, NULL, NULL);
     in->offset = out->offset = 0; /* kernels do not use it */
     return status;
 }
@@ -431,11 +434,43 @@ symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info 
         if (status == SYMWIN_OK && c.collective->by_parts)
             status = find_parts(&c, r);
         else if (status == SYMWIN_OK && !c.collective->no_data)
-            status = sw_call_find_buffers(&c, info == NULL);
+            status = sw_call_find_buffers(&c, info == NULL, NULL);
         if (status == SYMWIN_OK)
             status = info != NULL ? answer(&c, info) : sw_call_launch(&c);
         sw_scope_leave(&scope);
     }
     sw_comm_leave(r->comm);
+    return status;
+}
+
+symwin_status sw_request_find(const struct sw_request *r, struct call *found, int *agrees)
+{
+    symwin_status status = sw_comm_enter(r->comm, r->name);
+    struct sw_scope scope;
+
+    if (status != SYMWIN_OK)
+        return status;
+    *found = sw_call_of(r);
+    status = sw_scope_enter_context(r->comm->context, &scope);
+    if (status == SYMWIN_OK && found->count > 0)
+        status = sw_call_find_buffers(found, 1, agrees);
+    sw_scope_leave(&scope);
+    sw_comm_leave(r->comm);
+    return status;
+}
+
+symwin_status sw_found_run(struct call *found)
+{
+    symwin_comm *comm = found->query.comm;
+    symwin_status status = sw_comm_enter(comm, found->name);
+    struct sw_scope scope;
+
+    if (status != SYMWIN_OK)
+        return status;
+    status = sw_scope_enter_context(comm->context, &scope);
+    if (status == SYMWIN_OK && found->count > 0)
+        status = sw_call_launch(found);
+    sw_scope_leave(&scope);
+    sw_comm_leave(comm);
     return status;
 }

@@ -4,9 +4,12 @@
  * Collectives are launched in the order of the calls, then the sends and receives of each
  * communicator together. So ranks may differ in where they make the sends among the collectives.
  */
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/collective/call.h"
 #include "src/collective/grouped.h"
 #include "src/collective/pairs.h"
 
@@ -18,6 +21,8 @@ struct grouped_call {
     unsigned number; /* of a collective among those of its communicator; 0: not known yet */
     struct sw_pair_call pair;
     struct sw_request request; /* otherwise; its pointers to the next two are set at the end */
+    struct call found;         /* if is_found: the call with its buffers */
+    int is_found, agrees;      /* agrees: its communicator is to agree on its buffers */
     symwin_collective_options options;
     symwin_parts parts[2];
 };
@@ -62,6 +67,13 @@ static struct grouped_call *add(const char *call)
     calls += group.count++;
     memset(calls, 0, sizeof *calls);
     return calls;
+}
+
+static const symwin_comm *group_comm(size_t i)
+{
+    const struct grouped_call *c = &group.calls[i];
+
+    return c->is_pair ? c->pair.comm : c->request.comm;
 }
 
 static void empty(void)
@@ -222,11 +234,112 @@ static symwin_status each_comm(symwin_status (*see)(const struct sw_pair_call *c
     return status;
 }
 
+/* The agreements of one communicator, for the calls of a group. */
+struct agreement {
+    struct grouped_call *calls; /* the group's */
+    size_t count, first;        /* the first call is the communicator's */
+    pthread_t thread;
+    symwin_status status;
+    char text[SW_TEXT_BYTES];
+};
+
+static void *agree(void *arg)
+{
+    struct agreement *a = arg;
+    const symwin_comm *comm = a->calls[a->first].request.comm;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    size_t i;
+
+    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
+    for (i = a->first; i < a->count && a->status == SYMWIN_OK; i++) {
+        struct grouped_call *c = &a->calls[i];
+        const struct sw_request r = request_of(c, NULL);
+
+        if (c->is_pair || r.comm != comm || !c->agrees)
+            continue;
+        a->status = sw_request_find(&r, &c->found, NULL);
+        c->is_found = a->status == SYMWIN_OK;
+    }
+    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
+    if (a->status != SYMWIN_OK)
+        strncpy(a->text, symwin_last_error(), sizeof a->text - 1);
+    return NULL;
+}
+
+/* Runs the agreements of all communicators, each in a thread: an agreement waits for its other
+ * ranks, which may be the same thread's. */
+static symwin_status agree_all(struct agreement *agreements, size_t n)
+{
+    symwin_status status = SYMWIN_OK;
+    sigset_t signals, before;
+    size_t i, started;
+
+    sigfillset(&signals); /* they belong to the program's threads */
+    pthread_sigmask(SIG_SETMASK, &signals, &before);
+    for (started = 0; started < n; started++)
+        if (pthread_create(&agreements[started].thread, NULL, agree, &agreements[started]) != 0)
+            break;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (started < n)
+        status = sw_fail(SYMWIN_NO_MEMORY, "%s: no thread for an agreement of ranks", end_call);
+    for (i = 0; i < started; i++) {
+        pthread_join(agreements[i].thread, NULL);
+        if (status == SYMWIN_OK && agreements[i].status != SYMWIN_OK)
+            status = sw_fail(agreements[i].status, "%s", agreements[i].text);
+    }
+    return status;
+}
+
+/* Finds the buffers of calls that may register them. `c` has no call of its communicator before it
+ * that is to agree, or is to agree as well: what it needs may depend on that. */
+static symwin_status find(struct grouped_call *c)
+{
+    const struct sw_request r = request_of(c, NULL);
+    symwin_status status = SYMWIN_OK;
+
+    if (!c->agrees)
+        status = sw_request_find(&r, &c->found, &c->agrees);
+    c->is_found = status == SYMWIN_OK && !c->agrees;
+    return status;
+}
+
+/* If the group has several communicators: lets all of them agree before anything is launched. */
+static symwin_status find_all(void)
+{
+    struct agreement *agreements = NULL;
+    symwin_status status = SYMWIN_OK;
+    size_t i, k, n = 0, comms = 0;
+
+    for (i = 1; i < group.count && comms == 0; i++)
+        comms = group_comm(i) != group_comm(0);
+    if (comms == 0)
+        return SYMWIN_OK;
+    agreements = calloc(group.count, sizeof *agreements);
+    if (agreements == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %zu calls", end_call, group.count);
+    for (i = 0; i < group.count && status == SYMWIN_OK; i++) {
+        struct grouped_call *c = &group.calls[i];
+
+        if (c->is_pair || !sw_collectives[c->request.collective].registers)
+            continue;
+        for (k = 0; k < n && group_comm(agreements[k].first) != group_comm(i); k++)
+            ;
+        c->agrees = k < n;
+        status = find(c);
+        if (status == SYMWIN_OK && c->agrees && k == n)
+            agreements[n++] = (struct agreement){group.calls, group.count, i, 0, SYMWIN_OK, ""};
+    }
+    if (status == SYMWIN_OK)
+        status = agree_all(agreements, n);
+    free(agreements);
+    return status;
+}
+
 /* Launches collective `first`, and those of its communicator after it that go with it. So calls of
  * several communicators may change their order, but all ranks launch them in the same one. */
 static symwin_status launch_from(size_t first)
 {
-    struct grouped_call *at[SW_REQUESTS], *one = &group.calls[first];
+    struct grouped_call *at[SW_REQUESTS], *const one = &group.calls[first];
     struct sw_request requests[SW_REQUESTS];
     struct sw_table_args table;
     symwin_status status = SYMWIN_OK;
@@ -248,7 +361,9 @@ static symwin_status launch_from(size_t first)
         status = sw_requests_run(requests, n, one->number, &taken);
     for (i = 0; i < taken; i++)
         at[i]->is_launched = 1;
-    return status != SYMWIN_OK || taken > 0 ? status : sw_request_run(&requests[0], NULL);
+    if (status != SYMWIN_OK || taken > 0)
+        return status;
+    return one->is_found ? sw_found_run(&one->found) : sw_request_run(&requests[0], NULL);
 }
 
 static symwin_status launch(void)
@@ -262,6 +377,8 @@ static symwin_status launch(void)
     if (group.count == 0)
         return SYMWIN_OK;
     status = each_comm(sw_pairs_check);
+    if (status == SYMWIN_OK)
+        status = find_all();
     for (i = 0; i < group.count && status == SYMWIN_OK; i++)
         if (!group.calls[i].is_pair && !group.calls[i].is_launched)
             status = launch_from(i);
@@ -300,10 +417,8 @@ void sw_grouped_forget(const symwin_comm *comm)
     size_t i, kept = 0;
 
     for (i = 0; i < group.count; i++) {
-        const struct grouped_call *c = &group.calls[i];
-
-        if ((c->is_pair ? c->pair.comm : c->request.comm) != comm)
-            group.calls[kept++] = *c;
+        if (group_comm(i) != comm)
+            group.calls[kept++] = group.calls[i];
     }
     if (kept < group.count) {
         (void)sw_fail(SYMWIN_INVALID, "a communicator was destroyed in the group that uses it");

@@ -30,7 +30,8 @@ static symwin_status find_buffer(struct sw_pair_call *c)
                                         .bytes = c->bytes};
     status = sw_scope_enter_context(c->comm->context, &scope);
     if (status == SYMWIN_OK)
-        status = sw_buffers_find(c->comm, c->name, c->name, SYMWIN_OK, c->type, buffers, NULL);
+        status = sw_buffers_find(c->comm, c->name, c->name, SYMWIN_OK, c->type, buffers, NULL,
+                                 NULL);
     sw_scope_leave(&scope);
     c->place = SW_NO_OFFSET;
     if (c->receives && buffers[which].is_public)

@@ -147,10 +147,11 @@ struct sw_buffer {
  * all ranks do so for this call, and lets a capture hold the connections that the call uses. If the
  * agreement fails, it fails on all ranks. `status` is this rank's result so far: with an error, the
  * rank still joins an agreement that the others come to, and reports the error there. `agreement`:
- * the call's name there, which is equal on all ranks. */
+ * the call's name there, which is equal on all ranks. `agrees`: NULL, or it is set in place of an
+ * agreement, which is left to another call of this function; then there is no result yet. */
 symwin_status sw_buffers_find(symwin_comm *comm, const char *call, const char *agreement,
                               symwin_status status, symwin_type type, struct sw_buffer buffers[2],
-                              const CUstream *stream);
+                              const CUstream *stream, int *agrees);
 
 /* ---- registration.c -------------------------------------------------------------------------- */
 

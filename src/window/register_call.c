@@ -204,7 +204,7 @@ static int is_unsettled(const struct known *k)
 
 /* Runs the agreement if all ranks do, and lets a capture hold what the call uses. */
 static symwin_status prepare(symwin_comm *comm, const char *call, symwin_status status,
-                             struct known buffers[2], size_t bytes, CUstream stream)
+                             struct known buffers[2], size_t bytes, CUstream stream, int *to_agree)
 {
     const int settled = is_settled(&buffers[0]) && is_settled(&buffers[1]);
     const int unsettled = is_unsettled(&buffers[0]) || is_unsettled(&buffers[1]);
@@ -221,6 +221,10 @@ static symwin_status prepare(symwin_comm *comm, const char *call, symwin_status 
     /* An invalidated capture counts as a capture: the other ranks wait for this one. */
     agrees = unsettled &&
              (known || (capturing != CU_STREAM_CAPTURE_STATUS_NONE && captures_register(comm)));
+    if (agrees && to_agree != NULL) {
+        *to_agree = 1;
+        return SYMWIN_OK;
+    }
     if (status != SYMWIN_OK && !agrees)
         return status;
     if (status == SYMWIN_OK && agrees && capturing == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
@@ -261,7 +265,7 @@ static int may_agree(const symwin_comm *comm, const struct known *k)
 
 symwin_status sw_buffers_find(symwin_comm *comm, const char *call, const char *agreement,
                               symwin_status status, symwin_type type, struct sw_buffer buffers[2],
-                              const CUstream *stream)
+                              const CUstream *stream, int *agrees)
 {
     static const char *const names[2] = {"in", "out"};
     struct known known[2];
@@ -282,7 +286,7 @@ symwin_status sw_buffers_find(symwin_comm *comm, const char *call, const char *a
         }
     }
     if (stream != NULL && (may_agree(comm, &known[0]) || may_agree(comm, &known[1])))
-        status = prepare(comm, agreement, status, known, buffers[0].bytes, *stream);
+        status = prepare(comm, agreement, status, known, buffers[0].bytes, *stream, agrees);
     for (b = 0; b < 2 && status == SYMWIN_OK; b++) {
         const struct sw_window_index_entry *e = &known[b].entry;
 

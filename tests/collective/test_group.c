@@ -435,10 +435,110 @@ static void make_all(int nranks, int n, int by_call)
     host_must(symwin_group_end(), "symwin_group_end");
 }
 
+/* Begins or ends a capture of each rank's stream. */
+static void captures_begin(int nranks)
+{
+    int q;
+
+    for (q = 0; q < nranks; q++)
+        host_must_cuda(
+            sw_drv.cuStreamBeginCapture(all[q].streams[0], CU_STREAM_CAPTURE_MODE_RELAXED),
+            "cuStreamBeginCapture");
+}
+
+static void captures_end(int nranks, CUgraphExec *exec)
+{
+    struct sw_scope scope;
+    int q;
+
+    for (q = 0; q < nranks; q++) {
+        host_must(sw_scope_enter(all[q].device, &scope), "scope");
+        exec[q] = host_end_capture(all[q].streams[0], NULL);
+        sw_scope_leave(&scope);
+    }
+}
+
+/* All ranks' calls on buffers on which the ranks agree: two all-reduces, and others around them. */
+static void reduce_all(int nranks)
+{
+    int q, k;
+
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    for (q = 0; q < nranks; q++)
+        for (k = 0; k < 4; k++) {
+            unsigned char *const in = all[q].in + k * 1024, *const out = all[q].out + k * 1024;
+
+            if (k % 3 == 0)
+                host_must(symwin_allgather(all[q].comm, in, out, 1, SYMWIN_U32, all[q].streams[0]),
+                          "symwin_allgather");
+            else
+                host_must(symwin_allreduce(all[q].comm, in, out, 1, SYMWIN_U32, SYMWIN_SUM,
+                                           all[q].streams[0]),
+                          "symwin_allreduce");
+        }
+    host_must(symwin_group_end(), "symwin_group_end");
+}
+
+static void reduced(const struct rank *r, const char *what)
+{
+    int k, n = r->nranks;
+
+    job_wait(r, 0);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    for (k = 0; k < 4; k++)
+        must_be(host_get_u32(r->device, r->out + k * 1024 + (k % 3 == 0 ? 4 * (n - 1) : 0)) ==
+                    (uint32_t)(k % 3 == 0 ? n - 1 + k * 10 : n * (n - 1) / 2 + n * k * 10),
+                what, r->rank);
+}
+
+/* One thread makes the calls whose buffers become windows: registered ones, and captured ones. */
+static void agree_by_one_thread(struct processes *p, struct rank *r)
+{
+    const symwin_collective_options twoshot = {.size = sizeof twoshot, .algo = SYMWIN_ALGO_TWOSHOT};
+    symwin_registration *in = NULL, *out = NULL;
+    symwin_collective_info info;
+    CUgraphExec exec[4];
+    int turn, q, k;
+
+    for (k = 0; k < 4; k++)
+        host_put_u32(r->device, r->in + k * 1024, (uint32_t)(r->rank + k * 10));
+    processes_barrier(p);
+    for (turn = 0; turn < 2; turn++) { /* each capture agrees again */
+        if (r->rank == 0) {
+            captures_begin(p->count);
+            reduce_all(p->count);
+            captures_end(p->count, exec);
+        }
+        for (q = 0; q < p->count && r->rank == 0; q++)
+            host_must_cuda(sw_drv.cuGraphLaunch(exec[q], all[q].streams[0]), "cuGraphLaunch");
+        processes_barrier(p);
+        reduced(r, "agreed on in a capture");
+        processes_barrier(p);
+        for (q = 0; q < p->count && r->rank == 0; q++)
+            host_must_cuda(sw_drv.cuGraphExecDestroy(exec[q]), "cuGraphExecDestroy");
+    }
+    host_must(symwin_register(r->comm, r->in, ROOM, &in), "symwin_register");
+    host_must(symwin_register(r->comm, r->out, ROOM, &out), "symwin_register");
+    for (turn = 0; turn < 2; turn++) {
+        host_put_u32(r->device, r->out + 1024, 0);
+        processes_barrier(p);
+        if (r->rank == 0)
+            reduce_all(p->count);
+        processes_barrier(p);
+        reduced(r, "on registered buffers");
+    }
+    host_must(
+        symwin_allreduce_query(r->comm, r->in, r->out, 1, SYMWIN_U32, SYMWIN_SUM, &twoshot, &info),
+        "registered buffers become windows");
+    processes_barrier(p);
+    host_must(symwin_deregister(r->comm, in), "symwin_deregister");
+    host_must(symwin_deregister(r->comm, out), "symwin_deregister");
+    processes_barrier(p);
+}
+
 static void by_one_thread(struct processes *p, int rank)
 {
     struct rank *r = &all[rank];
-    struct sw_scope scope;
     CUgraphExec exec[4];
     unsigned i;
     int n, q;
@@ -460,16 +560,10 @@ static void by_one_thread(struct processes *p, int rank)
         job_prepare(r, &all_jobs[rank][q]);
     }
     processes_barrier(p);
-    for (q = 0; q < p->count && rank == 0; q++)
-        host_must_cuda(
-            sw_drv.cuStreamBeginCapture(all[q].streams[0], CU_STREAM_CAPTURE_MODE_RELAXED),
-            "cuStreamBeginCapture");
-    if (rank == 0)
+    if (rank == 0) {
+        captures_begin(p->count);
         make_all(p->count, n, 1);
-    for (q = 0; q < p->count && rank == 0; q++) {
-        host_must(sw_scope_enter(all[q].device, &scope), "scope");
-        exec[q] = host_end_capture(all[q].streams[0], NULL);
-        sw_scope_leave(&scope);
+        captures_end(p->count, exec);
     }
     for (q = 0; q < p->count && rank == 0; q++)
         host_must_cuda(sw_drv.cuGraphLaunch(exec[q], all[q].streams[0]), "cuGraphLaunch");
@@ -478,6 +572,7 @@ static void by_one_thread(struct processes *p, int rank)
     processes_barrier(p);
     for (q = 0; q < p->count && rank == 0; q++)
         host_must_cuda(sw_drv.cuGraphExecDestroy(exec[q]), "cuGraphExecDestroy");
+    agree_by_one_thread(p, r);
     close_rank(p, r);
 }
 
