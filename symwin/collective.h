@@ -181,7 +181,7 @@ typedef symwin_collective_options symwin_allreduce_options;
  *                       or PREMUL_SUM without a scalar, or with one that is not where it is said to
  *                       be; or a scalar with another operation
  *   SYMWIN_UNSUPPORTED  the algorithm cannot serve this call: buffers outside windows, no
- *                       multicast, a type or an operation that multicast lacks, ONESHOT_MC in place,
+ *                       multicast, a type or an operation that it lacks, ONESHOT_MC in place,
  *                       TWOSHOT_BULK before sm_90, COPIES with too many ranks on any device; or
  *                       more blocks or threads than fit
  *   SYMWIN_BUSY         COPIES in a capture while the communicator has one in another capture
