@@ -161,6 +161,21 @@ enum sw_kernel_op { /* same values as symwin_op */
                     SW_KERNEL_SCALAR_AT = 16
 };
 
+enum sw_kernel_type { /* same values as symwin_type */
+                      SW_KERNEL_F64 = 0,
+                      SW_KERNEL_F32 = 1,
+                      SW_KERNEL_F16 = 2,
+                      SW_KERNEL_BF16 = 3,
+                      SW_KERNEL_F8E4M3 = 4,
+                      SW_KERNEL_F8E5M2 = 5,
+                      SW_KERNEL_I8 = 6,
+                      SW_KERNEL_U8 = 7,
+                      SW_KERNEL_I32 = 8,
+                      SW_KERNEL_U32 = 9,
+                      SW_KERNEL_I64 = 10,
+                      SW_KERNEL_U64 = 11
+};
+
 /* args.stage of the two-shot over windows. */
 enum sw_loads_stage {
     SW_LOADS_SHARE = 0, /* reduces this rank's share of the message, for all ranks */

@@ -148,6 +148,8 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     X(move, move, oneshot, bytes, move, 4, short)                                                  \
     X(move, move, oneshot, bytes, move, 8, short) X(move, group, oneshot, bytes, move, n, any)
 #define SW_KERNEL_LIST_MOVE_V(X) X(move_v, table, oneshot, bytes, move, n, any)
+/* One kernel knows all types and operations: of parts of unequal lengths, words are not many. */
+#define SW_KERNEL_LIST_REDUCE_V(X) X(reduce_v, table, oneshot, bytes, other, n, any)
 #define SW_KERNEL_LIST_PAIRS(X) X(pairs, pair, oneshot, bytes, move, n, any)
 #define SW_KERNEL_LIST_PUT(X)                                                                      \
     X(put, move, put, bytes, move, n, any) X(put, move, twoshot, bytes, move, n, any)
@@ -168,6 +170,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_LIST_MULTICAST(X)                                                                    \
     SW_KERNEL_LIST_MOVE(X)                                                                         \
     SW_KERNEL_LIST_MOVE_V(X)                                                                       \
+    SW_KERNEL_LIST_REDUCE_V(X)                                                                     \
     SW_KERNEL_LIST_PAIRS(X)                                                                        \
     SW_KERNEL_LIST_PUT(X)                                                                          \
     SW_KERNEL_LIST_REDUCE_PARTS(X)                                                                 \
@@ -180,6 +183,6 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     X(twoshot_push)                                                                                \
     X(twoshot_put)                                                                                 \
     X(twoshot_bulk)                                                                                \
-    X(copies) X(multicast) X(move) X(move_v) X(pairs) X(put) X(reduce_parts) X(barrier)
+    X(copies) X(multicast) X(move) X(move_v) X(reduce_v) X(pairs) X(put) X(reduce_parts) X(barrier)
 
 #endif

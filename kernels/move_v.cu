@@ -16,6 +16,11 @@
 struct sw_move_v {
     typedef sw_byte element;
     typedef sw_wire_flags wire;
+    static constexpr bool changes = false;
+
+    SYMWIN_DEVICE void input(const struct sw_table_args &, uint64_t[][wire::words])
+    {
+    }
 
     SYMWIN_DEVICE void own(const struct sw_table_args &args, const sw_role &role)
     {

@@ -185,7 +185,7 @@ SYMWIN_DEVICE void sw_counts_check(const struct sw_table_args &args, sw_call &ca
         const sw_table_part in = sw_table_in(args, p), out = sw_table_out(args, p);
         uint64_t sent = in.count, received = out.count; /* by this rank to itself */
 
-        if (out.wrong != SW_KERNEL_OK)
+        if (out.wrong == SW_KERNEL_NULL || (out.wrong != SW_KERNEL_OK && args.out.step != 0))
             sw_counts_differ(call, out.wrong, p, out.end, args.out.room, 1);
         else if (in.wrong == SW_KERNEL_NULL || (in.wrong != SW_KERNEL_OK && args.in.step != 0))
             sw_counts_differ(call, in.wrong, p, in.end, args.in.room, 0);
@@ -202,10 +202,12 @@ SYMWIN_DEVICE void sw_counts_check(const struct sw_table_args &args, sw_call &ca
 /* ---- a round --------------------------------------------------------------------------------- */
 
 /* Sends round `c`. */
-template <class R, class W>
+template <class Receive>
 SYMWIN_DEVICE void sw_table_send(const struct sw_table_args &args, const sw_call &call,
                                  const sw_role &role, uint32_t c)
 {
+    typedef typename Receive::element R;
+    typedef typename Receive::wire W;
     const uint64_t place = sw_slot_place<0>(args.call, call.round + c, args.call.rank, 0);
 
     SYMWIN_NO_UNROLL
@@ -225,6 +227,9 @@ SYMWIN_DEVICE void sw_table_send(const struct sw_table_args &args, const sw_call
             for (uint32_t j = 0; j < SW_TABLE_BATCH; j++)
                 if (i + j * role.workers < rounds.extent)
                     sw_entry_load<R, W>(part, i + j * role.workers, word[j]);
+                else if (Receive::changes)
+                    word[j][0] = 0;
+            Receive::input(args, word);
             SYMWIN_UNROLL
             for (uint32_t j = 0; j < SW_TABLE_BATCH; j++)
                 if (i + j * role.workers < rounds.extent)
@@ -233,12 +238,12 @@ SYMWIN_DEVICE void sw_table_send(const struct sw_table_args &args, const sw_call
     }
 }
 
-/* Waits for the thread's entries i, i + workers, ... of a batch, of `extent` from rank p at
+/* Waits for the thread's entries i, i + workers, ..., B of them, of `extent` from rank p at
  * `slots`. False: the wait was given up. */
-template <class W>
+template <class W, int B = SW_TABLE_BATCH>
 SYMWIN_DEVICE bool sw_table_await(const struct sw_table_args &args, sw_call &call,
                                   const sw_role &role, int32_t p, uint64_t slots, uint32_t extent,
-                                  uint32_t i, typename W::entry entry[SW_TABLE_BATCH])
+                                  uint32_t i, typename W::entry entry[B])
 {
     sw_wait wait = {0, 0, 0};
 
@@ -246,14 +251,14 @@ SYMWIN_DEVICE bool sw_table_await(const struct sw_table_args &args, sw_call &cal
         bool all = true;
 
         SYMWIN_UNROLL
-        for (uint32_t j = 0; j < SW_TABLE_BATCH; j++) {
+        for (uint32_t j = 0; j < B; j++) {
             const uint32_t at = i + j * role.workers;
 
             entry[j] = W::empty();
             W::load_if(at < extent, slots + (uint64_t)at * W::bytes, &entry[j]);
         }
         SYMWIN_UNROLL
-        for (uint32_t j = 0; j < SW_TABLE_BATCH; j++)
+        for (uint32_t j = 0; j < B; j++)
             all = all && (W::is_there(entry[j]) || i + j * role.workers >= extent);
         if (all)
             return true;
@@ -262,11 +267,11 @@ SYMWIN_DEVICE bool sw_table_await(const struct sw_table_args &args, sw_call &cal
     }
 }
 
-template <class W>
+template <class W, int B = SW_TABLE_BATCH>
 SYMWIN_DEVICE void sw_table_empty(const sw_role &role, uint64_t slots, uint32_t extent, uint32_t i)
 {
     SYMWIN_UNROLL
-    for (uint32_t j = 0; j < SW_TABLE_BATCH; j++)
+    for (uint32_t j = 0; j < B; j++)
         if (i + j * role.workers < extent)
             W::store(slots + (uint64_t)(i + j * role.workers) * W::bytes, W::empty());
 }
@@ -319,13 +324,13 @@ SYMWIN_DEVICE bool sw_table_take_answers(const struct sw_table_args &args, sw_ca
 /* ---- a call ---------------------------------------------------------------------------------- */
 
 /* `Receive` has the type of elements, the wire format, and
+ *   changes, input(args, word)   whether, and how, it makes of words of the input what is sent
  *   round(args, call, role, c)   receives and empties round `c`, and with the first one handles
  *                                this rank's own part. If the wait is given up, call.failed is
  *                                set. */
 template <class Receive>
 SYMWIN_DEVICE void sw_table_run(const struct sw_table_args &args)
 {
-    typedef typename Receive::element R;
     typedef typename Receive::wire W;
     const sw_role role = sw_role_of_thread();
     const bool tells = role.control_lane >= 0 && blockIdx.x == 0;
@@ -335,7 +340,7 @@ SYMWIN_DEVICE void sw_table_run(const struct sw_table_args &args)
     sw_call_order();
     call = sw_call_read(args.call);
     if (role.works && !call.failed)
-        sw_table_send<R, W>(args, call, role, 0);
+        sw_table_send<Receive>(args, call, role, 0);
     if (tells && !call.failed)
         sw_counts_post(args, call, role);
     sw_push_settle(args.call, call, role, 1);
@@ -346,7 +351,7 @@ SYMWIN_DEVICE void sw_table_run(const struct sw_table_args &args)
     SYMWIN_NO_UNROLL
     for (uint32_t c = 0; c < turns && !call.failed; c++) {
         if (c > 0)
-            sw_table_send<R, W>(args, call, role, c);
+            sw_table_send<Receive>(args, call, role, c);
         Receive::round(args, call, role, c);
         if (call.failed || c + 1 == turns)
             break;

@@ -17,7 +17,8 @@ struct sw_table_row {
 
 struct sw_table_side {
     /* Addresses of uint64_t in device memory; counts is 0: rows has both. Rank p's count is at
-     * counts + p * step, and its place at places + 8 * p, or it is 0 if places is. */
+     * counts + p * step, and its place at places + 8 * p, or it is 0 if places is. `step` is 0 if
+     * all ranks' parts are the same; who passes the room then is said of the other side. */
     uint64_t counts, places, step;
     uint64_t room; /* elements of the buffer */
     struct sw_table_row rows[SW_TABLE_RANKS];

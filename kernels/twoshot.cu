@@ -205,11 +205,12 @@ SYMWIN_DEVICE void sw_twoshot_whole(const struct sw_kernel_args &args, const sym
 template <int N, sw_kernel_shape shape, class R>
 SYMWIN_DEVICE void sw_twoshot(const struct sw_kernel_args &args)
 {
+    const bool offers = N == 0 && args.stage == SW_LOADS_ROOT && args.rank == args.root;
     sw_call call = sw_call_begin(args);
 
-    if (N == 0 && args.stage == SW_LOADS_ROOT && args.rank == args.root)
+    if (offers)
         sw_offer_post(args, call, SW_EVERY_RANK, args.out_offset);
-    sw_start_loads<R>(args, call, SW_HEADER_STREAM);
+    sw_start_loads<R>(args, call, offers ? SW_HEADER_RELEASE : SW_HEADER_STREAM);
     if (!call.failed) {
         if constexpr (shape == SW_SHAPE_whole)
             sw_twoshot_whole<N, R>(args, call.peers);

@@ -77,7 +77,8 @@ typedef enum symwin_algo {
     X(SYMWIN_REDUCE, 7, reduce)                                                                    \
     X(SYMWIN_BARRIER, 8, barrier)                                                                  \
     X(SYMWIN_ALLTOALLV, 9, alltoallv)                                                              \
-    X(SYMWIN_ALLGATHERV, 10, allgatherv)
+    X(SYMWIN_ALLGATHERV, 10, allgatherv)                                                           \
+    X(SYMWIN_REDUCE_SCATTERV, 11, reduce_scatterv)
 
 typedef enum symwin_collective {
 #define SYMWIN_COLLECTIVE_ENUM(name, value, text) name = value,
@@ -180,7 +181,7 @@ typedef symwin_collective_options symwin_allreduce_options;
  *                       or PREMUL_SUM without a scalar, or with one that is not where it is said to
  *                       be; or a scalar with another operation
  *   SYMWIN_UNSUPPORTED  the algorithm cannot serve this call: buffers outside windows, no
- *                       multicast, a type or an operation that multicast lacks, ONESHOT_MC in place,
+ *                       multicast, a type or an operation that it lacks, ONESHOT_MC in place,
  *                       TWOSHOT_BULK before sm_90, COPIES with too many ranks on any device; or
  *                       more blocks or threads than fit
  *   SYMWIN_BUSY         COPIES in a capture while the communicator has one in another capture
@@ -418,6 +419,24 @@ SYMWIN_API symwin_status symwin_allgatherv_with(symwin_comm *comm, const void *i
                                                 const symwin_parts *parts, symwin_type type,
                                                 const symwin_collective_options *options,
                                                 struct CUstream_st *stream);
+
+/* Every rank gets its part of the result, of any length. Operations, the order of the ranks and the
+ * bits are as for symwin_reduce_scatter(), statuses as for symwin_alltoallv().
+ *
+ *   in       a part for each rank
+ *   parts    of `in`; the counts are equal on all ranks, and displacements need not be
+ *   out      parts->counts[rank] elements, unchecked if the arrays are in device memory. In place,
+ *            it is this rank's part of `in`
+ *   options  ONESHOT; and the scalar of a PREMUL_SUM */
+SYMWIN_API symwin_status symwin_reduce_scatterv(symwin_comm *comm, const void *in,
+                                                const symwin_parts *parts, void *out,
+                                                symwin_type type, symwin_op op,
+                                                struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_reduce_scatterv_with(symwin_comm *comm, const void *in,
+                                                     const symwin_parts *parts, void *out,
+                                                     symwin_type type, symwin_op op,
+                                                     const symwin_collective_options *options,
+                                                     struct CUstream_st *stream);
 
 /* What follows in a rank's stream waits for what comes before the call in all ranks' streams, and
  * sees what that has written, to other ranks' memory too. The host does not wait.

@@ -45,8 +45,7 @@ static symwin_status check_scalar(const struct sw_request *r)
     return SYMWIN_OK;
 }
 
-/* Host memory is read here: in a group, the launch comes later. */
-static void read_scalar(struct sw_request *r)
+void sw_request_read_scalar(struct sw_request *r)
 {
     if (r->op != SYMWIN_PREMUL_SUM)
         return;
@@ -78,7 +77,7 @@ static symwin_status call(struct sw_request r, CUstream stream)
     r.stream = stream;
     status = sw_request_check(&r);
     if (status == SYMWIN_OK)
-        read_scalar(&r);
+        sw_request_read_scalar(&r);
     if (sw_grouped())
         return sw_grouped_add(&r, status);
     return status == SYMWIN_OK ? sw_request_run(&r, NULL) : status;
@@ -96,7 +95,7 @@ static symwin_status query(struct sw_request r, symwin_collective_info *info)
                        info == NULL ? "info is NULL" : "count is 0, for which nothing is launched");
     if (status != SYMWIN_OK)
         return status;
-    read_scalar(&r);
+    sw_request_read_scalar(&r);
     return sw_request_run(&r, info);
 }
 

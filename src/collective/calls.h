@@ -28,6 +28,9 @@ struct sw_request {
 /* Checks the arguments that need no communicator. */
 symwin_status sw_request_check(const struct sw_request *r);
 
+/* Of a pre-multiplied sum. The host's memory is read here: in a group, the launch comes later. */
+void sw_request_read_scalar(struct sw_request *r);
+
 /* Launches the call, or with `info` reports what would be launched. */
 symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info *info);
 

@@ -165,6 +165,14 @@ static symwin_status place_buffers(struct call *c)
     return SYMWIN_OK;
 }
 
+/* Whether a scalar in device memory is that of this rank's device. */
+static symwin_status check_scalar(const struct call *c)
+{
+    return c->scalar_on_device
+               ? sw_comm_check_device(c->query.comm, c->name, "options->scalar", c->scalar, -1)
+               : SYMWIN_OK;
+}
+
 symwin_status sw_call_find_buffers(struct call *c, int launched, int *agrees)
 {
     struct sw_buffer *in = &c->buffers[IN], *out = &c->buffers[OUT];
@@ -181,8 +189,7 @@ symwin_status sw_call_find_buffers(struct call *c, int launched, int *agrees)
         *in = (struct sw_buffer){0};
     if (sw_call_receives_from(c) == SW_NO_RANK)
         *out = (struct sw_buffer){0};
-    if (c->scalar_on_device)
-        status = sw_comm_check_device(c->query.comm, c->name, "options->scalar", c->scalar, -1);
+    status = check_scalar(c);
     if (status == SYMWIN_OK && in->address != 0 && out->address != 0 &&
         overlap_in_part(c, in->address, out->address))
         status = refuse_overlap(c, "overlap in part");
@@ -201,6 +208,8 @@ static symwin_status find_parts(struct call *c, const struct sw_request *r)
     size_t bytes[2] = {0, 0};
     symwin_status status = sw_parts_find(r, bytes, &c->query.bytes);
 
+    if (status == SYMWIN_OK)
+        status = check_scalar(c);
     if (status != SYMWIN_OK)
         return status;
     in->bytes = bytes[IN];
@@ -222,6 +231,14 @@ _Static_assert((int)SW_KERNEL_SUM == SYMWIN_SUM && (int)SW_KERNEL_PROD == SYMWIN
                    (int)SW_KERNEL_AVERAGE == SYMWIN_AVG &&
                    (int)SW_KERNEL_PREMUL_SUM == SYMWIN_PREMUL_SUM,
                "kernels and callers name operations alike");
+_Static_assert((int)SW_KERNEL_F64 == SYMWIN_F64 && (int)SW_KERNEL_F32 == SYMWIN_F32 &&
+                   (int)SW_KERNEL_F16 == SYMWIN_F16 && (int)SW_KERNEL_BF16 == SYMWIN_BF16 &&
+                   (int)SW_KERNEL_F8E4M3 == SYMWIN_F8E4M3 &&
+                   (int)SW_KERNEL_F8E5M2 == SYMWIN_F8E5M2 && (int)SW_KERNEL_I8 == SYMWIN_I8 &&
+                   (int)SW_KERNEL_U8 == SYMWIN_U8 && (int)SW_KERNEL_I32 == SYMWIN_I32 &&
+                   (int)SW_KERNEL_U32 == SYMWIN_U32 && (int)SW_KERNEL_I64 == SYMWIN_I64 &&
+                   (int)SW_KERNEL_U64 == SYMWIN_U64,
+               "and types");
 
 /* FNV-1a over words, folded to 32 bits. */
 uint32_t sw_call_fold(const uint64_t *words, size_t n)

@@ -339,10 +339,13 @@ const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels,
                                        symwin_type type, symwin_op op, enum sw_kernel_shape shape)
 {
     const struct sw_algorithm *a = sw_algorithm(collective, algo);
-    const int reduces = sw_collectives[collective].reduces;
+    const int by_parts = sw_collectives[collective].by_parts; /* one kernel for all types */
+    const int reduces = sw_collectives[collective].reduces && !by_parts;
     const struct sw_kernel(*ops)[SW_SHAPES] = kernels->table[a->family][algo][reduces ? type : 0];
     const struct sw_kernel *of = ops[!reduces || op == SYMWIN_AVG ? 0 : op];
 
+    if (by_parts && sw_collectives[collective].reduces)
+        of = ops[OP_other];
     if (of[SW_SHAPE_any].function == NULL && op != SYMWIN_SUM)
         of = ops[OP_other];
     if (of[SW_SHAPE_any].function == NULL && reduces && is_signed(type)) {

@@ -7,10 +7,18 @@
 
 enum { IN, OUT };
 
+/* The buffer that has the parts, if the other one has this rank's part alone; otherwise -1. */
+static int divided(const struct sw_request *r)
+{
+    return r->collective == SYMWIN_ALLGATHERV        ? OUT
+           : r->collective == SYMWIN_REDUCE_SCATTERV ? IN
+                                                     : -1;
+}
+
 /* The name of a buffer's parts in the public call. */
 static const char *name_of(const struct sw_request *r, int b)
 {
-    return r->collective == SYMWIN_ALLGATHERV ? "parts" : b == IN ? "in_parts" : "out_parts";
+    return divided(r) >= 0 ? "parts" : b == IN ? "in_parts" : "out_parts";
 }
 
 /* The arrays of one buffer in device memory. */
@@ -96,23 +104,25 @@ static symwin_status find_side(const struct sw_request *r, int b, struct sw_tabl
     return (parts->on_device ? find_on_device : find_on_host)(r, b, side, reach, longest);
 }
 
-/* The one part that this rank sends to every rank: what `out` has of it. */
-static void send_own(const struct sw_request *r, const struct sw_table_side *out,
-                     struct sw_table_side *in, size_t *reach)
+/* The one part that this rank sends to every rank, or receives from every rank: what the divided
+ * buffer, number `whole`, has of it. */
+static void own_part(const struct sw_request *r, int whole, const struct sw_table_side *all,
+                     struct sw_table_side *one, size_t *reach)
 {
-    const struct sw_table_row own = {
-        .count = r->parts[OUT]->on_device ? 0 : out->rows[r->comm->rank].count};
+    const int on_device = r->parts[whole]->on_device;
+    const void *const buffer = whole == OUT ? r->in : r->out;
+    const struct sw_table_row own = {.count = on_device ? 0 : all->rows[r->comm->rank].count};
     int p;
 
-    *in = (struct sw_table_side){.room = SW_TABLE_ANY_ROOM};
+    *one = (struct sw_table_side){.room = SW_TABLE_ANY_ROOM};
     *reach = (size_t)own.count * symwin_type_bytes(r->type);
-    if (r->parts[OUT]->on_device) {
-        in->room = out->room;
-        in->counts = out->counts + 8 * (uint64_t)r->comm->rank;
-        *reach = r->in != NULL ? symwin_type_bytes(r->type) : 0; /* that much is looked up */
+    if (on_device) {
+        one->room = all->room;
+        one->counts = all->counts + 8 * (uint64_t)r->comm->rank;
+        *reach = buffer != NULL ? symwin_type_bytes(r->type) : 0; /* that much is looked up */
     }
     for (p = 0; p < r->comm->nranks && p < SW_TABLE_RANKS; p++)
-        in->rows[p] = own;
+        one->rows[p] = own;
 }
 
 /* What the host can say of both sides together. */
@@ -143,13 +153,15 @@ static symwin_status compare(const struct sw_request *r, const struct sw_table_s
 symwin_status sw_parts_find(const struct sw_request *r, size_t bytes[2], size_t *longest)
 {
     struct sw_table_args *table = r->table;
-    symwin_status status = find_side(r, OUT, &table->out, &bytes[OUT], longest);
+    struct sw_table_side *const sides[2] = {&table->in, &table->out};
+    const int whole = divided(r), first = whole >= 0 ? whole : OUT;
+    symwin_status status = find_side(r, first, sides[first], &bytes[first], longest);
 
     table->element = symwin_type_bytes(r->type);
     if (status != SYMWIN_OK)
         return status;
-    if (r->collective == SYMWIN_ALLGATHERV) {
-        send_own(r, &table->out, &table->in, &bytes[IN]);
+    if (whole >= 0) {
+        own_part(r, whole, sides[whole], sides[!whole], &bytes[!whole]);
         return SYMWIN_OK;
     }
     status = find_side(r, IN, &table->in, &bytes[IN], longest);
@@ -159,34 +171,43 @@ symwin_status sw_parts_find(const struct sw_request *r, size_t bytes[2], size_t 
 int sw_parts_in_place(const struct sw_request *r)
 {
     const CUdeviceptr in = (CUdeviceptr)(uintptr_t)r->in, out = (CUdeviceptr)(uintptr_t)r->out;
+    const int whole = divided(r), own = r->comm->rank;
+    const uint64_t element = r->table->element;
 
-    if (r->collective != SYMWIN_ALLGATHERV)
+    if (whole < 0)
         return in == out;
-    return r->parts[OUT]->on_device || /* only the kernel knows */
-           in == out + r->table->out.rows[r->comm->rank].place * r->table->element;
+    if (r->parts[whole]->on_device) /* only the kernel knows */
+        return 1;
+    return whole == OUT ? in == out + r->table->out.rows[own].place * element
+                        : out == in + r->table->in.rows[own].place * element;
 }
 
 /* ---- the public calls ------------------------------------------------------------------------ */
 
+#define NO_OP SYMWIN_SUM
+
 static symwin_status call(symwin_collective collective, symwin_comm *comm, const void *in,
                           const symwin_parts *in_parts, void *out, const symwin_parts *out_parts,
-                          symwin_type type, const symwin_collective_options *options,
+                          symwin_type type, symwin_op op, const symwin_collective_options *options,
                           CUstream stream)
 {
     struct sw_table_args table;
-    const struct sw_request r = {.collective = collective,
-                                 .name = options != NULL ? sw_collectives[collective].with
-                                                         : sw_collectives[collective].call,
-                                 .comm = comm,
-                                 .in = in,
-                                 .out = out,
-                                 .type = type,
-                                 .options = options,
-                                 .stream = stream,
-                                 .parts = {in_parts, out_parts},
-                                 .table = &table};
+    struct sw_request r = {.collective = collective,
+                           .name = options != NULL ? sw_collectives[collective].with
+                                                   : sw_collectives[collective].call,
+                           .comm = comm,
+                           .in = in,
+                           .out = out,
+                           .type = type,
+                           .op = op,
+                           .options = options,
+                           .stream = stream,
+                           .parts = {in_parts, out_parts},
+                           .table = &table};
     symwin_status status = sw_request_check(&r);
 
+    if (status == SYMWIN_OK)
+        sw_request_read_scalar(&r);
     if (sw_grouped())
         return sw_grouped_add(&r, status);
     return status == SYMWIN_OK ? sw_request_run(&r, NULL) : status;
@@ -197,7 +218,7 @@ symwin_status symwin_alltoallv_with(symwin_comm *comm, const void *in, const sym
                                     const symwin_collective_options *options,
                                     struct CUstream_st *stream)
 {
-    return call(SYMWIN_ALLTOALLV, comm, in, in_parts, out, out_parts, type, options, stream);
+    return call(SYMWIN_ALLTOALLV, comm, in, in_parts, out, out_parts, type, NO_OP, options, stream);
 }
 
 symwin_status symwin_alltoallv(symwin_comm *comm, const void *in, const symwin_parts *in_parts,
@@ -212,7 +233,7 @@ symwin_status symwin_allgatherv_with(symwin_comm *comm, const void *in, void *ou
                                      const symwin_collective_options *options,
                                      struct CUstream_st *stream)
 {
-    return call(SYMWIN_ALLGATHERV, comm, in, NULL, out, parts, type, options, stream);
+    return call(SYMWIN_ALLGATHERV, comm, in, NULL, out, parts, type, NO_OP, options, stream);
 }
 
 symwin_status symwin_allgatherv(symwin_comm *comm, const void *in, void *out,
@@ -220,4 +241,19 @@ symwin_status symwin_allgatherv(symwin_comm *comm, const void *in, void *out,
                                 struct CUstream_st *stream)
 {
     return symwin_allgatherv_with(comm, in, out, parts, type, NULL, stream);
+}
+
+symwin_status symwin_reduce_scatterv_with(symwin_comm *comm, const void *in,
+                                          const symwin_parts *parts, void *out, symwin_type type,
+                                          symwin_op op, const symwin_collective_options *options,
+                                          struct CUstream_st *stream)
+{
+    return call(SYMWIN_REDUCE_SCATTERV, comm, in, parts, out, NULL, type, op, options, stream);
+}
+
+symwin_status symwin_reduce_scatterv(symwin_comm *comm, const void *in, const symwin_parts *parts,
+                                     void *out, symwin_type type, symwin_op op,
+                                     struct CUstream_st *stream)
+{
+    return symwin_reduce_scatterv_with(comm, in, parts, out, type, op, NULL, stream);
 }

@@ -152,4 +152,6 @@ const struct sw_collective sw_collectives[SW_COLLECTIVES] = {
                           .algos = by_parts},
     [SYMWIN_ALLGATHERV] = {CALLS(allgatherv), SMALL, .by_parts = 1, .crossings = 1,
                            .algos = by_parts},
+    [SYMWIN_REDUCE_SCATTERV] = {CALLS(reduce_scatterv), SMALL, .reduces = 1, .by_parts = 1,
+                                .crossings = 1, .algos = by_parts},
 };

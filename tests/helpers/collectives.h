@@ -320,6 +320,7 @@ HARNESS_UNUSED symwin_status job_call_on(const struct rank *r, const struct job 
         return symwin_barrier_with(c, o, stream);
     case SYMWIN_ALLTOALLV: /* parts.h */
     case SYMWIN_ALLGATHERV:
+    case SYMWIN_REDUCE_SCATTERV:
         break;
     }
     return SYMWIN_INVALID;
@@ -363,6 +364,7 @@ HARNESS_UNUSED symwin_status job_query(const struct rank *r, const struct job *j
         return symwin_barrier_query(c, o, info);
     case SYMWIN_ALLTOALLV:
     case SYMWIN_ALLGATHERV:
+    case SYMWIN_REDUCE_SCATTERV:
         break;
     }
     return SYMWIN_INVALID;

@@ -1,0 +1,2 @@
+/* The kernel that reduces unequal parts, for the emulated driver. */
+#include "reduce_v.cu"
