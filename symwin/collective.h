@@ -230,13 +230,18 @@ SYMWIN_API symwin_status symwin_allreduce_query(symwin_comm *comm, const void *i
  *            end in SYMWIN_MISMATCH
  *   root     a rank, equal on all ranks. SYMWIN_INVALID, on this rank alone: there is no such rank
  *
- * Ranks may differ in grids, and but for one case in whether they work in place. */
+ * Ranks may differ in grids, and but for one case in whether they work in place.
+ *
+ * COPIES, where a call has it, must be asked for. Copy engines move the bytes; kernels of one block
+ * are ahead of them and behind them, whatever `options` say. What symwin_allreduce_with() says of
+ * copies after a failure holds for these too. Of a rank that is not in place, the driver also
+ * copies that rank's own part, perhaps by multiprocessors. */
 
 /* Every rank gets the parts of all ranks.
  *
  *   in       one part
  *   out      a part from each rank. In place, `in` is this rank's part of `out`
- *   options  ONESHOT; PUT with `out` in a window */
+ *   options  ONESHOT; PUT and COPIES with `out` in a window */
 SYMWIN_API symwin_status symwin_allgather(symwin_comm *comm, const void *in, void *out,
                                           uint64_t count, symwin_type type,
                                           struct CUstream_st *stream);
@@ -254,7 +259,7 @@ SYMWIN_API symwin_status symwin_allgather_query(symwin_comm *comm, const void *i
  *   in       a part for each rank
  *   out      a part from each rank. In place, `out` is `in`: on all ranks or on none, if `out` is
  *            in a window
- *   options  ONESHOT; PUT with `out` in a window, not in place */
+ *   options  ONESHOT; PUT and COPIES with `out` in a window, not in place */
 SYMWIN_API symwin_status symwin_alltoall(symwin_comm *comm, const void *in, void *out,
                                          uint64_t count, symwin_type type,
                                          struct CUstream_st *stream);
@@ -271,7 +276,8 @@ SYMWIN_API symwin_status symwin_alltoall_query(symwin_comm *comm, const void *in
  *
  *   in       one part, of the root alone. Large parts are faster in place, or from a window
  *   out      one part. In place, `out` is `in`
- *   options  ONESHOT; PUT and TWOSHOT with `out` in a window */
+ *   options  ONESHOT; PUT, TWOSHOT and COPIES with `out` in a window. PUT and COPIES send all of it
+ *            from the root to each rank: slow for large parts and more than two ranks */
 SYMWIN_API symwin_status symwin_broadcast(symwin_comm *comm, const void *in, void *out,
                                           uint64_t count, symwin_type type, int root,
                                           struct CUstream_st *stream);
@@ -289,7 +295,8 @@ SYMWIN_API symwin_status symwin_broadcast_query(symwin_comm *comm, const void *i
  *   in       one part
  *   out      a part from each rank, of the root alone. In place, the root's `in` is its part of
  *            `out`
- *   options  ONESHOT; TWOSHOT with `in` in a window, at any offset on each rank */
+ *   options  ONESHOT; TWOSHOT with `in` in a window, at any offset on each rank; COPIES with `in`
+ *            at one offset */
 SYMWIN_API symwin_status symwin_gather(symwin_comm *comm, const void *in, void *out, uint64_t count,
                                        symwin_type type, int root, struct CUstream_st *stream);
 SYMWIN_API symwin_status symwin_gather_with(symwin_comm *comm, const void *in, void *out,
@@ -305,7 +312,8 @@ SYMWIN_API symwin_status symwin_gather_query(symwin_comm *comm, const void *in, 
  *
  *   in       a part for each rank, of the root alone
  *   out      one part. In place, the root's `out` is its part of `in`
- *   options  ONESHOT; PUT with `out` in a window, at any offset on each rank */
+ *   options  ONESHOT; PUT with `out` in a window, at any offset on each rank; COPIES with `out` at
+ *            one offset */
 SYMWIN_API symwin_status symwin_scatter(symwin_comm *comm, const void *in, void *out,
                                         uint64_t count, symwin_type type, int root,
                                         struct CUstream_st *stream);

@@ -197,7 +197,7 @@ static int try_threads(struct tuning *t, struct tried *tried, symwin_algo algo, 
 }
 
 /* Algorithms with and without flags differ for floats only. For floats, those without flags move
- * half the bytes, so only they are tried. */
+ * half the bytes, so only they are tried. Tables cannot name what needs one offset. */
 static int is_candidate(symwin_collective collective, symwin_algo algo, symwin_type type)
 {
     const int is_float = sw_type_is_float(type);
@@ -205,7 +205,7 @@ static int is_candidate(symwin_collective collective, symwin_algo algo, symwin_t
     for (int i = 0; i < SW_ALGOS && is_float; i++)
         if (sw_algorithm(collective, (symwin_algo)i)->integers == algo)
             return 0;
-    return sw_algo_is_there(collective, algo) &&
+    return sw_algo_is_there(collective, algo) && !sw_algorithm(collective, algo)->one_offset &&
            (is_float || sw_algorithm(collective, algo)->integers == SYMWIN_ALGO_AUTO);
 }
 

@@ -253,11 +253,21 @@ uint32_t sw_call_fold(const uint64_t *words, size_t n)
     return (uint32_t)(hash ^ hash >> 32);
 }
 
+/* The offset that must be equal on all ranks; otherwise 0. */
+static uint64_t agreed(const struct call *c, const struct sw_plan *plan, int side)
+{
+    const enum sw_lies lies = side == IN ? c->collective->in : c->collective->out;
+
+    if ((plan->algorithm->needs & SW_NEEDS_WINDOWS) == 0)
+        return 0;
+    if (lies == SW_AT_ANY_OFFSET && plan->algorithm->one_offset)
+        return c->buffers[side].offset;
+    return common(lies, &c->buffers[side]);
+}
+
 uint32_t sw_call_digest(const struct call *c, const struct sw_plan *plan)
 {
-    const int needs_windows = (plan->algorithm->needs & SW_NEEDS_WINDOWS) != 0;
-    const uint64_t in_offset = needs_windows ? common(c->collective->in, &c->buffers[IN]) : 0;
-    const uint64_t out_offset = needs_windows ? common(c->collective->out, &c->buffers[OUT]) : 0;
+    const uint64_t in_offset = agreed(c, plan, IN), out_offset = agreed(c, plan, OUT);
     const uint64_t words[] = {
         (uint64_t)c->query.collective,
         c->count,

@@ -1,5 +1,7 @@
-/* All-reduce by copies: queues the kernels and copies of kernels/copies.cu, which says what they do
- * and why it is correct.
+/* Calls by copies.
+ *
+ * All-reduce: queues the kernels and copies of kernels/copies.cu, which says what they do and why
+ * it is correct.
  *
  * The caller's stream has the copies, a stream of the communicator (side) has the sums; events fork
  * (F) and join (J) them. k is the number of peers, numbered 1 to k from the next rank on:
@@ -31,11 +33,20 @@
  *
  * In place, the kernel of the two-shot put replaces BEGIN and reduces the part that is not copied
  * (copies_layout.h). Afterwards the place of that part is free for copied data.
+ *
+ * What moves bytes: a copy for each part, to its place in the output of a peer; of a gather, from
+ * its place in the input of a peer. A copy costs a few microseconds ahead of its bytes, so every
+ * second one is in the side stream, and one starts while another is under way. The copy from this
+ * rank's input to its own output is the last one.
+ *
+ *   caller's   BEGIN, F, part 1, part 3, ..., J, END
+ *   side              F, part 2, part 4, ...
+ *
+ * BEGIN (kernels/put.cu) compares the calls, so all peers are there and their outputs may be
+ * written. END is the barrier at the end. If BEGIN fails, the copies are made nevertheless.
  */
 #include "kernels/copies_layout.h"
 #include "src/collective/order.h"
-
-enum { FLAG_THREADS = 64 }; /* of the kernels that only wait for peers */
 
 struct copies {
     symwin_comm *comm;
@@ -165,7 +176,7 @@ static symwin_status launch_flags(const struct copies *p, enum sw_copies_stage s
     return launch(p, &(struct kernel){.function = p->call->plan->kernel->function,
                                       .stage = stage,
                                       .blocks = 1,
-                                      .threads = most < FLAG_THREADS ? most : FLAG_THREADS,
+                                      .threads = most < SW_FLAG_THREADS ? most : SW_FLAG_THREADS,
                                       .stream = p->call->stream,
                                       .first = stage == SW_COPIES_BEGIN,
                                       .last = stage == SW_COPIES_END});
@@ -331,6 +342,77 @@ static symwin_status queue_stages(const struct copies *p)
     return status == SYMWIN_OK ? launch_flags(p, SW_COPIES_END) : status;
 }
 
+/* ---- what moves bytes ---- */
+
+static int is_gather(const struct copies *p)
+{
+    return p->args->to >= 0; /* all ranks send to one */
+}
+
+/* Part number `step`: the peer's so many steps after this rank, or from nranks on this rank's own.
+ * The root of a gather copies the parts of its peers; others' parts are copied by their senders. */
+static symwin_status copy_part(const struct copies *p, int step, CUstream stream)
+{
+    const struct sw_kernel_args *args = p->args;
+    const struct sw_group *group = p->comm->group;
+    const int peer = peer_after(p, step);
+    const size_t bytes = (size_t)args->bytes;
+    CUdeviceptr from = args->in + (uint32_t)peer * args->in_step;
+    CUdeviceptr to = args->out + (uint32_t)args->rank * args->out_step;
+
+    if (peer != args->rank && is_gather(p)) {
+        from = sw_group_address(group, peer, (size_t)args->in_offset);
+        to = args->out + (uint32_t)peer * args->out_step;
+    } else if (peer != args->rank) {
+        to = sw_group_address(group, peer,
+                              (size_t)(args->out_offset + (uint32_t)args->rank * args->out_step));
+    }
+    return sw_check(sw_drv.cuMemcpyAsync(to, from, bytes, stream),
+                    "%s: cuMemcpyAsync of %zu bytes, with rank %d", p->name, bytes, peer);
+}
+
+/* Parts `first`, `first` + 2, ... of `parts`. */
+static symwin_status copy_parts(const struct copies *p, int first, int parts, CUstream stream)
+{
+    symwin_status status = SYMWIN_OK;
+    int part;
+
+    for (part = first; part <= parts && status == SYMWIN_OK; part += 2)
+        status = copy_part(p, part, stream);
+    return status;
+}
+
+/* How many parts this rank copies. */
+static int parts_of(const struct copies *p)
+{
+    const struct sw_kernel_args *args = p->args;
+
+    if ((is_gather(p) ? args->from : args->to) != SW_EVERY_RANK)
+        return 0;
+    return p->call->query->in_place ? args->nranks - 1 : args->nranks;
+}
+
+static symwin_status queue_parts(const struct copies *p)
+{
+    const CUstream stream = p->call->stream;
+    const int parts = parts_of(p), forks = parts > 1;
+    symwin_status status = forks ? record(p, p->own->fork, stream) : SYMWIN_OK;
+
+    if (status == SYMWIN_OK)
+        status = copy_parts(p, 1, parts, stream);
+    if (status == SYMWIN_OK && forks)
+        status = await(p, p->own->fork, p->side);
+    if (status == SYMWIN_OK)
+        status = copy_parts(p, 2, parts, p->side);
+    if (status == SYMWIN_OK && forks)
+        status = record(p, p->own->join, p->side);
+    if (status == SYMWIN_OK && forks)
+        status = await(p, p->own->join, stream);
+    return status == SYMWIN_OK ? launch_flags(p, SW_COPIES_END) : status;
+}
+
+/* ---- a call ---- */
+
 /* The driver refused a part of the call, and the peers would wait for it. A capture is different:
  * nothing of it has run, and nothing will, because the side stream has not joined, or because the
  * caller sees the error. */
@@ -347,6 +429,7 @@ static void abandon(const struct copies *p)
 symwin_status sw_copies_queue(const struct sw_call *call)
 {
     const struct sw_query *q = call->query;
+    const int reduces = sw_collectives[q->collective].reduces;
     struct copies p = {.comm = q->comm,
                        .own = &q->comm->calls->copies,
                        .call = call,
@@ -360,12 +443,13 @@ symwin_status sw_copies_queue(const struct sw_call *call)
     if (status != SYMWIN_OK)
         return status;
     p.side = p.captured ? p.own->captured_side : p.own->side;
-    p.layout = sw_copies_layout_of(call->args, (uint32_t)symwin_type_bytes(q->type),
-                                   sw_type_is_float(q->type));
+    if (reduces)
+        p.layout = sw_copies_layout_of(call->args, (uint32_t)symwin_type_bytes(q->type),
+                                       sw_type_is_float(q->type));
     status = queue_begin(&p);
     if (status != SYMWIN_OK)
         return status;
-    status = queue_stages(&p);
+    status = reduces ? queue_stages(&p) : queue_parts(&p);
     if (status != SYMWIN_OK)
         abandon(&p);
     return status;

@@ -1,4 +1,4 @@
-/* The all-reduce by copies (copies.c). */
+/* Calls by copies (copies.c). */
 #ifndef SYMWIN_COPIES_H
 #define SYMWIN_COPIES_H
 
@@ -6,7 +6,7 @@
 
 /* Its side streams. */
 struct sw_copies {
-    CUstream side;          /* owned, runs the sums; NULL: not created yet */
+    CUstream side;          /* owned, runs the sums, or copies; NULL: not created yet */
     CUstream captured_side; /* owned, the same for captured calls */
     CUevent fork, join;     /* owned, order the caller's stream and a side stream */
     int loose;              /* `side` may hold work that no other stream waits for */

@@ -213,6 +213,15 @@ double sw_model_move(const struct sw_model *m)
     return moved_us(m, (m->nranks - 1.0) * (double)m->bytes);
 }
 
+/* Copies to every second peer begin while others are under way. Not measured: the constants are
+ * the all-reduce's. */
+double sw_model_parts_copied(const struct sw_model *m)
+{
+    const double n = m->nranks;
+
+    return COPIES_US + COPY_US * n / 2 + (n - 1) * (double)m->bytes / COPY_BYTES_US;
+}
+
 static double offer_us(const struct sw_model *m)
 {
     return m->one_device ? SHARED_RANK_US * m->nranks : OFFER_US;

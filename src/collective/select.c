@@ -144,17 +144,19 @@ static int has_own(const struct sw_query *q, symwin_algo algo)
 }
 
 /* Takes an algorithm that the caller has not asked for, if it may serve the call. Copies need
- * hardware queues, which ranks that share a device may not have. In place, copies are faster than
- * puts for the largest messages only. */
+ * hardware queues, which ranks that share a device may not have. In place, reductions by copies are
+ * faster than puts for the largest messages only. No rank knows whether all have one offset. */
 static int take(const struct sw_query *q, symwin_algo algo, struct sw_plan *plan)
 {
     const size_t least = q->comm->nranks == 2 ? IN_PLACE_BYTES_2 : IN_PLACE_BYTES;
+    const struct sw_algorithm *a = algorithm_of(q, algo);
+    const int reduces = sw_collectives[q->collective].reduces;
     const struct sw_kernel *kernel;
 
-    if ((algorithm_of(q, algo)->needs & SW_NEEDS_STREAMS) != 0 &&
-        (q->comm->sharers > 1 || (q->in_place && q->bytes < least)))
+    if ((a->needs & SW_NEEDS_STREAMS) != 0 &&
+        (q->comm->sharers > 1 || (reduces && q->in_place && q->bytes < least)))
         return 0;
-    if (support_of(q, algo, &kernel) != SW_SUPPORTED)
+    if (a->one_offset || support_of(q, algo, &kernel) != SW_SUPPORTED)
         return 0;
     plan->algo = algo;
     plan->kernel = kernel;
@@ -350,6 +352,10 @@ static symwin_status grid_of(const struct sw_query *q, const struct sw_algorithm
 
     if (status == SYMWIN_OK)
         *grid = spread(q, a, kernel, grid->blocks, grid->threads);
+    if (status == SYMWIN_OK && a->only_words) {
+        grid->blocks = 1;
+        grid->threads = grid->threads < SW_FLAG_THREADS ? grid->threads : SW_FLAG_THREADS;
+    }
     return status;
 }
 
@@ -367,7 +373,7 @@ symwin_status sw_select_group(const struct sw_query *q, const struct sw_grid *as
                    &(struct sw_grid){0, 0}, asked, grid);
 }
 
-/* Copies in place begin with a two-shot put. Tables do not cover its grid. */
+/* Reductions by copies in place begin with a two-shot put. Tables do not cover its grid. */
 static symwin_status plan_put(const struct sw_query *q, const struct sw_grid *asked,
                               struct sw_plan *plan)
 {
@@ -401,7 +407,8 @@ symwin_status sw_select_plan(const struct sw_query *q, symwin_algo algo,
         measured = (struct sw_grid){row->blocks, row->threads};
     out->algorithm = algorithm_of(q, out->algo);
     status = grid_of(q, out->algorithm, out->kernel, &measured, asked, &out->grid);
-    if (status == SYMWIN_OK && q->in_place && out->algorithm->queue != NULL)
+    if (status == SYMWIN_OK && q->in_place && out->algorithm->queue != NULL &&
+        sw_collectives[q->collective].reduces)
         status = plan_put(q, asked, out);
     return status;
 }

@@ -63,13 +63,16 @@ struct sw_grid {
     unsigned blocks, threads; /* per block; 0: any number */
 };
 
+enum { SW_FLAG_THREADS = 64 }; /* of a kernel that only exchanges words with peers */
+
 /* The result of a selection. */
 struct sw_plan {
     symwin_algo algo;
     const struct sw_algorithm *algorithm;
     const struct sw_kernel *kernel;
     struct sw_grid grid;
-    const struct sw_kernel *put; /* copies in place begin with this two-shot put; otherwise NULL */
+    const struct sw_kernel
+        *put; /* reductions by copies in place begin with this two-shot put; otherwise NULL */
     struct sw_grid put_grid;
     int measured; /* selected by a table, not by the model */
 };

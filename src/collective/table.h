@@ -55,6 +55,8 @@ struct sw_algorithm {
     /* The algorithm whose kernels serve types without a spare pattern; AUTO: its own kernels do. */
     symwin_algo integers;
     uint32_t stage;    /* args.stage of its kernel */
+    int one_offset;    /* it needs the buffer at one offset where others take any */
+    int only_words;    /* its kernels exchange words only: one block */
     int control_warps; /* the last warp of a block only exchanges control words (push.cuh) */
     /* half slots that a round uses; SW_ANY_RANKS: one per rank; 0: any size */
     int round_slots;
@@ -159,6 +161,7 @@ double sw_model_bulk(const struct sw_model *m);
 double sw_model_copies(const struct sw_model *m);
 double sw_model_move(const struct sw_model *m);    /* bytes into windows */
 double sw_model_offered(const struct sw_model *m); /* the same, or by loads, where ranks tell */
+double sw_model_parts_copied(const struct sw_model *m); /* bytes, by copy engines */
 double sw_model_pass(const struct sw_model *m);  /* bytes of the root to all, in shares, by loads */
 double sw_model_parts(const struct sw_model *m); /* each rank's part, by loads over windows */
 double sw_model_root(const struct sw_model *m);  /* shares for the root, by loads over windows */

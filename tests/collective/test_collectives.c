@@ -17,9 +17,9 @@ enum { IN_FLIGHT = 16, CAPTURED = SHAPES, TURNS = 20 };
 
 static symwin_algo algo_of(const struct shape *is, uint32_t random, int windows)
 {
-    if (random % 4 == 0)
+    if (random % (ALGOS + 1) == 0)
         return SYMWIN_ALGO_AUTO;
-    return is->algos[(windows & is->decides) == 0 ? 0 : random % 4 - 1];
+    return is->algos[(windows & is->decides) == 0 ? 0 : random % (ALGOS + 1) - 1];
 }
 
 /* Counts around words, entries and rounds, zero among them; in total at most `room` bytes. */
@@ -34,13 +34,15 @@ static uint64_t count_of(const struct rank *r, symwin_type type, uint32_t random
 
 /* Call number `number`, equal on all ranks but for what a rank decides alone. `room`: bytes that it
  * has at offset `base` of both buffers. `windows`: which of these are in windows. */
-static struct job job_of(const struct rank *r, unsigned number, size_t base, size_t room,
-                         int windows)
+static struct job job_with(const struct rank *r, const struct shape *is, symwin_algo algo,
+                           unsigned number, size_t base, size_t room, int windows)
 {
     const uint32_t all = mix(number * 2654435761u + 17);
     const uint32_t own = mix(all + (uint32_t)r->rank * 7919u + 1);
-    struct job j = {.is = &shapes[all % SHAPES],
+    const int alike = !is->any_offset || algo == SYMWIN_ALGO_COPIES;
+    struct job j = {.is = is,
                     .options = {.size = sizeof j.options,
+                                .algo = algo,
                                 .blocks = own % 3 == 0 ? 1 + (int)(own / 3 % 3) : 0,
                                 .threads = own % 5 == 0 ? 1 + (int)(own / 5 % 40) : 0},
                     .type = (symwin_type)(mix(all + 1) % 12),
@@ -51,22 +53,30 @@ static struct job job_of(const struct rank *r, unsigned number, size_t base, siz
                     .scalars = number};
     const size_t element = symwin_type_bytes(j.type);
 
-    j.options.algo = algo_of(j.is, mix(all + 5), windows);
     j.count = count_of(r, j.type, mix(all + 6), room - 4 * GUARD);
     j.in = base + GUARD + mix(own + 7) % 9 * element;
     j.out = base + GUARD + mix(own + 8) % 9 * element;
-    if (windows != 0 && !j.is->any_offset) { /* the offset of what decides is equal */
+    if (windows != 0 && alike) { /* the offset of what decides is equal */
         if (j.is->decides == IN)
             j.in = base + GUARD + mix(all + 7) % 9 * element;
         else
             j.out = base + GUARD + mix(all + 8) % 9 * element;
         j.in_place = mix((j.options.algo == SYMWIN_ALGO_ONESHOT ? own : all) + 4) % 3 == 0;
     }
-    if (windows != (IN | OUT) && windows == j.is->decides && j.is->any_offset)
+    if (j.is->any_offset && (algo == SYMWIN_ALGO_COPIES || windows == j.is->decides))
         j.in_place = 0; /* the root's would lie in the other buffer */
-    if (j.options.algo == SYMWIN_ALGO_PUT && j.is->in_each)
+    if ((algo == SYMWIN_ALGO_PUT || algo == SYMWIN_ALGO_COPIES) && j.is->in_each)
         j.in_place = 0;
     return j;
+}
+
+static struct job job_of(const struct rank *r, unsigned number, size_t base, size_t room,
+                         int windows)
+{
+    const uint32_t all = mix(number * 2654435761u + 17);
+    const struct shape *is = &shapes[all % SHAPES];
+
+    return job_with(r, is, algo_of(is, mix(all + 5), windows), number, base, room, windows);
 }
 
 static void sweep(const struct rank *r, unsigned seed, unsigned count, int windows)
@@ -129,8 +139,9 @@ static void in_flight(const struct rank *r, int windows)
 
 /* ---- graphs ---------------------------------------------------------------------------------- */
 
-/* A graph of several calls, replayed with other inputs and between other calls. */
-static void graphs(const struct rank *r, int windows)
+/* A graph of several calls, by an algorithm if they have it, replayed with other inputs and between
+ * other calls. */
+static void graphs(const struct rank *r, int windows, symwin_algo algo)
 {
     const size_t pitch = ROOM / CAPTURED / 64 * 64;
     struct job jobs[CAPTURED];
@@ -143,10 +154,11 @@ static void graphs(const struct rank *r, int windows)
     host_must_cuda(sw_drv.cuStreamBeginCapture(r->streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
                    "cuStreamBeginCapture");
     for (i = 0; i < CAPTURED; i++) {
-        jobs[i] = job_of(r, 30000u + (unsigned)i, (size_t)i * pitch, pitch, windows);
-        jobs[i].is = &shapes[i % SHAPES];
-        jobs[i].options.algo = SYMWIN_ALGO_AUTO;
-        jobs[i].op = jobs[i].is->reduces ? SYMWIN_PREMUL_SUM : jobs[i].op;
+        const struct shape *is = &shapes[i % SHAPES];
+
+        jobs[i] = job_with(r, is, shape_has(is, algo) ? algo : SYMWIN_ALGO_AUTO,
+                           30000u + (unsigned)i, (size_t)i * pitch, pitch, windows);
+        jobs[i].op = is->reduces ? SYMWIN_PREMUL_SUM : jobs[i].op;
         host_must(job_call(r, &jobs[i], 0), "a captured call");
     }
     host_must(symwin_barrier(r->comm, r->streams[0]), "a captured barrier");
@@ -194,6 +206,61 @@ static void each_over_windows(const struct rank *r, int windows)
             }
 }
 
+/* By copies, at the root in place and elsewhere at the root's offset. */
+static void copies_in_place(const struct rank *r, const struct shape *is)
+{
+    struct job j = {.is = is,
+                    .options = {.size = sizeof j.options, .algo = SYMWIN_ALGO_COPIES},
+                    .type = SYMWIN_U8,
+                    .count = 333,
+                    .root = r->nranks / 2,
+                    .in_place = 1,
+                    .in = GUARD,
+                    .out = GUARD,
+                    .seed = 7};
+    const size_t part = (size_t)j.root * job_bytes(&j);
+    struct rank at = *r;
+
+    if (r->rank != j.root && job_out_moves(&j)) {
+        at.out = r->in;
+        j.out += part;
+    } else if (r->rank != j.root) {
+        at.in = r->out;
+        j.in += part;
+    }
+    job_run(&at, &j);
+}
+
+/* One block, whatever is asked for. */
+static void what_copies_launch(const struct rank *r, const struct shape *is)
+{
+    const struct job j = {
+        .is = is,
+        .options = {.size = sizeof j.options, .algo = SYMWIN_ALGO_COPIES, .blocks = 4},
+        .type = SYMWIN_F32,
+        .count = 512,
+        .in = GUARD,
+        .out = GUARD};
+    symwin_collective_info info = {.blocks = -1};
+
+    host_must(job_query(r, &j, &info), is->name);
+    must_be(info.algo == SYMWIN_ALGO_COPIES && info.blocks == 1 && info.threads <= 64,
+            "what copies launch", r->rank);
+}
+
+static void by_copies(const struct rank *r)
+{
+    int s;
+
+    for (s = 0; s < SHAPES; s++) {
+        if (!shape_has(&shapes[s], SYMWIN_ALGO_COPIES))
+            continue;
+        what_copies_launch(r, &shapes[s]);
+        if (shapes[s].any_offset)
+            copies_in_place(r, &shapes[s]);
+    }
+}
+
 static void in_windows(struct processes *p, struct rank *r)
 {
     symwin_window *windows[2];
@@ -203,7 +270,9 @@ static void in_windows(struct processes *p, struct rank *r)
     each_over_windows(r, IN | OUT);
     sweep(r, 10000, SWEEP, IN | OUT);
     in_flight(r, IN | OUT);
-    graphs(r, IN | OUT);
+    graphs(r, IN | OUT, SYMWIN_ALGO_AUTO);
+    graphs(r, IN | OUT, SYMWIN_ALGO_COPIES);
+    by_copies(r);
     host_must(symwin_window_deregister(r->comm, windows[0]), "deregister");
     each_over_windows(r, OUT);
     sweep(r, 11000, SWEEP / 4, OUT);
@@ -468,7 +537,7 @@ static void body(struct processes *p, int rank)
     barriers(p, &r);
     sweep(&r, 0, SWEEP, 0);
     in_flight(&r, 0);
-    graphs(&r, 0);
+    graphs(&r, 0, SYMWIN_ALGO_AUTO);
     in_windows(p, &r);
     if (r.nranks == 3) {
         in_some_windows(p, &r);

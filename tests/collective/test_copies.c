@@ -1,4 +1,5 @@
-/* The all-reduce by copies on the emulated driver (allreduce_cases.h), and its failures. */
+/* The all-reduce by copies on the emulated driver (allreduce_cases.h), and its failures; and what
+ * the driver refuses of an all-gather by copies. */
 #include "allreduce_cases.h"
 #include "windows.h"
 
@@ -226,8 +227,32 @@ static void must_be(int right, const char *what, int rank)
 /* The n-th driver call of rank 1 fails. Whichever it is, nobody waits for what does not come. */
 struct refusal {
     unsigned nth;
-    int in_place, fired, failed;
+    enum { REDUCES, REDUCES_IN_PLACE, GATHERS } what;
+    int fired, failed;
 };
+
+static symwin_status refused_call(struct caller *c, const struct refusal *refusal)
+{
+    const symwin_collective_options options = {.size = sizeof options, .algo = SYMWIN_ALGO_COPIES};
+
+    if (refusal->what != GATHERS)
+        return caller_reduce(c, SYMWIN_ALGO_COPIES);
+    return symwin_allgather_with(c->member.comm, c->in, c->out, WORDS / 3, SYMWIN_U32, &options,
+                                 c->stream);
+}
+
+static int refused_result_is_right(struct caller *c, const struct refusal *refusal)
+{
+    int p, wrong = 0;
+
+    if (refusal->what != GATHERS)
+        return caller_differences(c, 6) == 0;
+    for (p = 0; p < 3; p++)
+        wrong += host_get_u32(c->member.device, c->out + p * (WORDS / 3)) != (uint32_t)p + 1 ||
+                 host_get_u32(c->member.device, c->out + (p + 1) * (WORDS / 3) - 1) !=
+                     (uint32_t)p + 1;
+    return wrong == 0;
+}
 
 static void run_refused(struct harness_team *team, int rank, void *arg)
 {
@@ -236,39 +261,41 @@ static void run_refused(struct harness_team *team, int rank, void *arg)
     struct caller c;
 
     open_together(&c, team, rank, PATIENT_MS, PATIENT_MS);
-    if (refusal->in_place)
+    if (refusal->what == REDUCES_IN_PLACE)
         c.out = c.in;
     if (rank == 1)
         sw_emu_fail_nth(refusal->nth, CUDA_ERROR_UNKNOWN, 0, 0);
-    status = caller_reduce(&c, SYMWIN_ALGO_COPIES);
+    status = refused_call(&c, refusal);
     if (rank == 1) {
         refusal->fired = sw_emu_fault_fired();
         sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
         must_be(refusal->fired || status == SYMWIN_OK, "it fails only by the fault", rank);
         /* If nothing was queued, the communicator is unchanged and the call can be made again. */
         if (status != SYMWIN_OK && symwin_comm_check(c.member.comm) == SYMWIN_OK)
-            status = caller_reduce(&c, SYMWIN_ALGO_COPIES);
+            status = refused_call(&c, refusal);
         refusal->failed = status != SYMWIN_OK; /* 0 if the fault only hit leaving the context */
     }
     host_must(caller_wait(&c), "symwin_stream_synchronize");
     harness_barrier(team);
     must_be(symwin_comm_check(c.member.comm) == (refusal->failed ? SYMWIN_ABORTED : SYMWIN_OK),
             "all ranks are told", rank);
-    must_be(refusal->failed || caller_differences(&c, 6) == 0, "otherwise it works", rank);
+    must_be(refusal->failed || refused_result_is_right(&c, refusal), "otherwise it works", rank);
     caller_close(&c);
 }
 
-static void refusals(int in_place)
+static void refusals(int what)
 {
-    const unsigned most = in_place ? REFUSED_IN_PLACE : REFUSED;
+    static const char *const names[] = {"an all-reduce", "an all-reduce in place", "an all-gather"};
+    const unsigned most = what == REDUCES_IN_PLACE ? REFUSED_IN_PLACE : REFUSED;
     struct harness_leaks before = harness_leaks_now();
-    struct refusal refusal = {.in_place = in_place, .fired = 1};
+    struct refusal refusal = {.what = what, .fired = 1};
 
     for (refusal.nth = 1; refusal.fired && refusal.nth <= most; refusal.nth++)
         harness_run(3, run_refused, &refusal);
-    tap_ok(!refusal.fired || most < 1000, "%u driver calls of a rank refused%s: all ranks leave",
-           refusal.nth - 2, in_place ? " in place" : "");
-    harness_no_leaks(in_place ? "refused driver calls in place" : "refused driver calls", &before);
+    tap_ok(!refusal.fired || most < 1000,
+           "%u driver calls of a rank refused in %s: all ranks leave", refusal.nth - 2,
+           names[what]);
+    harness_no_leaks(names[what], &before);
 }
 
 static void run(void (*body)(struct harness_team *team, int rank, void *arg), const char *name)
@@ -310,8 +337,9 @@ int main(void)
     run(run_unlike_operations, "operations that differ");
     if (UNLIKE_COUNTS)
         run(run_unlike_counts, "counts that differ");
-    refusals(0);
+    refusals(REDUCES);
     if (REFUSED_IN_PLACE > 0)
-        refusals(1);
+        refusals(REDUCES_IN_PLACE);
+    refusals(GATHERS);
     return tap_done();
 }

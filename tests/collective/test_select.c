@@ -418,7 +418,9 @@ static const char rows[] = "gpu,nranks,width,kind,registered,bytes,algo,blocks,t
                            "symwin emulated GPU,2,4,integer,1,128,twoshot_mc,0,0\n"
                            "collective,gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n"
                            "allgather,symwin emulated GPU,2,4,float,0,64,oneshot,2,32\n"
-                           "allgather,symwin emulated GPU,2,4,float,0,4096,oneshot,3,64\n";
+                           "allgather,symwin emulated GPU,2,4,float,0,4096,oneshot,3,64\n"
+                           "allgather,symwin emulated GPU,2,4,float,1,4096,copies,0,0\n"
+                           "scatter,symwin emulated GPU,2,4,float,1,4096,copies,0,0\n";
 
 static void open_place(struct place *p, struct harness_team *team, int rank, unsigned flags,
                        int device, int max_blocks, size_t bytes)
@@ -492,6 +494,25 @@ static void gathers(const struct place *p)
     }
 }
 
+/* A row may name copies, in place too, but not where they need one offset: ranks may differ. */
+static void copies_by_row(const struct place *p)
+{
+    unsigned char *const out = p->window, *const own = out + (size_t)p->rank * 64;
+    symwin_collective_info apart = {.blocks = -1}, in_place = apart, scatter = apart;
+
+    host_must(symwin_allgather_query(p->comm, p->plain, out, 16, SYMWIN_F32, NULL, &apart),
+              "symwin_allgather_query");
+    host_must(symwin_allgather_query(p->comm, own, out, 16, SYMWIN_F32, NULL, &in_place),
+              "symwin_allgather_query");
+    host_must(symwin_scatter_query(p->comm, p->plain, out, 16, SYMWIN_F32, p->rank, NULL, &scatter),
+              "symwin_scatter_query");
+    tap_ok(apart.algo == SYMWIN_ALGO_COPIES && apart.blocks == 1 && apart.measured &&
+               in_place.algo == SYMWIN_ALGO_COPIES && in_place.blocks == 1 && in_place.measured,
+           "rank %d: an all-gather by copies, as its row says", p->rank);
+    tap_ok(scatter.algo != SYMWIN_ALGO_COPIES, "rank %d: a scatter by %s, whatever its row says",
+           p->rank, symwin_algo_name(scatter.algo));
+}
+
 /* The call runs what the query reports. The digests of two algorithms differ, so the call succeeds
  * only if rank 0, with AUTO, runs what rank 1 asks for. */
 static void runs(const struct place *p)
@@ -559,6 +580,7 @@ static void calls(struct harness_team *team, int rank, void *arg)
     for (i = 0; i < sizeof asks / sizeof asks[0]; i++)
         asked(&p, &asks[i]);
     gathers(&p);
+    copies_by_row(&p);
     runs(&p);
     refuses(&p);
     close_place(&p);

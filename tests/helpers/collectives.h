@@ -19,7 +19,7 @@ enum { WAIT_MS = 60000 };
 enum { WAIT_MS = 20000 };
 #endif
 
-enum { IN = 1, OUT = 2, ALGOS = 3 };
+enum { IN = 1, OUT = 2, ALGOS = 4 };
 
 /* What a collective is, apart from the library's own table. */
 struct shape {
@@ -29,13 +29,31 @@ struct shape {
     int root_sends, root_receives; /* only the root has an input, or an output */
     int in_each, out_each;         /* a buffer has a part for each rank */
     int decides;              /* the buffer that the algorithms over windows need in a window */
-    int any_offset;           /* where it lies there, ranks may differ */
+    int any_offset;           /* where it lies there, ranks may differ; but not with COPIES */
     symwin_algo algos[ALGOS]; /* for any memory; and over windows, AUTO where there are fewer */
 };
 
 static const struct shape shapes[] = {
-    {"allgather", SYMWIN_ALLGATHER, 0, 0, 0, 0, 1, OUT, 0, {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT}},
-    {"alltoall", SYMWIN_ALLTOALL, 0, 0, 0, 1, 1, OUT, 0, {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT}},
+    {"allgather",
+     SYMWIN_ALLGATHER,
+     0,
+     0,
+     0,
+     0,
+     1,
+     OUT,
+     0,
+     {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT, SYMWIN_ALGO_COPIES}},
+    {"alltoall",
+     SYMWIN_ALLTOALL,
+     0,
+     0,
+     0,
+     1,
+     1,
+     OUT,
+     0,
+     {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT, SYMWIN_ALGO_COPIES}},
     {"broadcast",
      SYMWIN_BROADCAST,
      0,
@@ -45,9 +63,27 @@ static const struct shape shapes[] = {
      0,
      OUT,
      0,
-     {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT, SYMWIN_ALGO_TWOSHOT}},
-    {"gather", SYMWIN_GATHER, 0, 0, 1, 0, 1, IN, 1, {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT}},
-    {"scatter", SYMWIN_SCATTER, 0, 1, 0, 1, 0, OUT, 1, {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT}},
+     {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT, SYMWIN_ALGO_TWOSHOT, SYMWIN_ALGO_COPIES}},
+    {"gather",
+     SYMWIN_GATHER,
+     0,
+     0,
+     1,
+     0,
+     1,
+     IN,
+     1,
+     {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT, SYMWIN_ALGO_COPIES}},
+    {"scatter",
+     SYMWIN_SCATTER,
+     0,
+     1,
+     0,
+     1,
+     0,
+     OUT,
+     1,
+     {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT, SYMWIN_ALGO_COPIES}},
     {"reduce_scatter",
      SYMWIN_REDUCE_SCATTER,
      1,
@@ -89,6 +125,16 @@ struct job {
      * the value of those that have it in host memory. */
     unsigned scalars;
 };
+
+HARNESS_UNUSED int shape_has(const struct shape *is, symwin_algo algo)
+{
+    int a;
+
+    for (a = 0; a < ALGOS; a++)
+        if (is->algos[a] == algo)
+            return 1;
+    return 0;
+}
 
 HARNESS_UNUSED uint32_t mix(uint32_t x)
 {

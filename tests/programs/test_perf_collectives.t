@@ -128,7 +128,7 @@ SKIP: {
 }
 
 # Only algorithms that the collective has.
-for (['reduce_scatter', 'auto oneshot twoshot'], ['allgather', 'auto oneshot put'],
+for (['reduce_scatter', 'auto oneshot twoshot'], ['allgather', 'auto oneshot copies put'],
     ['barrier', 'auto oneshot'], ['sendrecv', 'auto oneshot'])
 {
     my ($name, $want) = @$_;
