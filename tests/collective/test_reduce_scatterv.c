@@ -444,6 +444,27 @@ static void many(struct processes *p, int rank)
     close_rank(p, &r);
 }
 
+/* One rank's own part passes the room of `in`, whose table it has. */
+static void passes_room(struct processes *p, int rank)
+{
+    struct rank r = {.nranks = p->count, .rank = rank, .device = 0};
+    symwin_parts parts = {.room = 1024, .on_device = 1};
+    struct arrays a;
+
+    open_rank(p, &r, WAIT_MS);
+    arrays_open(&r, &a);
+    a.host[0][0] = 2000;
+    host_must(host_copy(r.device, a.device, a.host, ARRAYS_BYTES), "arrays");
+    parts.counts = (const uint64_t *)(const void *)a.device;
+    parts.displacements = parts.counts + PARTS_RANKS;
+    host_must(plain(&r, r.in, &parts, r.out), "symwin_reduce_scatterv");
+    job_wait(&r, 0);
+    refused(&r, symwin_comm_check(r.comm), SYMWIN_MISMATCH,
+            "the part for rank 0 in in of rank 0 ends at element 2000, and the buffer has 1024");
+    arrays_close(&a);
+    close_rank(p, &r);
+}
+
 static void body(struct processes *p, int rank)
 {
     struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
@@ -478,6 +499,8 @@ int main(void)
         tap_ok(places_run(&places_all[0], r, many, NULL, &p), "%d ranks", r);
         processes_free(p);
     }
+    tap_ok(places_run(&places_all[0], 1, passes_room, NULL, &p), "a part that passes the room");
+    processes_free(p);
     for (row.on_device = 0; row.on_device < 2; row.on_device++)
         for (row.oddity = MORE; row.oddity <= LATE; row.oddity++) {
             if (!row.on_device && texts[row.oddity].on_device)
