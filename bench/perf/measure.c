@@ -29,16 +29,30 @@ struct plan {
 
 /* ---- queueing ---- */
 
+/* Call `i` of `calls`; with --group it may begin or end a group. */
+static int queue_call(struct rank *r, const struct plan *plan, int i)
+{
+    const int group = r->job->options.group;
+
+    if (group > 1 && i % group == 0 && !ok(symwin_group_begin()))
+        return 0;
+    if (!way_call(r, plan->result, &plan->pairs[i % plan->rotate])) {
+        if (group > 1)
+            (void)symwin_group_end();
+        return 0;
+    }
+    return group == 1 || (i % group != group - 1 && i != plan->calls - 1) || ok(symwin_group_end());
+}
+
 static int queue_calls(struct rank *r, void *context)
 {
     struct plan *plan = context;
-    const struct result *result = plan->result;
     int good = 1;
 
     for (int i = 0; i < plan->calls && good; i++) {
         const double before = bench_now_us();
 
-        good = way_call(r, result, &plan->pairs[i % plan->rotate]);
+        good = queue_call(r, plan, i);
         if (plan->host_us != NULL)
             plan->host_us[i] = bench_now_us() - before;
     }

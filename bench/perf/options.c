@@ -51,6 +51,9 @@ static const char usage[] =
     "  --window 0|1   buffers in windows, or in plain device memory                   1\n"
     "  --in-place 0|1|both                                                            0\n"
     "  --rotate N     pairs of buffers that consecutive calls take in turn            1\n"
+    "  --group N      calls between symwin_group_begin() and symwin_group_end(); the time is\n"
+    "                 still that of one call. N or a multiple for --rotate: calls that write to\n"
+    "                 the same buffers wait for each other                           1\n"
     "  -c 0|1         check the results                                               1\n"
     "  --host-data    make and compare data on the host, not by kernels (without nvcc: always).\n"
     "                 In place, each repetition except the last then starts with the results of\n"
@@ -252,6 +255,7 @@ static const struct {
     {"--window", COUNT, MEMBER(window), 0, 1},
     {"--in-place", PLACE, MEMBER(placements), 0, 0},
     {"--rotate", COUNT, MEMBER(rotate), 1, PERF_MOST_ROTATE},
+    {"--group", COUNT, MEMBER(group), 1, PERF_MOST_ROTATE},
     {"--host-data", FLAG, MEMBER(host_data), 0, 0},
     {"--seed", COUNT, MEMBER(seed), 0, INT32_MAX},
     {"--against", RIVALS, MEMBER(rivals), 0, 0},
@@ -408,6 +412,7 @@ int options_parse(int argc, char **argv, struct perf_options *options)
         .placements = PERF_OUT_OF_PLACE,
         .root = -1,
         .rotate = 1,
+        .group = 1,
         .timeout_s = 60,
         .seed = 1,
     };
@@ -604,6 +609,10 @@ const char *options_complete(struct perf_options *options, int emulated)
         (options->percentiles > 0 || options->rotate > 1 || options->sm_limit > 0))
         return "--against: torch cannot be combined with --percentiles --rotate --sm-limit, which "
                "do not apply to it";
+    if (options->group > 1 &&
+        (options->rivals != 0 || options->kernel_count > 0 || options->link || options->launch))
+        return "--group groups calls of symwin only: leave out --against, --kernel, --link and "
+               "--launch";
     return NULL;
 }
 

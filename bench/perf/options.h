@@ -62,6 +62,7 @@ struct perf_options {
     int window;
     unsigned placements; /* PERF_OUT_OF_PLACE, PERF_IN_PLACE */
     int rotate;
+    int group;
     unsigned rivals; /* PERF_NCCL... */
     int graph_launch;
     int link, launch;
