@@ -156,7 +156,9 @@ refused('', '-t 2 --collective sendrecv -r 0', '-r is about collectives with a r
 refused('', '-t 2 --collective sendrecv --algo put', 'put does not have any of the collectives');
 
 # Every rank sends to the next one: one rank to itself, and in streams and processes too.
-for ('-t 1', '-t 4 -G 0', '-t 2 -n 7 --group 3 --rotate 3', $threads ? () : '--nproc 3 --percentiles 2 --rotate 2') {
+for ('-t 1', '-t 4 -G 0', '-t 2 -n 7 --group 3 --rotate 3',
+    $threads ? () : '--nproc 3 --percentiles 2 --rotate 2')
+{
     @rows = good('', "$_ -b 1K -e 64K -f 64 -n 2 --collective sendrecv");
     is(join(' ', map { "$_->{bytes} $_->{collective} $_->{blocks}" } @rows),
         '1024 sendrecv  65536 sendrecv ', 'sends and receives have no query');
