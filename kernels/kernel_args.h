@@ -140,7 +140,7 @@ enum sw_kernel_op { /* same values as symwin_op */
                     SW_KERNEL_SIGNED = 8
 };
 
-/* args.stage of the two-shot over windows. */
+/* args.stage of the two-shot over windows, and of that by multicast. */
 enum sw_loads_stage {
     SW_LOADS_SHARE = 0, /* reduces this rank's share of the message, for all ranks */
     SW_LOADS_PART = 1,  /* reduces this rank's part of every input, for itself: reduce-scatter */

@@ -30,6 +30,11 @@ void reference_fill(symwin_type type, symwin_op op, uint64_t seed, int rank, siz
 void reference_fill_wild(symwin_type type, uint64_t seed, int rank, size_t first, size_t count,
                          void *out);
 
+/* Small whole numbers of floats of 64, 32 and 16 bits: for multicast, whose order of additions is
+ * the hardware's. */
+void reference_fill_whole(symwin_type type, unsigned seed, int rank, size_t first, size_t count,
+                          void *to);
+
 /* out[i] = op over inputs[0][i] ... inputs[nranks - 1][i]. `out` may be one of the inputs. */
 void reference_allreduce(symwin_type type, symwin_op op, int nranks, const void *const *inputs,
                          void *out, size_t count);
