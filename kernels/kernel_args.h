@@ -176,7 +176,7 @@ enum sw_kernel_type { /* same values as symwin_type */
                       SW_KERNEL_U64 = 11
 };
 
-/* args.stage of the two-shot over windows. */
+/* args.stage of the two-shot over windows, and of that by multicast. */
 enum sw_loads_stage {
     SW_LOADS_SHARE = 0, /* reduces this rank's share of the message, for all ranks */
     SW_LOADS_PART = 1,  /* reduces this rank's part of every input, for itself: reduce-scatter */

@@ -142,6 +142,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_MULTICAST_TYPES(X, multicast, oneshot_mc)                                            \
     SW_KERNEL_MULTICAST_TYPES(X, multicast, twoshot_mc)
 /* What only moves data knows no type and no operation. */
+#define SW_KERNEL_LIST_MULTICAST_MOVE(X) X(multicast, move, oneshot_mc, bytes, move, n, any)
 #define SW_KERNEL_LIST_MOVE(X)                                                                     \
     X(move, move, oneshot, bytes, move, n, any)                                                    \
     X(move, move, oneshot, bytes, move, 2, short)                                                  \
@@ -169,6 +170,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_LIST_TWOSHOT_BULK(X)                                                                 \
     SW_KERNEL_LIST_COPIES(X)                                                                       \
     SW_KERNEL_LIST_MULTICAST(X)                                                                    \
+    SW_KERNEL_LIST_MULTICAST_MOVE(X)                                                               \
     SW_KERNEL_LIST_MOVE(X)                                                                         \
     SW_KERNEL_LIST_MOVE_V(X)                                                                       \
     SW_KERNEL_LIST_REDUCE_V(X)                                                                     \

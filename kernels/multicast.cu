@@ -1,11 +1,15 @@
-/* All-reduce through multicast addresses (NVLS): the switch reads and sums all ranks' memory in one
- * access.
+/* Collectives through multicast addresses (NVLS): the switch reads and sums all ranks' memory in
+ * one access, or writes it.
  *
  *   oneshot_mc   every rank load-reduces the whole message and stores it to its own output. The
  *                input is a window; the output is any memory of this rank except the input window
- *                itself, which peers still read
+ *                itself, which peers still read. All-gather and broadcast: each rank that sends
+ *                stores its part to all ranks; only the output is a window
  *   twoshot_mc   each rank load-reduces its share and stores it to all ranks in one access. Input
- *                and output are windows, and may be the same
+ *                and output are windows, and may be the same. Reduce-scatter: each rank
+ *                load-reduces its part into its own output; reduce: the root the whole message.
+ *                Nobody else reads or writes what they do, so any memory serves as output, also in
+ *                place
  *   grid         any; ranks' grids may differ; all blocks must be resident together with the peers'
  *   vectors      16 bytes if input and output are congruent modulo 16; edges, or otherwise
  *                everything, are handled element by element through the peers' own addresses
@@ -17,6 +21,8 @@
  * Order: as in twoshot.cu, headers before and finish words after.
  */
 #include "../symwin/multicast.cuh"
+#include "bytes.cuh"
+#include "pattern.cuh"
 #include "window.cuh"
 
 #if SYMWIN_HAS_MULTIMEM
@@ -59,11 +65,13 @@ SYMWIN_DEVICE void sw_multicast_share(const struct sw_kernel_args &args, const s
                                       sw_reach reach)
 {
     const bool here = reach == SW_STORE_HERE;
-    const sw_cut cut = sw_cut_of(args, here ? args.out : args.out_offset, T::bytes);
+    const uint64_t before = args.stage == SW_LOADS_PART ? (uint32_t)args.rank * args.bytes : 0;
+    const sw_cut cut = sw_cut_of(args, here ? args.out : args.out_offset, T::bytes, before);
     const int32_t part = here ? 0 : args.rank, parts = here ? 1 : args.nranks;
     const sw_range vectors = sw_share(cut.vectors, part, parts);
     const uint64_t threads = symwin_thread_count(), step = threads * 16;
-    const uint64_t in = symwin_multicast_address(peers, args.in_offset) + cut.head * T::bytes;
+    const uint64_t in = symwin_multicast_address(peers, args.in_offset + before) +
+                        cut.head * T::bytes;
     const uint64_t out = (here ? args.out : symwin_multicast_address(peers, args.out_offset)) +
                          cut.head * T::bytes;
     uint64_t v = vectors.begin + symwin_thread_index();
@@ -74,7 +82,8 @@ SYMWIN_DEVICE void sw_multicast_share(const struct sw_kernel_args &args, const s
     SYMWIN_NO_UNROLL
     for (; v < vectors.end; v += threads)
         sw_multicast_vectors<T, O, 1>(args, in + v * 16, out + v * 16, step, reach);
-    sw_reduce_edges<sw_reduce<T, O>>(args, peers, cut, sw_share(cut.edge, part, parts), reach);
+    sw_reduce_edges_to<sw_reduce<T, O>>(args, peers, cut, sw_share(cut.edge, part, parts), reach,
+                                        before, args.out);
 }
 
 template <class T, class O>
@@ -83,16 +92,42 @@ SYMWIN_DEVICE void sw_multicast(const struct sw_kernel_args &args, sw_reach reac
     sw_call call = sw_call_begin(args);
 
     sw_start_barrier(args, call, SW_HEADER_RELEASE);
-    if (!call.failed)
-        sw_multicast_share<T, O>(args, call.peers, reach);
+    if (!call.failed && (args.stage != SW_LOADS_ROOT || args.rank == args.root))
+        sw_multicast_share<T, O>(args, call.peers,
+                                 args.stage == SW_LOADS_SHARE ? reach : SW_STORE_HERE);
     sw_call_end(args, call, 0);
 }
 
+/* Stores this rank's part to all ranks. */
+SYMWIN_DEVICE void sw_multicast_part(const struct sw_kernel_args &args, const symwin_peers &peers)
+{
+    const uint64_t to = args.out_offset + (uint32_t)args.rank * args.out_step;
+
+    if (args.to != SW_EVERY_RANK)
+        return;
+    if ((args.in - to) % 16 == 0)
+        symwin_multicast_put(symwin_group_grid(), peers, to, args.in, args.bytes);
+    else
+        sw_move_part({peers, 0, args.nranks, -1}, sw_crew_of_grid(), args.in, to, args.bytes);
+}
+
+SYMWIN_DEVICE void sw_multicast_move(const struct sw_kernel_args &args)
+{
+    sw_call call = sw_call_begin(args);
+
+    sw_start_barrier(args, call, SW_HEADER_STREAM);
+    if (!call.failed)
+        sw_multicast_part(args, call.peers);
+    sw_call_end(args, call, 0);
+}
+
+#define SW_RUN_MOVE(args) sw_multicast_move(args)
 #define SW_RUN(algo, type, op)                                                                     \
     sw_multicast<symwin_type_##type, symwin_op_##op>(args, SW_REACH_##algo)
 #else
 /* This architecture has no multicast. The host knows it and does not launch these kernels. */
 #define SW_RUN(algo, type, op) (void)args
+#define SW_RUN_MOVE(args) (void)args
 #endif
 
 #define SW_REACH_oneshot_mc SW_STORE_HERE
@@ -104,4 +139,12 @@ SYMWIN_DEVICE void sw_multicast(const struct sw_kernel_args &args, sw_reach reac
         SW_RUN(algo, type, op);                                                                    \
     }
 SW_KERNEL_LIST_MULTICAST(SW_DEFINE)
+#undef SW_DEFINE
+
+#define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
+    SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
+    {                                                                                              \
+        SW_RUN_MOVE(args);                                                                         \
+    }
+SW_KERNEL_LIST_MULTICAST_MOVE(SW_DEFINE)
 #undef SW_DEFINE

@@ -241,7 +241,7 @@ SYMWIN_API symwin_status symwin_allreduce_query(symwin_comm *comm, const void *i
  *
  *   in       one part
  *   out      a part from each rank. In place, `in` is this rank's part of `out`
- *   options  ONESHOT; PUT and COPIES with `out` in a window */
+ *   options  ONESHOT; PUT and COPIES with `out` in a window, ONESHOT_MC in one with multicast */
 SYMWIN_API symwin_status symwin_allgather(symwin_comm *comm, const void *in, void *out,
                                           uint64_t count, symwin_type type,
                                           struct CUstream_st *stream);
@@ -276,8 +276,9 @@ SYMWIN_API symwin_status symwin_alltoall_query(symwin_comm *comm, const void *in
  *
  *   in       one part, of the root alone. Large parts are faster in place, or from a window
  *   out      one part. In place, `out` is `in`
- *   options  ONESHOT; PUT, TWOSHOT and COPIES with `out` in a window. PUT and COPIES send all of it
- *            from the root to each rank: slow for large parts and more than two ranks */
+ *   options  ONESHOT; PUT, TWOSHOT and COPIES with `out` in a window, ONESHOT_MC in one with
+ *            multicast. PUT and COPIES send all of it from the root to each rank: slow for large
+ *            parts and more than two ranks */
 SYMWIN_API symwin_status symwin_broadcast(symwin_comm *comm, const void *in, void *out,
                                           uint64_t count, symwin_type type, int root,
                                           struct CUstream_st *stream);
@@ -327,13 +328,13 @@ SYMWIN_API symwin_status symwin_scatter_query(symwin_comm *comm, const void *in,
                                               symwin_collective_info *info);
 
 /* The two that reduce. Operations and the order of the ranks are as for symwin_allreduce(), whose
- * result has the same bits.
+ * result has the same bits, except through multicast.
  *
  * Every rank gets its part of the result.
  *
  *   in       a part for each rank
  *   out      one part. In place, `out` is this rank's part of `in`
- *   options  ONESHOT; TWOSHOT with `in` in a window */
+ *   options  ONESHOT; TWOSHOT with `in` in a window, TWOSHOT_MC in one with multicast */
 SYMWIN_API symwin_status symwin_reduce_scatter(symwin_comm *comm, const void *in, void *out,
                                                uint64_t count, symwin_type type, symwin_op op,
                                                struct CUstream_st *stream);
@@ -352,7 +353,7 @@ SYMWIN_API symwin_status symwin_reduce_scatter_query(symwin_comm *comm, const vo
  *   in       one part
  *   out      one part, of the root alone. In place, `out` is `in`. If it is in a window too, the
  *            ranks share the work; otherwise the root does all of a TWOSHOT
- *   options  ONESHOT; TWOSHOT with `in` in a window */
+ *   options  ONESHOT; TWOSHOT with `in` in a window, TWOSHOT_MC in one with multicast */
 SYMWIN_API symwin_status symwin_reduce(symwin_comm *comm, const void *in, void *out, uint64_t count,
                                        symwin_type type, symwin_op op, int root,
                                        struct CUstream_st *stream);

@@ -4,6 +4,10 @@
 #include "kernels/kernel_args.h"
 #include "src/collective/copies.h"
 
+#define MULTICAST(more)                                                                            \
+    .chosen = SW_NEVER_CHOSEN,                                                                     \
+    .needs = SW_NEEDS_WINDOWS | SW_NEEDS_MULTICAST | SW_NEEDS_KERNEL | (more)
+
 static const struct sw_algorithm allreduce[SW_ALGOS] = {
     [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_NEVER_CHOSEN,
                              .model_us = sw_model_flags,
@@ -15,11 +19,8 @@ static const struct sw_algorithm allreduce[SW_ALGOS] = {
                              /* As fast as any number between these two (H200s). */
                              .own_blocks = 8,
                              .own_below = 24},
-    [SYMWIN_ALGO_ONESHOT_MC] = {.chosen = SW_NEVER_CHOSEN,
-                                .needs = SW_NEEDS_WINDOWS | SW_NEEDS_MULTICAST | SW_NEEDS_KERNEL |
-                                         SW_NEEDS_TWO_BUFFERS},
-    [SYMWIN_ALGO_TWOSHOT_MC] = {.chosen = SW_NEVER_CHOSEN,
-                                .needs = SW_NEEDS_WINDOWS | SW_NEEDS_MULTICAST | SW_NEEDS_KERNEL},
+    [SYMWIN_ALGO_ONESHOT_MC] = {MULTICAST(SW_NEEDS_TWO_BUFFERS)},
+    [SYMWIN_ALGO_TWOSHOT_MC] = {MULTICAST(0)},
     [SYMWIN_ALGO_ONESHOT_SENTINEL] = {.chosen = SW_CHOSEN,
                                       .model_us = sw_model_sentinel,
                                       .integers = SYMWIN_ALGO_ONESHOT,
@@ -49,6 +50,7 @@ static const struct sw_algorithm allreduce[SW_ALGOS] = {
 };
 
 /* Of the collectives that move bytes. */
+#define CAST [SYMWIN_ALGO_ONESHOT_MC] = {MULTICAST(0), .family = SW_FAMILY_move}
 #define MOVE(us)                                                                                   \
     [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_CHOSEN,                                                  \
                              .model_us = us,                                                       \
@@ -79,12 +81,12 @@ static const struct sw_algorithm allreduce[SW_ALGOS] = {
                             .queue = sw_copies_queue}
 
 static const struct sw_algorithm spread[SW_ALGOS] = {MOVE(sw_model_exchange),
-                                                     PUT(sw_model_move, 0, 0), COPY(0, 0)};
+                                                     PUT(sw_model_move, 0, 0), COPY(0, 0), CAST};
 static const struct sw_algorithm exchange[SW_ALGOS] = {MOVE(sw_model_exchange),
                                                        PUT(sw_model_move, SW_NEEDS_TWO_BUFFERS, 0),
                                                        COPY(SW_NEEDS_TWO_BUFFERS, 0)};
 static const struct sw_algorithm broadcast[SW_ALGOS] = {
-    MOVE(sw_model_send), PUT(sw_model_move, 0, 0), GET(sw_model_pass), COPY(0, 0)};
+    MOVE(sw_model_send), PUT(sw_model_move, 0, 0), GET(sw_model_pass), COPY(0, 0), CAST};
 static const struct sw_algorithm gather[SW_ALGOS] = {MOVE(sw_model_send), GET(sw_model_offered),
                                                      COPY(0, 1)};
 static const struct sw_algorithm scatter[SW_ALGOS] = {
@@ -106,6 +108,7 @@ static const struct sw_algorithm reduce[SW_ALGOS] = {
                              .model_us = sw_model_root,
                              .stage = SW_LOADS_ROOT,
                              .any = 1},
+    [SYMWIN_ALGO_TWOSHOT_MC] = {MULTICAST(0), .stage = SW_LOADS_ROOT},
 };
 static const struct sw_algorithm reduce_scatter[SW_ALGOS] = {
     PARTS(sw_model_sentinel),
@@ -115,6 +118,7 @@ static const struct sw_algorithm reduce_scatter[SW_ALGOS] = {
                              .stage = SW_LOADS_PART,
                              .own_blocks = 8,
                              .own_below = 24},
+    [SYMWIN_ALGO_TWOSHOT_MC] = {MULTICAST(0), .stage = SW_LOADS_PART},
 };
 
 static const struct sw_algorithm barrier[SW_ALGOS] = {
@@ -146,19 +150,23 @@ const struct sw_collective sw_collectives[SW_COLLECTIVES] = {
                           .small_multicast = SYMWIN_ALGO_ONESHOT_MC,
                           .large_multicast = SYMWIN_ALGO_TWOSHOT_MC, .algos = allreduce},
     [SYMWIN_ALLGATHER] = {CALLS(allgather), SMALL, .out_each = 1, .crossings = 1,
-                          .out = SW_AT_ONE_OFFSET, .algos = spread},
+                          .out = SW_AT_ONE_OFFSET, .large_multicast = SYMWIN_ALGO_ONESHOT_MC,
+                          .algos = spread},
     [SYMWIN_ALLTOALL] = {CALLS(alltoall), SMALL, .in_each = 1, .out_each = 1, .crossings = 1,
                          .out = SW_AT_ONE_OFFSET, .algos = exchange},
     [SYMWIN_BROADCAST] = {CALLS(broadcast), SMALL, .root_sends = 1, .crossings = 0,
-                          .in = SW_WHERE_ROOT_TELLS, .out = SW_AT_ONE_OFFSET, .algos = broadcast},
+                          .in = SW_WHERE_ROOT_TELLS, .out = SW_AT_ONE_OFFSET,
+                          .large_multicast = SYMWIN_ALGO_ONESHOT_MC, .algos = broadcast},
     [SYMWIN_GATHER] = {CALLS(gather), SMALL, .out_each = 1, .root_receives = 1, .crossings = 1,
                        .in = SW_AT_ANY_OFFSET, .algos = gather},
     [SYMWIN_SCATTER] = {CALLS(scatter), SMALL, .in_each = 1, .root_sends = 1, .crossings = 1,
                         .out = SW_AT_ANY_OFFSET, .algos = scatter},
     [SYMWIN_REDUCE_SCATTER] = {CALLS(reduce_scatter), SMALL, .reduces = 1, .in_each = 1,
-                               .crossings = 1, .in = SW_AT_ONE_OFFSET, .algos = reduce_scatter},
+                               .crossings = 1, .in = SW_AT_ONE_OFFSET,
+                               .large_multicast = SYMWIN_ALGO_TWOSHOT_MC, .algos = reduce_scatter},
     [SYMWIN_REDUCE] = {CALLS(reduce), SMALL, .reduces = 1, .root_receives = 1, .crossings = 0,
-                       .in = SW_AT_ONE_OFFSET, .out = SW_WHERE_ROOT_TELLS, .algos = reduce},
+                       .in = SW_AT_ONE_OFFSET, .out = SW_WHERE_ROOT_TELLS,
+                       .large_multicast = SYMWIN_ALGO_TWOSHOT_MC, .algos = reduce},
     [SYMWIN_BARRIER] = {CALLS(barrier), SMALL, .no_data = 1, .algos = barrier},
     [SYMWIN_ALLTOALLV] = {CALLS(alltoallv), SMALL, .by_parts = 1, .crossings = 1,
                           .algos = by_parts},

@@ -320,7 +320,8 @@ static void in_some_windows(struct processes *p, struct rank *r)
                                    r->rank % 3 == 0 ? r->out : plain[1],
                                    r->host,
                                    r->want,
-                                   r->scalars};
+                                   r->scalars,
+                                   r->flags};
 
         job_run(&mixed, &j);
     }
@@ -547,8 +548,67 @@ static void body(struct processes *p, int rank)
     close_rank(p, &r);
 }
 
+/* ---- multicast ------------------------------------------------------------------------------- */
+
+/* By multicast, if it reduces the type by the operation. */
+static void cast(const struct rank *r, const struct shape *is, unsigned number, int windows)
+{
+    const struct job j = job_with(r, is, is->multicast, number, 0, ROOM / 4, windows);
+    symwin_collective_info info;
+
+    if (j.count == 0 || job_query(r, &j, &info) == SYMWIN_OK)
+        job_run(r, &j);
+    else
+        must_be(host_error_has("multicast cannot reduce"), is->name, r->rank);
+}
+
+static void multicast_body(struct processes *p, int rank)
+{
+    static const int which[] = {IN | OUT, IN, OUT};
+    struct rank r = {.nranks = p->count,
+                     .rank = rank,
+                     .device = rank % harness_device_count(),
+                     .flags = SYMWIN_COMM_MULTICAST};
+    symwin_window *windows[2];
+    unsigned i, w;
+    int s;
+
+    if (!sw_driver_is_emulated())
+        return; /* no multicast object is made on GPUs */
+    open_rank(p, &r, WAIT_MS);
+    for (w = 0; w < 3; w++) {
+        if ((which[w] & IN) != 0)
+            host_must(
+                symwin_window_register(r.comm, r.in, ROOM, SYMWIN_WINDOW_MULTICAST, &windows[0]),
+                "register");
+        if ((which[w] & OUT) != 0)
+            host_must(
+                symwin_window_register(r.comm, r.out, ROOM, SYMWIN_WINDOW_MULTICAST, &windows[1]),
+                "register");
+        for (s = 0; s < SHAPES; s++) {
+            if (shapes[s].multicast == SYMWIN_ALGO_AUTO || (which[w] & shapes[s].decides) == 0)
+                continue;
+            for (i = 0; i < SWEEP / 8; i++)
+                cast(&r, &shapes[s], 50000u + w * 1000 + i, which[w]);
+        }
+        if ((which[w] & IN) != 0)
+            host_must(symwin_window_deregister(r.comm, windows[0]), "deregister");
+        if ((which[w] & OUT) != 0)
+            host_must(symwin_window_deregister(r.comm, windows[1]), "deregister");
+    }
+    close_rank(p, &r);
+}
+
 int main(void)
 {
+    struct processes *p;
+    int nranks;
+
     everywhere(body, MOST_RANKS);
+    for (nranks = 2; nranks <= 4; nranks++) {
+        tap_ok(places_run(&places_all[0], nranks, multicast_body, NULL, &p), "multicast, %d ranks",
+               nranks);
+        processes_free(p);
+    }
     return tap_done();
 }

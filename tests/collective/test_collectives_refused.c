@@ -218,6 +218,32 @@ static void needs_two_buffers(const struct rank *r, symwin_algo algo)
     refused(r, j.is->name, job_call(r, &j, 0), SYMWIN_UNSUPPORTED, words);
 }
 
+static void needs_multicast(struct processes *p, const struct rank *r)
+{
+    symwin_window *windows[2];
+    int s, b;
+
+    for (b = 0; b < 2; b++)
+        host_must(symwin_window_register(r->comm, b == 0 ? r->in : r->out, ROOM,
+                                         SYMWIN_WINDOW_NO_MULTICAST, &windows[b]),
+                  "register");
+    for (s = 0; s < SHAPES; s++) {
+        const struct job j = {.is = &shapes[s],
+                              .options = {.size = sizeof j.options, .algo = shapes[s].multicast},
+                              .count = 16,
+                              .root = r->rank,
+                              .in = GUARD,
+                              .out = GUARD};
+
+        if (j.options.algo != SYMWIN_ALGO_AUTO)
+            refused(r, j.is->name, job_call(r, &j, 0), SYMWIN_UNSUPPORTED,
+                    "_mc needs windows with multicast");
+    }
+    for (b = 0; b < 2; b++)
+        host_must(symwin_window_deregister(r->comm, windows[b]), "deregister");
+    processes_barrier(p);
+}
+
 /* Algorithms over windows want windows, and some of them two buffers. */
 static void windows(struct processes *p, const struct rank *r)
 {
@@ -390,8 +416,13 @@ static void body(struct processes *p, int rank)
 {
     const struct row *row = places_arg(p);
     struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    const symwin_algo cast = shapes[row->shape].multicast;
     int s;
 
+    if (cast != SYMWIN_ALGO_AUTO && row->algo == cast)
+        r.flags = SYMWIN_COMM_MULTICAST;
+    if (r.flags != 0 && !sw_driver_is_emulated())
+        return; /* no multicast object is made on GPUs */
     open_rank(p, &r, row->oddity == LATE ? 100 : WAIT_MS);
     if (row->oddity != SAME) {
         differs(p, &r, row);
@@ -401,6 +432,7 @@ static void body(struct processes *p, int rank)
         queries(&r);
         barriers(&r);
         windows(p, &r);
+        needs_multicast(p, &r);
         past_a_window(&r);
         processes_barrier(p);          /* unmapping a window may wait for kernels */
         for (s = 0; s < SHAPES; s++) { /* the communicator still works */
@@ -422,7 +454,7 @@ static int can_be(const struct row *row)
 {
     const struct shape *is = &shapes[row->shape];
 
-    if (row->algo != SYMWIN_ALGO_AUTO && !shape_has(is, row->algo))
+    if (row->algo != SYMWIN_ALGO_AUTO && row->algo != is->multicast && !shape_has(is, row->algo))
         return 0;
     switch (row->oddity) {
     case COUNT:
@@ -433,6 +465,7 @@ static int can_be(const struct row *row)
         return has_root(is) && (row->algo != SYMWIN_ALGO_COPIES || UNLIKE_COPIES);
     case OFFSET:
         return row->algo == SYMWIN_ALGO_COPIES ||
+               (row->algo != SYMWIN_ALGO_AUTO && row->algo == is->multicast) ||
                (row->algo == SYMWIN_ALGO_PUT && is->collective == SYMWIN_BROADCAST);
     default:
         return row->algo != SYMWIN_ALGO_PUT;
@@ -477,6 +510,8 @@ int main(void)
         rows(row.shape, SYMWIN_ALGO_AUTO);
         rows(row.shape, SYMWIN_ALGO_PUT);
         rows(row.shape, SYMWIN_ALGO_COPIES);
+        if (shapes[row.shape].multicast != SYMWIN_ALGO_AUTO)
+            rows(row.shape, shapes[row.shape].multicast);
     }
     return tap_done();
 }

@@ -632,6 +632,33 @@ static void decides_alike(const struct place *p)
            p->rank, differ);
 }
 
+/* What all ranks send, or reduce, goes by multicast if the model would not push it. */
+static void multicast_is_chosen(const struct place *p)
+{
+    const uint64_t few = 256, many = p->bytes / RANKS / 4;
+    unsigned char *const w = p->window;
+    symwin_collective_info small = {.blocks = -1}, of[4];
+
+    host_must(symwin_allgather_query(p->comm, p->plain, w, few, SYMWIN_U32, NULL, &small),
+              "symwin_allgather_query");
+    host_must(symwin_allgather_query(p->comm, p->plain, w, many, SYMWIN_U32, NULL, &of[0]),
+              "symwin_allgather_query");
+    host_must(symwin_broadcast_query(p->comm, p->plain, w, many, SYMWIN_U32, 0, NULL, &of[1]),
+              "symwin_broadcast_query");
+    host_must(symwin_reduce_scatter_query(p->comm, w, p->plain, many, SYMWIN_U32, SYMWIN_SUM, NULL,
+                                          &of[2]),
+              "symwin_reduce_scatter_query");
+    host_must(
+        symwin_reduce_query(p->comm, w, p->plain, many, SYMWIN_U32, SYMWIN_SUM, 0, NULL, &of[3]),
+        "symwin_reduce_query");
+    tap_ok(small.algo == SYMWIN_ALGO_ONESHOT && of[0].algo == SYMWIN_ALGO_ONESHOT_MC &&
+               of[1].algo == SYMWIN_ALGO_ONESHOT_MC && of[2].algo == SYMWIN_ALGO_TWOSHOT_MC &&
+               of[3].algo == SYMWIN_ALGO_TWOSHOT_MC,
+           "rank %d: multicast of other collectives: %s, %s, %s and %s", p->rank,
+           symwin_algo_name(of[0].algo), symwin_algo_name(of[1].algo), symwin_algo_name(of[2].algo),
+           symwin_algo_name(of[3].algo));
+}
+
 /* Queries on a communicator with these flags and this limit. */
 struct questions {
     unsigned flags;
@@ -653,6 +680,8 @@ static void answers(struct harness_team *team, int rank, void *arg)
         asked(&p, &q->asks[i]);
     if (q->max_blocks > 0)
         decides_alike(&p);
+    if (q->flags == SYMWIN_COMM_MULTICAST)
+        multicast_is_chosen(&p);
     if (q->one_device)
         fits(&p);
     close_place(&p);

@@ -1,7 +1,6 @@
 #include "allreduce_member.h"
 
 #include "reference.h"
-#include "symwin/float.h"
 
 const symwin_algo member_algos[MEMBER_ALGOS] = {
     SYMWIN_ALGO_ONESHOT,     SYMWIN_ALGO_TWOSHOT,          SYMWIN_ALGO_ONESHOT_MC,
@@ -104,37 +103,6 @@ void member_destroy(struct member *m)
             free(m->shared->inputs[r]);
 }
 
-/* Small whole numbers: for multicast, whose order of additions is the hardware's. */
-static void fill_whole(symwin_type type, unsigned seed, int rank, size_t count, unsigned char *out)
-{
-    size_t i;
-
-    for (i = 0; i < count; i++) {
-        const int n = (int)((i * 7 + (size_t)rank * 13 + seed) % 17) - 8;
-        const float f = (float)n;
-        const double d = n;
-        const uint16_t h = sw_f16_from_f32(f);
-        const uint16_t b = sw_bf16_from_f32(f);
-
-        switch (type) {
-        case SYMWIN_F64:
-            memcpy(out + i * 8, &d, 8);
-            break;
-        case SYMWIN_F32:
-            memcpy(out + i * 4, &f, 4);
-            break;
-        case SYMWIN_F16:
-            memcpy(out + i * 2, &h, 2);
-            break;
-        case SYMWIN_BF16:
-            memcpy(out + i * 2, &b, 2);
-            break;
-        default:
-            break;
-        }
-    }
-}
-
 static int is_float(symwin_type type)
 {
     return type == SYMWIN_F64 || type == SYMWIN_F32 || type == SYMWIN_F16 || type == SYMWIN_BF16 ||
@@ -171,7 +139,7 @@ void member_prepare(struct member *m, symwin_type type, symwin_op op, int whole,
         if (!has_inputs_of(m, r))
             continue;
         if (whole && is_float(type))
-            fill_whole(type, seed, r, count, s->inputs[r]);
+            reference_fill_whole(type, seed, r, 0, count, s->inputs[r]);
         else
             reference_fill(type, op, seed, r, 0, count, s->inputs[r]);
     }

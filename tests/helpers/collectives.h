@@ -31,71 +31,57 @@ struct shape {
     int decides;              /* the buffer that the algorithms over windows need in a window */
     int any_offset;           /* where it lies there, ranks may differ; but not with COPIES */
     symwin_algo algos[ALGOS]; /* for any memory; and over windows, AUTO where there are fewer */
+    symwin_algo multicast;    /* AUTO: none */
 };
 
 static const struct shape shapes[] = {
-    {"allgather",
-     SYMWIN_ALLGATHER,
-     0,
-     0,
-     0,
-     0,
-     1,
-     OUT,
-     0,
-     {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT, SYMWIN_ALGO_COPIES}},
-    {"alltoall",
-     SYMWIN_ALLTOALL,
-     0,
-     0,
-     0,
-     1,
-     1,
-     OUT,
-     0,
-     {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT, SYMWIN_ALGO_COPIES}},
-    {"broadcast",
-     SYMWIN_BROADCAST,
-     0,
-     1,
-     0,
-     0,
-     0,
-     OUT,
-     0,
-     {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT, SYMWIN_ALGO_TWOSHOT, SYMWIN_ALGO_COPIES}},
-    {"gather",
-     SYMWIN_GATHER,
-     0,
-     0,
-     1,
-     0,
-     1,
-     IN,
-     1,
-     {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT, SYMWIN_ALGO_COPIES}},
-    {"scatter",
-     SYMWIN_SCATTER,
-     0,
-     1,
-     0,
-     1,
-     0,
-     OUT,
-     1,
-     {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT, SYMWIN_ALGO_COPIES}},
-    {"reduce_scatter",
-     SYMWIN_REDUCE_SCATTER,
-     1,
-     0,
-     0,
-     1,
-     0,
-     IN,
-     0,
-     {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT}},
-    {"reduce", SYMWIN_REDUCE, 1, 0, 1, 0, 0, IN, 0, {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT}},
-    {"barrier", SYMWIN_BARRIER, 0, 0, 0, 0, 0, 0, 0, {SYMWIN_ALGO_ONESHOT}},
+    {.name = "allgather",
+     .collective = SYMWIN_ALLGATHER,
+     .out_each = 1,
+     .decides = OUT,
+     .algos = {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT, SYMWIN_ALGO_COPIES},
+     .multicast = SYMWIN_ALGO_ONESHOT_MC},
+    {.name = "alltoall",
+     .collective = SYMWIN_ALLTOALL,
+     .in_each = 1,
+     .out_each = 1,
+     .decides = OUT,
+     .algos = {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT, SYMWIN_ALGO_COPIES}},
+    {.name = "broadcast",
+     .collective = SYMWIN_BROADCAST,
+     .root_sends = 1,
+     .decides = OUT,
+     .algos = {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT, SYMWIN_ALGO_TWOSHOT, SYMWIN_ALGO_COPIES},
+     .multicast = SYMWIN_ALGO_ONESHOT_MC},
+    {.name = "gather",
+     .collective = SYMWIN_GATHER,
+     .root_receives = 1,
+     .out_each = 1,
+     .decides = IN,
+     .any_offset = 1,
+     .algos = {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT, SYMWIN_ALGO_COPIES}},
+    {.name = "scatter",
+     .collective = SYMWIN_SCATTER,
+     .root_sends = 1,
+     .in_each = 1,
+     .decides = OUT,
+     .any_offset = 1,
+     .algos = {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT, SYMWIN_ALGO_COPIES}},
+    {.name = "reduce_scatter",
+     .collective = SYMWIN_REDUCE_SCATTER,
+     .reduces = 1,
+     .in_each = 1,
+     .decides = IN,
+     .algos = {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT},
+     .multicast = SYMWIN_ALGO_TWOSHOT_MC},
+    {.name = "reduce",
+     .collective = SYMWIN_REDUCE,
+     .reduces = 1,
+     .root_receives = 1,
+     .decides = IN,
+     .algos = {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT},
+     .multicast = SYMWIN_ALGO_TWOSHOT_MC},
+    {.name = "barrier", .collective = SYMWIN_BARRIER, .algos = {SYMWIN_ALGO_ONESHOT}},
 };
 
 /* Those with data; the barrier comes after them. */
@@ -108,6 +94,7 @@ struct rank {
     unsigned char *in, *out;    /* device memory of ROOM bytes each */
     unsigned char *host, *want; /* ROOM bytes each */
     uint64_t *scalars;          /* device memory, SCALARS words */
+    unsigned flags;             /* of the communicator */
 };
 
 /* One call, as this rank makes it. */
@@ -244,6 +231,10 @@ HARNESS_UNUSED void job_fill(const struct job *j, int rank, size_t first, size_t
     unsigned char *out = to;
     size_t i;
 
+    if (j->is->reduces && j->type <= SYMWIN_BF16 && j->options.algo == j->is->multicast) {
+        reference_fill_whole(j->type, j->seed, rank, first / element, bytes / element, to);
+        return;
+    }
     if (j->is->reduces) {
         reference_fill(j->type, j->op, j->seed, rank, first / element, bytes / element, to);
         return;
@@ -435,7 +426,8 @@ HARNESS_UNUSED void job_run(const struct rank *r, const struct job *j)
 HARNESS_UNUSED void open_rank(struct processes *p, struct rank *r, int kernel_timeout_ms)
 {
     const symwin_comm_options options = {.size = sizeof options,
-                                         .flags = r->nranks == 5 ? SYMWIN_COMM_GRAPH_LAUNCH : 0,
+                                         .flags = r->flags |
+                                                  (r->nranks == 5 ? SYMWIN_COMM_GRAPH_LAUNCH : 0),
                                          .timeout_ms = WAIT_MS,
                                          .kernel_timeout_ms = kernel_timeout_ms,
                                          .slot_bytes = SLOT};

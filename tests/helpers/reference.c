@@ -322,6 +322,38 @@ void reference_fill_wild(symwin_type type, uint64_t seed, int rank, size_t first
         bits_put(type, out, i, random_bits(seed, rank, first + i));
 }
 
+void reference_fill_whole(symwin_type type, unsigned seed, int rank, size_t first, size_t count,
+                          void *to)
+{
+    unsigned char *out = to;
+    size_t i;
+
+    for (i = 0; i < count; i++) {
+        const int n = (int)(((first + i) * 7 + (size_t)rank * 13 + seed) % 17) - 8;
+        const float f = (float)n;
+        const double d = n;
+        const uint16_t h = sw_f16_from_f32(f);
+        const uint16_t b = sw_bf16_from_f32(f);
+
+        switch (type) {
+        case SYMWIN_F64:
+            memcpy(out + i * 8, &d, 8);
+            break;
+        case SYMWIN_F32:
+            memcpy(out + i * 4, &f, 4);
+            break;
+        case SYMWIN_F16:
+            memcpy(out + i * 2, &h, 2);
+            break;
+        case SYMWIN_BF16:
+            memcpy(out + i * 2, &b, 2);
+            break;
+        default:
+            break;
+        }
+    }
+}
+
 /* ---- comparison ------------------------------------------------------------------------------ */
 
 static int is_nan(symwin_type type, uint64_t bits)

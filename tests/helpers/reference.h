@@ -38,6 +38,11 @@ uint64_t reference_scalar(symwin_type type, uint64_t seed, int rank);
 /* Multiplies elements by a scalar; each product is rounded to the type. */
 void reference_premultiply(symwin_type type, uint64_t scalar, void *data, size_t count);
 
+/* Small whole numbers of floats of 64, 32 and 16 bits: for multicast, whose order of additions is
+ * the hardware's. */
+void reference_fill_whole(symwin_type type, unsigned seed, int rank, size_t first, size_t count,
+                          void *to);
+
 /* out[i] = op over inputs[0][i] ... inputs[nranks - 1][i]. `out` may be one of the inputs. */
 void reference_allreduce(symwin_type type, symwin_op op, int nranks, const void *const *inputs,
                          void *out, size_t count);
