@@ -90,7 +90,7 @@ static void put_in(struct batch *b, const struct call *c, const struct sw_plan *
                    unsigned number)
 {
     struct sw_group_item *item = list(b, c, plan->algo, number);
-    const uint32_t k = b->args.call.calls++;
+    const uint32_t k = b->args.call.calls;
 
     item->in = c->buffers[IN].address;
     item->out = c->buffers[OUT].address;
@@ -106,6 +106,7 @@ static void put_in(struct batch *b, const struct call *c, const struct sw_plan *
     item->waits = (uint32_t)must_wait(b, c);
     if (item->waits)
         b->stage = k;
+    b->args.call.calls++;
     b->calls[k] = *c;
     b->digests[k] = sw_call_digest(c, plan);
 }

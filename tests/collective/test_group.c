@@ -169,6 +169,43 @@ static void in_order(const struct rank *r)
         }
 }
 
+/* Two all-gathers, each from a place to another, and whether the second one waits for the first. */
+static const struct pair {
+    const char *name;
+    int from, to, then_from, then_to, waits;
+} pairs[] = {
+    {"apart", 0, 1024, 2048, 3072, 0},
+    {"both read the same", 0, 1024, 0, 3072, 0},
+    {"reads what was written", 0, 1024, 1024, 3072, 1},
+    {"reads the last byte that was written", 0, 1024, 1024 - 15, 3072, 1},
+    {"reads up to what was written", 0, 1024, 1024 - 16, 3072, 0},
+    {"writes what was written", 0, 1024, 2048, 1024, 1},
+    {"writes what was read", 16, 1024, 2048, 16, 1},
+};
+
+/* Calls of which one waits for another have one block, and others more. */
+static void waits(const struct rank *r)
+{
+    size_t i;
+
+    for (i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        const struct pair *p = &pairs[i];
+        const uint32_t before = r->comm->done;
+
+        host_must(symwin_group_begin(), "symwin_group_begin");
+        host_must(
+            symwin_allgather(r->comm, r->in + p->from, r->in + p->to, 16, SYMWIN_U8, r->streams[0]),
+            "the first");
+        host_must(symwin_allgather(r->comm, r->in + p->then_from, r->in + p->then_to, 16, SYMWIN_U8,
+                                   r->streams[0]),
+                  "the second");
+        host_must(symwin_group_end(), "symwin_group_end");
+        must_be((r->comm->done - before == 1) == p->waits, p->name, r->rank);
+        job_wait(r, 0);
+        host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    }
+}
+
 /* ---- streams --------------------------------------------------------------------------------- */
 
 /* A launch comes after what is in the streams of all its calls, and before what follows there. */
@@ -406,6 +443,7 @@ static void body(struct processes *p, int rank)
     open_rank(p, &r, WAIT_MS);
     count(&r);
     in_order(&r);
+    waits(&r);
     on_two_streams(&r);
     sweep(&r, 0);
     in_flight(&r);
