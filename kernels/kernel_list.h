@@ -64,30 +64,35 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 #define SW_KERNEL_ALL_OPS(X, file, family, algo, type)                                             \
     X(file, family, algo, type, sum, n, any) X(file, family, algo, type, other, n, any)
 
-#define SW_KERNEL_FLOATS(X, file, family, algo)                                                    \
+/* Of types of 8 bits the one-shot with flags serves the other operations. */
+#define SW_KERNEL_SENTINEL(X, file, family, algo)                                                  \
+    SW_KERNEL_WIDE_FLOATS(X, file, family, algo)                                                   \
+    X(file, family, algo, e4m3, sum, n, any) X(file, family, algo, e5m2, sum, n, any)
+
+#define SW_KERNEL_WIDE_FLOATS(X, file, family, algo)                                               \
     SW_KERNEL_ALL_OPS(X, file, family, algo, f64)                                                  \
     SW_KERNEL_ALL_OPS(X, file, family, algo, f32)                                                  \
     SW_KERNEL_ALL_OPS(X, file, family, algo, f16)                                                  \
-    SW_KERNEL_ALL_OPS(X, file, family, algo, bf16)                                                 \
-    SW_KERNEL_ALL_OPS(X, file, family, algo, e4m3)                                                 \
-    SW_KERNEL_ALL_OPS(X, file, family, algo, e5m2)
+    SW_KERNEL_ALL_OPS(X, file, family, algo, bf16)
 
 /* Signed integers use the kernels of the unsigned type: `sum`, but `other` for averages. */
 #define SW_KERNEL_ALL_TYPES(X, file, family, algo)                                                 \
-    SW_KERNEL_FLOATS(X, file, family, algo)                                                        \
+    SW_KERNEL_WIDE_FLOATS(X, file, family, algo)                                                   \
+    SW_KERNEL_ALL_OPS(X, file, family, algo, e4m3)                                                 \
+    SW_KERNEL_ALL_OPS(X, file, family, algo, e5m2)                                                 \
     SW_KERNEL_ALL_OPS(X, file, family, algo, u8)                                                   \
     SW_KERNEL_ALL_OPS(X, file, family, algo, u32)                                                  \
     SW_KERNEL_ALL_OPS(X, file, family, algo, u64)
 
 /* What is asked for most, for each of the common numbers of ranks. */
 #define SW_KERNEL_SUMS(X, file, algo, ranks, shape)                                                \
-    SW_KERNEL_FAMILY_SUMS(X, file, allreduce, algo, ranks, shape)
-#define SW_KERNEL_FAMILY_SUMS(X, file, family, algo, ranks, shape)                                 \
+    SW_KERNEL_WIDE_SUMS(X, file, allreduce, algo, ranks, shape)                                    \
+    X(file, allreduce, algo, e4m3, sum, ranks, shape)                                              \
+    X(file, allreduce, algo, e5m2, sum, ranks, shape)
+#define SW_KERNEL_WIDE_SUMS(X, file, family, algo, ranks, shape)                                   \
     X(file, family, algo, f32, sum, ranks, shape)                                                  \
     X(file, family, algo, f16, sum, ranks, shape)                                                  \
-    X(file, family, algo, bf16, sum, ranks, shape)                                                 \
-    X(file, family, algo, e4m3, sum, ranks, shape)                                                 \
-    X(file, family, algo, e5m2, sum, ranks, shape)
+    X(file, family, algo, bf16, sum, ranks, shape)
 
 #define SW_KERNEL_OF(X, file, algo, ranks)                                                         \
     SW_KERNEL_SUMS(X, file, algo, ranks, aligned)                                                  \
@@ -114,7 +119,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 
 #define SW_KERNEL_LIST_ONESHOT(X)                                                                  \
     SW_KERNEL_ALL_TYPES(X, oneshot, allreduce, oneshot)                                            \
-    SW_KERNEL_FLOATS(X, oneshot, allreduce, oneshot_sentinel)                                      \
+    SW_KERNEL_SENTINEL(X, oneshot, allreduce, oneshot_sentinel)                                    \
     SW_KERNEL_COMMON(X, oneshot, oneshot_sentinel)                                                 \
     SW_KERNEL_SUMS(X, oneshot, oneshot_sentinel, 2, short)                                         \
     SW_KERNEL_SUMS(X, oneshot, oneshot_sentinel, 4, short)                                         \
@@ -158,9 +163,9 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 #define SW_KERNEL_LIST_BARRIER(X) X(barrier, barrier, oneshot, bytes, move, n, any)
 #define SW_KERNEL_LIST_REDUCE_PARTS(X)                                                             \
     SW_KERNEL_ALL_TYPES(X, reduce_parts, parts, oneshot)                                           \
-    SW_KERNEL_FAMILY_SUMS(X, reduce_parts, parts, oneshot, 2, short)                               \
-    SW_KERNEL_FAMILY_SUMS(X, reduce_parts, parts, oneshot, 4, short)                               \
-    SW_KERNEL_FAMILY_SUMS(X, reduce_parts, parts, oneshot, 8, short)
+    SW_KERNEL_WIDE_SUMS(X, reduce_parts, parts, oneshot, 2, short)                                 \
+    SW_KERNEL_WIDE_SUMS(X, reduce_parts, parts, oneshot, 4, short)                                 \
+    SW_KERNEL_WIDE_SUMS(X, reduce_parts, parts, oneshot, 8, short)
 
 #define SW_KERNEL_LIST(X)                                                                          \
     SW_KERNEL_LIST_ONESHOT(X)                                                                      \
