@@ -405,7 +405,8 @@ static int is_wrong(const struct step *s, struct call *c)
     case 7:
         if (has_root(shape_of(c->collective)))
             c->root = (s->c & 1) != 0 ? -1 : model.nranks + (int)s->c;
-        return has_root(shape_of(c->collective));
+        return has_root(shape_of(c->collective)) &&
+               model.comm[s->a % COMMS].ended == SYMWIN_OK; /* which comes first */
     }
     return 0;
 }
@@ -697,12 +698,13 @@ static void check_outputs(const struct call made[RANKS])
 static void check_place(const struct comm *comm, int rank, const struct call *c)
 {
     const size_t bytes = c->bytes * symwin_type_bytes((symwin_type)c->type);
-    const int place = serves(comm, rank, c->ptr, bytes);
+    const int used = bytes > 0 && planned[rank].is->registers;
+    const int place = used ? serves(comm, rank, c->ptr, bytes) : NOTHING;
     const struct connected *connected = NULL;
     struct sw_window_index_entry entry;
     enum sw_found found;
 
-    if (bytes == 0 || !planned[rank].is->registers)
+    if (!used)
         return;
     found = sw_registered_find(c->comm, (uintptr_t)c->ptr, bytes, &entry);
     fuzz_must((found == SW_FOUND_ALL) == (place != NOTHING), "a buffer is settled, or is not");
