@@ -1,11 +1,9 @@
-/* The collectives as steps of fuzz/calls.c: only calls that all ranks make alike, or that fail on
- * all. */
+/* The collectives as steps of fuzz/calls.c: only calls that all ranks make alike, that fail on all,
+ * or whose arguments differ so that all ranks learn of it. */
 #ifndef SYMWIN_FUZZ_CALLS_COLLECTIVE_H
 #define SYMWIN_FUZZ_CALLS_COLLECTIVE_H
 
-#include "calls_agreements.h"
-
-enum { MOST_ELEMENTS = 600, PAGE = 4096 };
+#include "calls_shapes.h"
 
 /* One rank's buffer, and how the library must treat it. */
 struct buffer {
@@ -27,7 +25,9 @@ struct buffer {
 /* One rank's call. */
 static struct planned {
     const struct sw_collective *is;
-    size_t bytes, in_bytes, out_bytes; /* of `count` elements, and of the buffers */
+    uint64_t count;
+    int root;
+    size_t bytes, in_bytes, out_bytes; /* of `count` elements, and of the buffers; 0: it has none */
     struct buffer in, out;
     int windows;
     int meets; /* in an agreement, before the call */
@@ -104,21 +104,31 @@ static struct buffer choose_buffer(int rank, unsigned slot, unsigned place)
 /* Whether two buffers do not overlap, also where one memory has two addresses. */
 static int apart(const struct buffer *a, size_t a_bytes, const struct buffer *b, size_t b_bytes)
 {
-    const size_t x = (size_t)(a->ptr - a->memory->ptr);
-    const size_t y = (size_t)(b->ptr - b->memory->ptr);
+    size_t x, y;
 
+    if (a_bytes == 0 || b_bytes == 0)
+        return 1;
+    x = (size_t)(a->ptr - a->memory->ptr);
+    y = (size_t)(b->ptr - b->memory->ptr);
     return a->memory->id != b->memory->id || x + a_bytes <= y || y + b_bytes <= x;
 }
 
-/* Where a rank's input lies in its output if the call is in place. */
-static size_t own_offset(const struct planned *p, int rank)
+/* Where the smaller buffer lies in the larger one if the call is in place. */
+static size_t own_offset(const struct planned *p, int rank, int in_moves)
 {
-    return p->is->in_each == p->is->out_each ? 0 : (size_t)rank * p->bytes;
+    if (in_moves != !(p->is->in_each && !p->is->out_each))
+        return 0;
+    return (size_t)own_place(p->is, p->count, rank) * (p->count > 0 ? p->bytes / p->count : 0);
+}
+
+static int is_in_place_at(const struct planned *p, int rank, uintptr_t in, uintptr_t out)
+{
+    return in + own_offset(p, rank, 0) == out + own_offset(p, rank, 1);
 }
 
 static int is_in_place(const struct planned *p, int rank)
 {
-    return (uintptr_t)p->in.ptr == (uintptr_t)p->out.ptr + own_offset(p, rank);
+    return is_in_place_at(p, rank, (uintptr_t)p->in.ptr, (uintptr_t)p->out.ptr);
 }
 
 /* Whether the call is in place by other addresses, or its buffers do not overlap in memory. */
@@ -127,7 +137,8 @@ static int fits_in_memory(const struct planned *p, int rank)
     const size_t x = (size_t)(p->in.ptr - p->in.memory->ptr);
     const size_t y = (size_t)(p->out.ptr - p->out.memory->ptr);
 
-    return (p->windows ? p->in.offset == p->out.offset : x == y + own_offset(p, rank)) ||
+    return (p->windows && p->is->registers ? p->in.offset == p->out.offset
+                                           : is_in_place_at(p, rank, x, y)) ||
            apart(&p->in, p->in_bytes, &p->out, p->out_bytes);
 }
 
@@ -141,15 +152,35 @@ static void judge_buffers(const struct comm *comm, int rank, const struct call *
 
     r->status = SYMWIN_OK;
     for (b = 0; b < 2; b++)
-        if (both[b]->memory != NULL)
+        if ((b == 0 ? r->in_bytes : r->out_bytes) == 0)
+            *both[b] = (struct buffer){.ptr = both[b]->ptr, .place = NOTHING};
+        else if (both[b]->memory != NULL)
             look(comm, rank, both[b], b == 0 ? r->in_bytes : r->out_bytes, size);
         else
             *both[b] = (struct buffer){
                 .ptr = both[b]->ptr, .place = NOTHING, .nowhere = 1, .status = SYMWIN_INVALID};
     if (r->in.status != SYMWIN_OK || r->out.status != SYMWIN_OK ||
-        (!is_in_place(r, rank) && r->in.ptr < r->out.ptr + r->out_bytes &&
+        (!is_in_place(r, rank) && r->in_bytes > 0 && r->out_bytes > 0 &&
+         (!is_pairs(r->is) || r->root == 0) && r->in.ptr < r->out.ptr + r->out_bytes &&
          r->out.ptr < r->in.ptr + r->in_bytes))
         r->status = SYMWIN_INVALID;
+}
+
+/* Whether the call is in place, also by two addresses of one memory. */
+static int is_one_buffer(const struct planned *r, int rank)
+{
+    if (r->is->registers)
+        return r->in.offset == r->out.offset;
+    return is_in_place(r, rank) ||
+           (r->in.in_window && r->out.in_window && r->in.memory->id == r->out.memory->id &&
+            is_in_place_at(r, rank, (uintptr_t)(r->in.ptr - r->in.memory->ptr),
+                           (uintptr_t)(r->out.ptr - r->out.memory->ptr)));
+}
+
+/* Whether a buffer allows algorithms over windows. */
+static int allows(const struct sw_collective *is, enum sw_lies lies, const struct buffer *b)
+{
+    return !sw_decides(lies) || (is->registers ? b->in_window : b->is_public);
 }
 
 static void judge_algorithm(int rank, const struct call *c)
@@ -162,7 +193,7 @@ static void judge_algorithm(int rank, const struct call *c)
         return;
     lacks |= (r->transports & SYMWIN_TRANSPORT_MULTICAST) != 0 ? 0 : SW_NEEDS_MULTICAST;
     lacks |= c->type == SYMWIN_U32 ? 0 : SW_NEEDS_KERNEL;
-    lacks |= r->in.offset != r->out.offset ? 0 : SW_NEEDS_TWO_BUFFERS;
+    lacks |= is_one_buffer(r, rank) ? SW_NEEDS_TWO_BUFFERS : 0;
     if (algorithm->chosen == SW_ABSENT || (algorithm->needs & lacks) != 0)
         r->status = SYMWIN_UNSUPPORTED;
 }
@@ -254,14 +285,18 @@ static int plan_once(struct comm *comm, const struct call *c, unsigned capture)
         if (places[1] != NOTHING)
             place_buffer(&after, r, &one->out, places[1]);
         in_windows = one->in.in_window && one->out.in_window;
-        one->windows = one->is->registers && in_windows;
-        one->transports = one->windows ? one->in.transports & one->out.transports : 0;
+        one->windows = (sw_decides(one->is->in) || sw_decides(one->is->out)) &&
+                       allows(one->is, one->is->in, &one->in) &&
+                       allows(one->is, one->is->out, &one->out);
+        one->transports = one->windows && one->is->registers
+                              ? one->in.transports & one->out.transports
+                              : 0;
         if (capture != 0 && one->is->registers &&
             (one->meets || (is_settled(&one->in) && is_settled(&one->out)))) {
             hold(&after, r, &one->in, capture);
             hold(&after, r, &one->out, capture);
         }
-        if (in_windows && !fits_in_memory(one, r))
+        if (in_windows && !one->is->by_parts && !is_pairs(one->is) && !fits_in_memory(one, r))
             one->status = SYMWIN_INVALID;
         judge_algorithm(r, c);
     }
@@ -289,8 +324,37 @@ static int alignments_differ(const char *a, const char *b)
     return ((uintptr_t)a ^ (uintptr_t)b) % 16 != 0;
 }
 
-/* Whether all ranks launch the same call, or none launches any. */
-static int agree_on_launch(void)
+/* Whether the offset of a buffer must be equal on all ranks, and is not. */
+static int offsets_differ(enum sw_lies lies, const struct buffer *a, const struct buffer *b)
+{
+    return lies == SW_AT_ONE_OFFSET && a->offset != b->offset;
+}
+
+/* For collectives that registered buffers do not change: whether the ranks launch one call. *differ
+ * is set if they name an algorithm over windows, and their offsets differ. */
+static int agree_on_moves(const struct call *c, int *differ)
+{
+    const struct planned *first = &planned[0];
+    const int by_windows = (first->is->algos[c->how.algo].needs & SW_NEEDS_WINDOWS) != 0;
+    int r;
+
+    for (r = 1; r < model.nranks; r++) {
+        const struct planned *other = &planned[r];
+        const int apart = offsets_differ(first->is->in, &other->in, &first->in) ||
+                          offsets_differ(first->is->out, &other->out, &first->out);
+
+        if (by_windows)
+            *differ |= apart;
+        else if (c->how.algo == SYMWIN_ALGO_AUTO &&
+                 (other->windows != first->windows || (first->windows && apart) ||
+                  (first->windows && is_one_buffer(other, r) != is_one_buffer(first, 0))))
+            return 0;
+    }
+    return 1;
+}
+
+/* Whether all ranks launch the same call, or none launches any; or calls that *differ. */
+static int agree_on_launch(const struct call *c, int *differ)
 {
     const struct planned *first = &planned[0];
     int failed = 0, r;
@@ -299,7 +363,9 @@ static int agree_on_launch(void)
         failed += planned[r].status != SYMWIN_OK;
     if (failed > 0)
         return failed == model.nranks;
-    for (r = 1; r < model.nranks && first->is->registers; r++) {
+    if (!first->is->registers)
+        return agree_on_moves(c, differ);
+    for (r = 1; r < model.nranks; r++) {
         const struct planned *other = &planned[r];
 
         if (other->windows != first->windows || other->transports != first->transports ||
@@ -318,11 +384,12 @@ static int is_wrong(const struct step *s, struct call *c)
 {
     switch (s->twist / 4 % 16) {
     case 1:
-        c->type = 12 + s->c;
-        return 1;
+        if (!shape_of(c->collective)->no_data)
+            c->type = 12 + s->c;
+        return !shape_of(c->collective)->no_data;
     case 2:
         c->op = 5 + s->c;
-        return sw_collectives[c->collective].reduces;
+        return shape_of(c->collective)->reduces;
     case 3:
         c->how.size--;
         return 1;
@@ -335,6 +402,11 @@ static int is_wrong(const struct step *s, struct call *c)
     case 6:
         c->how.threads = -1;
         return 1;
+    case 7:
+        if (has_root(shape_of(c->collective)))
+            c->root = (s->c & 1) != 0 ? -1 : model.nranks + (int)s->c;
+        return has_root(shape_of(c->collective)) &&
+               model.comm[s->a % COMMS].ended == SYMWIN_OK; /* which comes first */
     }
     return 0;
 }
@@ -356,60 +428,181 @@ static void choose_buffers(const struct step *s, int rank, const struct call *c)
 {
     /* One rank's buffer may lie elsewhere in its memory. */
     const unsigned shift = rank == s->odd && s->twist / 4 % 16 > 11 ? 2 : 0;
-    const struct sw_collective *is = &sw_collectives[c->collective];
+    const struct sw_collective *is = shape_of(c->collective);
     const size_t count = c->bytes < SIZE_MAX ? c->bytes : 0;
-    const size_t bytes = count * symwin_type_bytes((symwin_type)c->type);
-    const size_t each = (size_t)model.nranks;
+    const size_t size = symwin_type_bytes((symwin_type)c->type);
     struct planned *p = &planned[rank];
+    size_t least;
 
     *p = (struct planned){.is = is,
-                          .bytes = bytes,
-                          .in_bytes = is->in_each ? bytes * each : bytes,
-                          .out_bytes = is->out_each ? bytes * each : bytes,
+                          .count = count,
+                          .root = c->root,
+                          .bytes = count * size,
+                          .in_bytes = in_count(is, count, rank, c->root) * size,
+                          .out_bytes = out_count(is, count, rank, c->root) * size,
                           .in = choose_buffer(rank, s->b, s->c % 16 ^ shift),
                           .out = choose_buffer(rank, s->b / MEMORIES, s->c / 16)};
+    least = own_offset(p, rank, 0) + own_offset(p, rank, 1) + p->bytes;
     if (p->in.memory != NULL && p->in.ptr == p->out.ptr &&
-        own_offset(p, rank) + bytes <=
-            (size_t)(p->in.memory->ptr + p->in.memory->bytes - p->in.ptr))
-        p->in.ptr += own_offset(p, rank);
+        least <= (size_t)(p->in.memory->ptr + p->in.memory->bytes - p->in.ptr)) {
+        p->in.ptr += own_offset(p, rank, 1);
+        p->out.ptr += own_offset(p, rank, 0);
+    }
+}
+
+static void set_parts(struct call *c, int rank)
+{
+    const struct sw_collective *is = shape_of(c->collective);
+    int p;
+
+    for (p = 0; p < model.nranks && is->by_parts; p++) {
+        c->counts[0][p] = c->bytes == SIZE_MAX ? SIZE_MAX : part_between(is, c->bytes, rank, p);
+        c->counts[1][p] = c->bytes == SIZE_MAX ? SIZE_MAX : part_between(is, c->bytes, p, rank);
+    }
+}
+
+/* Whether the ranks meet in a call without elements. */
+static int meets_empty(const struct call *c)
+{
+    const struct sw_collective *is = shape_of(c->collective);
+
+    return is->no_data || is->by_parts || is_pairs(is);
+}
+
+static symwin_algo choose_algo(const struct step *s)
+{
+    static const symwin_algo moves[] = {SYMWIN_ALGO_AUTO, SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT,
+                                        SYMWIN_ALGO_PUT, SYMWIN_ALGO_AUTO};
+
+    if (s->collective == PAIRS) /* others are refused before wrong arguments are */
+        return (symwin_algo)(s->a / COMMS % 2);
+    return s->collective == SYMWIN_ALLREDUCE ? (symwin_algo)(s->a / COMMS % 5)
+                                             : moves[s->a / COMMS % 5];
+}
+
+/* Another argument on one rank. Returns whether it differs for the ranks. */
+static int set_apart(const struct step *s, struct call *c)
+{
+    static const int siblings[] = {SYMWIN_REDUCE_SCATTER, SYMWIN_ALLTOALL, SYMWIN_ALLGATHER,
+                                   SYMWIN_SCATTER,        SYMWIN_REDUCE,   SYMWIN_BROADCAST,
+                                   SYMWIN_ALLREDUCE,      SYMWIN_GATHER};
+    const struct sw_collective *is = shape_of(c->collective);
+
+    switch (s->twist / 4 % 8) {
+    case 0:
+        c->bytes--;
+        return c->bytes > 0;
+    case 1:
+        c->type = c->type == SYMWIN_I8 ? SYMWIN_U8 : SYMWIN_I32;
+        return 1;
+    case 2:
+        c->op = SYMWIN_MAX;
+        return is->reduces;
+    default:
+        return 0;
+    case 3:
+        if (has_root(is) && !is_pairs(is) && sends(is, c->rank, c->root) &&
+            receives(is, c->rank, c->root)) {
+            c->root = (c->root + 1) % model.nranks;
+            return 1;
+        }
+        return 0;
+    case 4: /* with the buffers of the planned call, which has both, and no larger ones */
+        if (c->collective != SYMWIN_ALLTOALL && c->collective != SYMWIN_REDUCE_SCATTER)
+            return 0;
+        c->collective = siblings[c->collective];
+        return c->collective == SYMWIN_ALLGATHER;
+    }
+}
+
+/* A group refuses an algorithm over windows for registered buffers that no call has connected. */
+static int lacks_window_in_group(const struct call *c)
+{
+    const struct sw_collective *is = shape_of(c->collective);
+
+    return is->registers && (is->algos[c->how.algo].needs & SW_NEEDS_WINDOWS) != 0;
+}
+
+static int mismatch; /* the calls of this step must end the communicator so */
+
+/* Calls that are right on each rank, and differ. `fits`: they would succeed otherwise. */
+static void plan_mismatch(const struct step *s, int rank, struct call *c, int fits, int differ)
+{
+    struct call probe = *c;
+
+    probe.rank = (int)(s->twist % (unsigned)model.nranks);
+    if (!fits || planned[0].status != SYMWIN_OK || model.nranks == 1 || probe.bytes == 0 ||
+        shape_of(s->collective)->no_data || (!differ && !set_apart(s, &probe)) ||
+        (s->collective == PAIRS && c->root == 0) ||
+        (shape_of(s->collective)->by_parts && !differ)) {
+        c->kind = CALL_NONE;
+        return;
+    }
+    mismatch = 1;
+    c->want = OK_ONLY;
+    if (!differ && rank == probe.rank)
+        (void)set_apart(s, c);
 }
 
 /* The call of each rank, alone or in capture number `capture`. */
-static void plan_collective(symwin_collective which, const struct step *s, int rank, struct call *c,
-                            unsigned capture)
+static void plan_collective(const struct step *s, int rank, struct call *c, unsigned capture)
 {
     static const size_t counts[] = {1, 3, 16, MOST_ELEMENTS, 0, 5, 64, SIZE_MAX};
     struct comm *comm = &model.comm[s->a % COMMS];
-    static int fits;
+    static int fits, differ;
     int wrong, r;
 
     c->kind = capture != 0 ? CALL_CAPTURE : CALL_COLLECTIVE;
-    c->collective = which;
+    c->collective = s->collective;
+    c->root = (int)((s->a >> 4) % (unsigned)model.nranks);
+    c->rank = rank;
+    c->nranks = model.nranks;
     c->comm = comm->ptr[rank];
     c->device = model.device[rank];
     c->bytes = counts[s->twist % 8];
     c->type = (s->a & 64) != 0 ? SYMWIN_I8 : SYMWIN_U32;
     c->op = SYMWIN_SUM;
-    c->how = (symwin_collective_options){.size = sizeof c->how,
-                                         .algo = (symwin_algo)(s->a / COMMS % 5)};
+    c->how = (symwin_collective_options){.size = sizeof c->how, .algo = choose_algo(s)};
+    if (s->differs)
+        c->how.algo = SYMWIN_ALGO_ONESHOT;
     if (rank == 0) {
+        differ = 0;
         for (r = 0; r < model.nranks; r++)
             choose_buffers(s, r, c);
         after = *comm;
         is_planned = c->bytes > 0;
         fits = c->bytes > 0 && c->bytes < SIZE_MAX &&
-               plan_all(comm, c, capture, capture != 0 ? captures_of(s) : 1) && agree_on_launch();
+               plan_all(comm, c, capture, capture != 0 ? captures_of(s) : 1) &&
+               agree_on_launch(c, &differ);
+        mismatch = 0;
     }
     c->ptr = planned[rank].in.ptr;
     c->out = planned[rank].out.ptr;
-    wrong = is_wrong(s, c);
+    set_parts(c, rank);
+    c->grouped = s->collective == PAIRS ||
+                 ((s->a & 128) != 0 && fits && planned[rank].status == SYMWIN_OK &&
+                  !lacks_window_in_group(c));
+    wrong = !s->differs && is_wrong(s, c);
     if (wrong || c->comm == NULL) {
         c->want = INVALID_ONLY;
     } else if (comm->ended != SYMWIN_OK) {
         c->want = ONLY(comm->ended);
-    } else if (c->bytes == 0 || c->bytes == SIZE_MAX) {
+    } else if (s->differs || differ) {
+        plan_mismatch(s, rank, c, fits && comm->left == 0 && capture == 0, differ);
+    } else if ((c->bytes == 0 || c->bytes == SIZE_MAX) && !meets_empty(c)) {
         c->want = c->bytes == 0 ? OK_ONLY : INVALID_ONLY;
         c->ptr = c->out = NULL;
+    } else if (c->bytes == SIZE_MAX && !shape_of(c->collective)->no_data) {
+        c->want = INVALID_ONLY;
+        c->ptr = c->out = NULL;
+    } else if (c->bytes == 0 || shape_of(c->collective)->no_data) {
+        c->want = ONLY(shape_of(c->collective)->algos[c->how.algo].chosen == SW_ABSENT &&
+                               c->how.algo != SYMWIN_ALGO_AUTO
+                           ? SYMWIN_UNSUPPORTED
+                           : SYMWIN_OK);
+        c->ptr = c->out = NULL;
+        if (comm->left > 0 && c->want == OK_ONLY)
+            c->kind = CALL_NONE;
     } else if (fits && (planned[0].status != SYMWIN_OK || comm->left == 0)) {
         c->want = ONLY(planned[rank].status);
     } else {
@@ -425,14 +618,9 @@ static void plan_collective(symwin_collective which, const struct step *s, int r
     c->stream = model.stream[rank];
 }
 
-static void step_reduce(const struct step *s, int rank, struct call *c)
+static void step_collective(const struct step *s, int rank, struct call *c)
 {
-    plan_collective(SYMWIN_ALLREDUCE, s, rank, c, 0);
-}
-
-static void step_gather(const struct step *s, int rank, struct call *c)
-{
-    plan_collective(SYMWIN_ALLGATHER, s, rank, c, 0);
+    plan_collective(s, rank, c, 0);
 }
 
 /* Whether no rank's input or output is written by another. */
@@ -447,26 +635,20 @@ static int all_apart(void)
             if (r != q && (!apart(&a->in, a->in_bytes, &b->in, b->in_bytes) ||
                            !apart(&a->out, a->out_bytes, &b->out, b->out_bytes)))
                 return 0;
-            if (!(r == q && is_in_place(a, r)) &&
+            if (!(r == q && is_in_place(a, r) && (!is_pairs(a->is) || a->root == 0)) &&
                 !apart(&a->in, a->in_bytes, &b->out, b->out_bytes))
                 return 0;
         }
     return 1;
 }
 
-static void make_input(int rank, uint32_t data[MOST_ELEMENTS])
-{
-    size_t i;
-
-    for (i = 0; i < MOST_ELEMENTS; i++)
-        data[i] = (uint32_t)(rank + 1) * 0x9e3779b9u + (uint32_t)i;
-}
-
 static void fill_input(int rank, const struct call *c)
 {
-    uint32_t data[MOST_ELEMENTS];
+    uint32_t data[MOST_PARTS];
 
     make_input(rank, data);
+    if (planned[rank].in_bytes == 0)
+        return;
     fuzz_must(symwin_memcpy(model.device[rank], c->ptr, data, planned[rank].in_bytes, c->stream) ==
                   SYMWIN_OK,
               "%s", symwin_last_error());
@@ -484,23 +666,18 @@ static void fill_inputs(void)
 
 static void check_output(int rank, const struct call *c)
 {
-    uint32_t data[MOST_ELEMENTS], want[RANKS * MOST_ELEMENTS] = {0}, got[RANKS * MOST_ELEMENTS];
+    uint32_t want[MOST_PARTS], got[MOST_PARTS];
     const struct planned *p = &planned[rank];
     size_t i;
-    int r;
 
-    for (r = 0; r < model.nranks; r++) {
-        make_input(r, data);
-        for (i = 0; i < MOST_ELEMENTS && p->is->reduces; i++)
-            want[i] += data[i];
-        if (!p->is->reduces)
-            memcpy((char *)want + (size_t)r * p->bytes, data, p->bytes);
-    }
+    if (p->out_bytes == 0)
+        return;
+    make_output(p->is, p->count, p->bytes / p->count, rank, p->root, want);
     fuzz_must(symwin_memcpy(model.device[rank], got, c->out, p->out_bytes, c->stream) == SYMWIN_OK,
               "%s", symwin_last_error());
     for (i = 0; i < p->out_bytes; i++)
-        fuzz_must(((char *)got)[i] == ((char *)want)[i], "byte %zu of rank %d's output is wrong", i,
-                  rank);
+        fuzz_must(((char *)got)[i] == ((char *)want)[i],
+                  "byte %zu of rank %d's output of %s is wrong", i, rank, p->is->call);
 }
 
 /* Waits for the calls, and checks outputs where no rank's writes conflict with another's reads. */
@@ -521,12 +698,13 @@ static void check_outputs(const struct call made[RANKS])
 static void check_place(const struct comm *comm, int rank, const struct call *c)
 {
     const size_t bytes = c->bytes * symwin_type_bytes((symwin_type)c->type);
-    const int place = serves(comm, rank, c->ptr, bytes);
+    const int used = bytes > 0 && planned[rank].is->registers;
+    const int place = used ? serves(comm, rank, c->ptr, bytes) : NOTHING;
     const struct connected *connected = NULL;
     struct sw_window_index_entry entry;
     enum sw_found found;
 
-    if (bytes == 0)
+    if (!used)
         return;
     found = sw_registered_find(c->comm, (uintptr_t)c->ptr, bytes, &entry);
     fuzz_must((found == SW_FOUND_ALL) == (place != NOTHING), "a buffer is settled, or is not");
@@ -552,10 +730,33 @@ static void collective_note(const struct step *s, int rank, const struct call *c
         check_place(&after, rank, c);
 }
 
+/* All ranks learn that the calls differ; of a send and a receive, when a rank has asked. */
+static void check_mismatch(struct comm *comm)
+{
+    int r;
+
+    for (r = 0; r < model.nranks; r++)
+        fuzz_must(symwin_stream_synchronize(model.device[r], model.stream[r]) == SYMWIN_OK, "%s",
+                  symwin_last_error());
+    for (r = 0; r < model.nranks; r++)
+        (void)symwin_comm_check(comm->ptr[r]);
+    for (r = 0; r < model.nranks; r++) {
+        const symwin_status status = symwin_comm_check(comm->ptr[r]);
+
+        fuzz_must(status == SYMWIN_MISMATCH, "%s: calls that differ end in %s on rank %d: %s",
+                  planned[0].is->call, symwin_status_name(status), r, symwin_last_error());
+    }
+    comm->ended = SYMWIN_MISMATCH;
+}
+
 static void done_collective(const struct step *s, int rank, const struct call *c)
 {
     collective_note(s, rank, c);
-    if (rank == model.nranks - 1 && c->got == SYMWIN_OK && c->bytes > 0)
+    if (rank < model.nranks - 1 || c->got != SYMWIN_OK)
+        return;
+    if (mismatch)
+        check_mismatch(&model.comm[s->a % COMMS]);
+    else if (c->bytes > 0 || meets_empty(c))
         check_outputs(calls);
 }
 

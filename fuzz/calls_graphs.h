@@ -23,7 +23,7 @@ static struct graph *graph_of(const struct step *s)
     return &model.graph[s->twist / 8 % GRAPHS];
 }
 
-static void capture_of(symwin_collective collective, const struct step *s, int rank, struct call *c)
+static void step_capture(const struct step *s, int rank, struct call *c)
 {
     const struct comm *comm = &model.comm[s->a % COMMS];
 
@@ -31,18 +31,8 @@ static void capture_of(symwin_collective collective, const struct step *s, int r
         return;
     if (rank == 0)
         model.captures_made++;
-    plan_collective(collective, s, rank, c, model.captures_made);
+    plan_collective(s, rank, c, model.captures_made);
     c->captures = captures_of(s);
-}
-
-static void step_capture(const struct step *s, int rank, struct call *c)
-{
-    capture_of(SYMWIN_ALLREDUCE, s, rank, c);
-}
-
-static void step_capture_gather(const struct step *s, int rank, struct call *c)
-{
-    capture_of(SYMWIN_ALLGATHER, s, rank, c);
 }
 
 /* Notes what the capture holds. */
@@ -234,7 +224,7 @@ static void done_capture(const struct step *s, int rank, const struct call *c)
         g->rank[r].graph = calls[r].graph;
         if (is_planned)
             note_holds(g, comm, r);
-        if (calls[r].got == SYMWIN_OK && calls[r].bytes > 0)
+        if (calls[r].got == SYMWIN_OK && (calls[r].bytes > 0 || meets_empty(&calls[r])))
             instantiate(g, r);
         g->lasts &= lasts(comm, r, g);
     }

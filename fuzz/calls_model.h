@@ -25,6 +25,7 @@ enum {
 
 /* One step of the script, for all ranks. */
 struct step {
+    int collective, differs; /* what the kind of step says */
     unsigned a, b, c, twist;
     int odd; /* the rank that does something else; -1: none */
 };

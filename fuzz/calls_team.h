@@ -14,6 +14,18 @@
 
 enum { RANKS = 3, PAIR = 2 };
 
+/* Beside the library's collectives: in a group, a rank sends to another and receives from a third. */
+enum { PAIRS = SW_COLLECTIVES };
+
+static const struct sw_algorithm pairs_algos[SW_ALGOS] = {
+    [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_CHOSEN}};
+static const struct sw_collective pairs_shape = {.call = "symwin_group_end", .algos = pairs_algos};
+
+static const struct sw_collective *shape_of(int collective)
+{
+    return collective == PAIRS ? &pairs_shape : &sw_collectives[collective];
+}
+
 enum call_kind {
     CALL_NONE, /* this rank makes no call */
     CALL_ALLOC,
@@ -96,7 +108,10 @@ struct call {
     symwin_unique_id id;
     size_t bytes, offset;
     unsigned flags, type, op;
-    symwin_collective collective;
+    int collective; /* symwin_collective, or PAIRS */
+    int root;       /* of pairs: how far from the sender the receiver is */
+    int grouped;
+    uint64_t counts[2][RANKS]; /* of the parts, where lengths differ */
     int device, rank, nranks, no_result, no_id;
     int settles;  /* registering: drops ended graphs' holds, also if it fails */
     int captures; /* number of collectives */
@@ -156,13 +171,65 @@ static symwin_status perform_comm(struct call *c)
     }
 }
 
+/* The status of the group is that of its first call that fails. */
+static symwin_status collect_pairs(const struct call *c)
+{
+    const int own = c->rank, n = c->nranks, k = c->root;
+    const int valid = k >= 0 && k < n;
+
+    (void)symwin_send_with(c->comm, c->ptr, c->bytes, (symwin_type)c->type,
+                           valid ? (own + k) % n : k, &c->how, c->stream);
+    return symwin_recv_with(c->comm, c->out, c->bytes, (symwin_type)c->type,
+                            valid ? (own + n - k) % n : k, &c->how, c->stream);
+}
+
+static symwin_status collect_alone(const struct call *c)
+{
+    const symwin_parts in = {.counts = c->counts[0]}, out = {.counts = c->counts[1]};
+    const symwin_type type = (symwin_type)c->type;
+    const symwin_op op = (symwin_op)c->op;
+
+    switch (c->collective) {
+    case SYMWIN_ALLREDUCE:
+        return symwin_allreduce_with(c->comm, c->ptr, c->out, c->bytes, type, op, &c->how,
+                                     c->stream);
+    case SYMWIN_ALLGATHER:
+        return symwin_allgather_with(c->comm, c->ptr, c->out, c->bytes, type, &c->how, c->stream);
+    case SYMWIN_ALLTOALL:
+        return symwin_alltoall_with(c->comm, c->ptr, c->out, c->bytes, type, &c->how, c->stream);
+    case SYMWIN_BROADCAST:
+        return symwin_broadcast_with(c->comm, c->ptr, c->out, c->bytes, type, c->root, &c->how,
+                                     c->stream);
+    case SYMWIN_GATHER:
+        return symwin_gather_with(c->comm, c->ptr, c->out, c->bytes, type, c->root, &c->how,
+                                  c->stream);
+    case SYMWIN_SCATTER:
+        return symwin_scatter_with(c->comm, c->ptr, c->out, c->bytes, type, c->root, &c->how,
+                                   c->stream);
+    case SYMWIN_REDUCE_SCATTER:
+        return symwin_reduce_scatter_with(c->comm, c->ptr, c->out, c->bytes, type, op, &c->how,
+                                          c->stream);
+    case SYMWIN_REDUCE:
+        return symwin_reduce_with(c->comm, c->ptr, c->out, c->bytes, type, op, c->root, &c->how,
+                                  c->stream);
+    case SYMWIN_BARRIER:
+        return symwin_barrier_with(c->comm, &c->how, c->stream);
+    case SYMWIN_ALLTOALLV:
+        return symwin_alltoallv_with(c->comm, c->ptr, &in, c->out, &out, type, &c->how, c->stream);
+    case SYMWIN_ALLGATHERV:
+        return symwin_allgatherv_with(c->comm, c->ptr, c->out, &out, type, &c->how, c->stream);
+    default:
+        return collect_pairs(c);
+    }
+}
+
 static symwin_status collect(const struct call *c)
 {
-    if (c->collective == SYMWIN_ALLGATHER)
-        return symwin_allgather_with(c->comm, c->ptr, c->out, c->bytes, (symwin_type)c->type,
-                                     &c->how, c->stream);
-    return symwin_allreduce_with(c->comm, c->ptr, c->out, c->bytes, (symwin_type)c->type,
-                                 (symwin_op)c->op, &c->how, c->stream);
+    if (!c->grouped)
+        return collect_alone(c);
+    fuzz_must(symwin_group_begin() == SYMWIN_OK, "%s", symwin_last_error());
+    (void)collect_alone(c);
+    return symwin_group_end();
 }
 
 static symwin_status capture(struct call *c)
@@ -222,7 +289,7 @@ static const char *name_of(const struct call *c)
 {
     const int collects = c->kind == CALL_COLLECTIVE || c->kind == CALL_CAPTURE;
 
-    return collects ? sw_collectives[c->collective].call : call_names[c->kind];
+    return collects ? shape_of(c->collective)->call : call_names[c->kind];
 }
 
 /* Makes the call, and checks what holds for all calls. */

@@ -72,8 +72,7 @@ static symwin_status call(struct sw_request r, CUstream stream)
 {
     symwin_status status;
 
-    r.name = r.options != NULL ? sw_collectives[r.collective].with
-                               : sw_collectives[r.collective].call;
+    r.name = sw_request_name(r.collective, r.options);
     r.stream = stream;
     status = sw_request_check(&r);
     if (status == SYMWIN_OK)

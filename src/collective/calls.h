@@ -25,6 +25,13 @@ struct sw_request {
     struct sw_table_args *table;
 };
 
+/* The name of the public call: the one with options, or the plain one. */
+static inline const char *sw_request_name(symwin_collective collective,
+                                          const symwin_collective_options *options)
+{
+    return options != NULL ? sw_collectives[collective].with : sw_collectives[collective].call;
+}
+
 /* Checks the arguments that need no communicator. */
 symwin_status sw_request_check(const struct sw_request *r);
 

@@ -193,8 +193,7 @@ static symwin_status call(symwin_collective collective, symwin_comm *comm, const
 {
     struct sw_table_args table;
     struct sw_request r = {.collective = collective,
-                           .name = options != NULL ? sw_collectives[collective].with
-                                                   : sw_collectives[collective].call,
+                           .name = sw_request_name(collective, options),
                            .comm = comm,
                            .in = in,
                            .out = out,
