@@ -52,8 +52,8 @@ static const struct oddity_text {
                SYMWIN_MISMATCH},
     [REDUCES] =
         {"a call that is always alone",
-         "the call with number # in a group differs: rank 1 called symwin_allreduce(), rank 2 called "
-         "symwin_broadcast()",
+         "the call with number # in a group differs: rank 1 called symwin_allreduce(), rank 2 "
+         "called symwin_broadcast()",
          SYMWIN_MISMATCH},
     [FEWER] = {"a group that ends before", /* the last launch has 4 calls */
                "the number of calls made at once in a group differs: rank 1 made |, rank 2 made |"
