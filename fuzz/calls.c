@@ -17,8 +17,8 @@
 
 enum { MOST_STEPS = 48, SCANNED = 300 };
 
-/* A collective in a stream and in a capture, and one that ends in a mismatch: rarely, since that
- * ends the communicator. */
+/* A collective in a stream, in a capture, and one whose arguments differ on a rank, which ends the
+ * communicator. */
 #define EACH(which)                                                                                \
     {step_collective, done_collective, which, 0}, {step_capture, done_capture, which, 0},          \
     {                                                                                              \

@@ -488,10 +488,12 @@ static int set_apart(const struct step *s, struct call *c)
                                    SYMWIN_ALLREDUCE,      SYMWIN_GATHER};
     const struct sw_collective *is = shape_of(c->collective);
 
+    const int in_place = is_in_place(&planned[c->rank], c->rank); /* another call would not be */
+
     switch (s->twist / 4 % 8) {
     case 0:
         c->bytes--;
-        return c->bytes > 0;
+        return c->bytes > 0 && !in_place;
     case 1:
         c->type = c->type == SYMWIN_I8 ? SYMWIN_U8 : SYMWIN_I32;
         return 1;
@@ -511,7 +513,7 @@ static int set_apart(const struct step *s, struct call *c)
         if (c->collective != SYMWIN_ALLTOALL && c->collective != SYMWIN_REDUCE_SCATTER)
             return 0;
         c->collective = siblings[c->collective];
-        return c->collective == SYMWIN_ALLGATHER;
+        return c->collective == SYMWIN_ALLGATHER && !in_place;
     }
 }
 

@@ -14,8 +14,7 @@
 
 enum { RANKS = 3, PAIR = 2 };
 
-/* Beside the library's collectives: in a group, a rank sends to another and receives from a
- * third. */
+/* Beside the collectives: in a group, a rank sends to another one and receives from a third. */
 enum { PAIRS = SW_COLLECTIVES };
 
 static const struct sw_algorithm pairs_algos[SW_ALGOS] = {

@@ -11,7 +11,6 @@
 #define PUT_US 2.5     /* barriers of the two-shot put */
 #define MOVE_US 3.2    /* the same of stores and loads that only move bytes */
 #define OFFER_US 1.9   /* ranks tell others where their buffers are */
-#define SHARES_US 1.0  /* each rank sends and receives parts of several ranks */
 #define LOADS_US 5.2   /* two-shot over windows: barriers, and loads that meet; */
 #define PEER_US 8.0    /* ... per peer after the first; */
 #define PEERS_US 3.9   /* the same for all peers, by kernels for this number of ranks */
@@ -67,7 +66,12 @@ static double push_rate(const struct sw_model *m)
     return m->one_device ? least(alone_rate(m), SHARED_PUSH_BYTES_US / m->nranks) : alone_rate(m);
 }
 
-/* What a rank loads from others' windows, or stores there. */
+/* What a rank loads from others' windows, or stores there, if the others do not. */
+static double alone_window_rate(const struct sw_model *m)
+{
+    return m->one_device ? SHARED_MOST_BYTES_US : LINK_BYTES_US;
+}
+
 static double window_rate(const struct sw_model *m)
 {
     return m->one_device ? least(SHARED_MOST_BYTES_US, SHARED_MOVE_BYTES_US / m->nranks)
@@ -128,7 +132,7 @@ static double parts_us(const struct sw_model *m, double rate)
     const double sent = 2 * (double)m->bytes;
 
     return sent_us(m, sent, rate) +
-           (m->one_device ? 0 : SHARES_US + m->nranks * sent / BESIDE_BYTES_US);
+           (m->one_device ? 0 : m->nranks * sent / BESIDE_BYTES_US);
 }
 
 double sw_model_exchange(const struct sw_model *m)
@@ -201,16 +205,21 @@ double sw_model_copies(const struct sw_model *m)
 }
 
 /* Bytes over a link, and through a kernel's loads and stores. */
-static double moved_us(const struct sw_model *m, double sent)
+static double moved_us(const struct sw_model *m, double sent, double rate)
 {
     return (m->one_device ? shared_us(m) : 2 * HOP_US + MOVE_US) +
-           most(sent / window_rate(m), 2 * sent / (blocks_of(m) * LOAD_BLOCK_US));
+           most(sent / rate, 2 * sent / (blocks_of(m) * LOAD_BLOCK_US));
 }
 
 /* What a rank sends to its peers at most; it stores to its own output beside that. */
 double sw_model_move(const struct sw_model *m)
 {
-    return moved_us(m, (m->nranks - 1.0) * (double)m->bytes);
+    return moved_us(m, (m->nranks - 1.0) * (double)m->bytes, window_rate(m));
+}
+
+double sw_model_store(const struct sw_model *m)
+{
+    return moved_us(m, (m->nranks - 1.0) * (double)m->bytes, alone_window_rate(m));
 }
 
 /* Copies to every second peer begin while others are under way. Not measured: the constants are
@@ -229,14 +238,14 @@ static double offer_us(const struct sw_model *m)
 
 double sw_model_offered(const struct sw_model *m)
 {
-    return sw_model_move(m) + offer_us(m);
+    return sw_model_store(m) + offer_us(m);
 }
 
 /* No link carries more than the message: each rank but the root loads its share and stores it to
  * the others. */
 double sw_model_pass(const struct sw_model *m)
 {
-    return moved_us(m, (double)m->bytes) + offer_us(m);
+    return moved_us(m, (double)m->bytes, window_rate(m)) + offer_us(m);
 }
 
 /* `bytes` from each rank; nothing is sent back. */

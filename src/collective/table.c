@@ -86,7 +86,7 @@ static const struct sw_algorithm exchange[SW_ALGOS] = {MOVE(sw_model_exchange),
                                                        PUT(sw_model_move, SW_NEEDS_TWO_BUFFERS, 0),
                                                        COPY(SW_NEEDS_TWO_BUFFERS, 0)};
 static const struct sw_algorithm broadcast[SW_ALGOS] = {
-    MOVE(sw_model_send), PUT(sw_model_move, 0, 0), GET(sw_model_pass), COPY(0, 0), CAST};
+    MOVE(sw_model_send), PUT(sw_model_store, 0, 0), GET(sw_model_pass), COPY(0, 0), CAST};
 static const struct sw_algorithm gather[SW_ALGOS] = {MOVE(sw_model_send), GET(sw_model_offered),
                                                      COPY(0, 1)};
 static const struct sw_algorithm scatter[SW_ALGOS] = {

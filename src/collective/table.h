@@ -159,7 +159,8 @@ double sw_model_put(const struct sw_model *m);
 double sw_model_loads(const struct sw_model *m);
 double sw_model_bulk(const struct sw_model *m);
 double sw_model_copies(const struct sw_model *m);
-double sw_model_move(const struct sw_model *m);    /* bytes into windows */
+double sw_model_move(const struct sw_model *m);    /* bytes into windows, by all ranks */
+double sw_model_store(const struct sw_model *m);   /* the same, by one rank */
 double sw_model_offered(const struct sw_model *m); /* the same, or by loads, where ranks tell */
 double sw_model_parts_copied(const struct sw_model *m); /* bytes, by copy engines */
 double sw_model_pass(const struct sw_model *m);  /* bytes of the root to all, in shares, by loads */

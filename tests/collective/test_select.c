@@ -180,6 +180,7 @@ static void one_device(void)
                  {SYMWIN_BROADCAST, 4, 256 * KIB, SYMWIN_ALGO_ONESHOT},
                  {SYMWIN_BROADCAST, 8, 2 * MIB, SYMWIN_ALGO_TWOSHOT},
                  {SYMWIN_GATHER, 4, 4 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {SYMWIN_GATHER, 8, 2 * MIB, SYMWIN_ALGO_TWOSHOT},
                  {SYMWIN_SCATTER, 4, 64 * KIB, SYMWIN_ALGO_ONESHOT},
                  {SYMWIN_SCATTER, 4, 4 * MIB, SYMWIN_ALGO_PUT}};
     size_t i;
