@@ -2,7 +2,7 @@
  * measured (docs/tuning.md).
  *
  * Fitted to H200s with 2 and 4 ranks, and barriers and collectives other than all-reduce to two
- * H100s (bench/results/2026-11-25-2-x-nvidia-h100-collectives-algos.csv), ranks that share a device
+ * H100s (bench/results/2026-11-25-2-x-nvidia-h100-collectives-graph.csv), ranks that share a device
  * to one H100 with 2, 4 and 8 (2026-11-25-1-x-nvidia-h100-shared-algos.csv). Rates are in bytes per
  * microsecond; 1 GB/s is 1000 of them. */
 #include "src/collective/table.h"
