@@ -503,7 +503,8 @@ SYMWIN_API symwin_status symwin_recv_with(symwin_comm *comm, void *out, uint64_t
  * the launch has one block.
  *
  * If a group has several communicators, registered buffers and captured ones are connected before
- * anything is launched, for each communicator in a thread of its own.
+ * anything is launched, for each communicator in a thread of its own. An all-reduce that names an
+ * algorithm over windows fails in a group if its buffers are registered but not connected yet.
  *
  * The sends and receives of a communicator in a group make progress together, whatever their order:
  * exchanges and rings do not deadlock. They are on one stream, and come after the collectives of

@@ -1,5 +1,5 @@
 /* The control page: memory that all ranks of a host share for an exchange. exchange.c documents and
- * uses it, control_page.c creates and maps it. */
+ * uses it, exchange_end.c reads its ends, control_page.c creates and maps it. */
 #ifndef SYMWIN_CONTROL_PAGE_H
 #define SYMWIN_CONTROL_PAGE_H
 
@@ -8,11 +8,15 @@
 #include "src/base/base.h"
 #include "src/control/exchange.h"
 
+/* State of a rank. LEAVES: it posts no more, but its last calls may be running. GONE: it has
+ * left. */
+enum { HERE, LEAVES, GONE };
+
 struct page_slot {
     /* Rounds that this rank has posted. Only the rank writes it, or, for a rank on another host,
      * this host's linking process. */
     _Alignas(64) _Atomic uint64_t rounds;
-    _Atomic int gone; /* HERE, LEAVES or GONE: exchange.c */
+    _Atomic int gone; /* HERE, LEAVES or GONE */
     /* This rank's process shut its peer sockets because the exchange ended, not because it died. */
     _Atomic int quiet;
     /* Outside a round: 1 + the rank that this one waits for, and when it last said so. */
@@ -31,7 +35,8 @@ struct control_page {
     _Atomic uint64_t proposal;
     _Atomic int64_t proposed_at;
     /* What the culprit of a TIMEOUT did not come to: the bits of that end, as in `word`, and a
-     * number for what it is (note_missed()). It counts only for an end with the same bits. */
+     * number for what it is (sw_end_note_missed()). It counts only for an end with the same
+     * bits. */
     _Atomic uint64_t missed;
     _Atomic int64_t beat; /* when this host's linking process last showed that it runs */
     /* When a rank here last waited past its deadline for a rank on another host, and since when. */
@@ -52,5 +57,23 @@ struct sw_exchange {
     void *on_end_context;
     _Atomic int built; /* the communicator is complete */
 };
+
+/* ---- exchange_end.c: the end in a word ---- */
+
+#define SW_END_SHIFT 48 /* 0 above it: no end */
+#define SW_END_COUNT_MASK (((uint64_t)1 << SW_END_SHIFT) - 1)
+
+uint64_t sw_end_of(symwin_status status, int culprit);
+symwin_status sw_end_status(uint64_t word);
+int sw_end_culprit(uint64_t word);
+
+/* Before an end with SYMWIN_TIMEOUT and this culprit: what the culprit did not come to, the
+ * collective of that number or, with 0, a host call. */
+void sw_end_note_missed(struct sw_exchange *x, int culprit, const char *call, uint32_t collective);
+
+/* Fails with the status and the text of an end. `missed`: the call that this rank waited in, and
+ * the culprit did not make; NULL: unknown. */
+symwin_status sw_end_say(const struct sw_exchange *x, uint64_t word, const char *call,
+                         const char *missed);
 
 #endif

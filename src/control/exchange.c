@@ -3,7 +3,7 @@
  * Rounds are numbered from 0, and every rank posts once in each. One 64-bit word decides all:
  *
  *   bits 0..47   number of posts so far, of all ranks: round k is complete at (k + 1) * nranks
- *   bits 48..63  0, or the end of the exchange: status and culprit
+ *   bits 48..63  0, or the end of the exchange: status and culprit (exchange_end.c)
  *
  * Posts and ends are compare-and-swaps on that word, and an end freezes the count. So all ranks
  * agree on whether a round is complete, even if a late post races with a timeout.
@@ -30,10 +30,6 @@
 #include "src/control/control.h"
 #include "src/control/control_page.h"
 
-#define COUNT_MASK (((uint64_t)1 << 48) - 1)
-#define STATUS_SHIFT 60
-#define CULPRIT_SHIFT 48
-#define CULPRIT_MASK 0xfffu
 #define DECIDE_MS 500
 #define QUIET_MS 500 /* without a beat: the linking process is taken for stopped */
 #define ASK_MS 50    /* between two calls of sw_exchange_ask() in a wait */
@@ -43,10 +39,6 @@
 #define WAITS_MASK 0xffffu
 #define WAITS_FRESH_MS 100
 #define SPINS 200 /* a few microseconds, before a rank sleeps */
-
-/* State of a rank (struct page_slot). LEAVES: it posts no more, but its last calls may be running.
- * GONE: it has left. */
-enum { HERE, LEAVES, GONE };
 
 /* For how long it has been later than `at`, a time on the page: another process may have written
  * any. */
@@ -68,20 +60,15 @@ static void wake_all(struct sw_exchange *x)
     futex(x, FUTEX_WAKE, 0x7fffffff, NULL);
 }
 
-static uint64_t reason(symwin_status status, int culprit)
-{
-    return (uint64_t)status << STATUS_SHIFT | ((uint64_t)culprit & CULPRIT_MASK) << CULPRIT_SHIFT;
-}
-
 /* `seen` with the first end that this process has seen there. Another process may clear the page at
  * any time: an end stays. */
 static uint64_t keep_end(_Atomic uint64_t *first, uint64_t seen)
 {
     uint64_t none = 0;
 
-    if (seen >> CULPRIT_SHIFT != 0)
-        atomic_compare_exchange_strong(first, &none, seen & ~COUNT_MASK);
-    return atomic_load(first) | (seen & COUNT_MASK);
+    if (seen >> SW_END_SHIFT != 0)
+        atomic_compare_exchange_strong(first, &none, seen & ~SW_END_COUNT_MASK);
+    return atomic_load(first) | (seen & SW_END_COUNT_MASK);
 }
 
 static uint64_t word_of(struct sw_exchange *x)
@@ -97,9 +84,9 @@ static uint64_t proposal_of(struct sw_exchange *x)
 /* The decided or proposed end, in the form of the page's word without its count; 0: none. */
 static uint64_t outcome(struct sw_exchange *x)
 {
-    const uint64_t word = word_of(x) & ~COUNT_MASK;
+    const uint64_t word = word_of(x) & ~SW_END_COUNT_MASK;
 
-    return word != 0 ? word : proposal_of(x) & ~COUNT_MASK;
+    return word != 0 ? word : proposal_of(x) & ~SW_END_COUNT_MASK;
 }
 
 static void notify_end(struct sw_exchange *x)
@@ -128,9 +115,9 @@ static void propose(struct sw_exchange *x, symwin_status status, int culprit)
     int64_t never = 0;
 
     atomic_compare_exchange_strong(&x->page->proposed_at, &never, sw_now_ms());
-    while (seen >> CULPRIT_SHIFT == 0)
-        if (atomic_compare_exchange_weak(&x->page->proposal, &seen, reason(status, culprit))) {
-            keep_end(&x->proposal, reason(status, culprit));
+    while (seen >> SW_END_SHIFT == 0)
+        if (atomic_compare_exchange_weak(&x->page->proposal, &seen, sw_end_of(status, culprit))) {
+            keep_end(&x->proposal, sw_end_of(status, culprit));
             notify_end(x);
             return;
         }
@@ -144,8 +131,8 @@ static void end_unless_posted(struct sw_exchange *x, uint64_t seen, symwin_statu
     if (!decides(x)) {
         propose(x, status, culprit);
     } else if (atomic_compare_exchange_strong(&x->page->word, &seen,
-                                              seen | reason(status, culprit))) {
-        keep_end(&x->end, reason(status, culprit));
+                                              seen | sw_end_of(status, culprit))) {
+        keep_end(&x->end, sw_end_of(status, culprit));
         notify_end(x);
     }
 }
@@ -154,9 +141,10 @@ void sw_exchange_decide(struct sw_exchange *x, symwin_status status, int culprit
 {
     uint64_t seen = word_of(x);
 
-    while (seen >> CULPRIT_SHIFT == 0)
-        if (atomic_compare_exchange_weak(&x->page->word, &seen, seen | reason(status, culprit))) {
-            keep_end(&x->end, reason(status, culprit));
+    while (seen >> SW_END_SHIFT == 0)
+        if (atomic_compare_exchange_weak(&x->page->word, &seen,
+                                         seen | sw_end_of(status, culprit))) {
+            keep_end(&x->end, sw_end_of(status, culprit));
             notify_end(x);
             return;
         }
@@ -170,37 +158,10 @@ void sw_exchange_fail(struct sw_exchange *x, symwin_status status, int culprit)
         propose(x, status, culprit);
 }
 
-/* Host calls in which ranks wait for each other, and what texts call them. The last line is for
- * agreements in all other calls. */
-static const struct {
-    const char *call, *text;
-} host_calls[] = {
-    {"symwin_window_register", "symwin_window_register"},
-    {"symwin_comm_split", "symwin_comm_split"},
-    {"symwin_channel_connect", "symwin_channel_connect for its end of a channel"},
-    {"", "an agreement about registered buffers"},
-};
-
-enum { HOST_CALLS = sizeof host_calls / sizeof host_calls[0] };
-
-#define IN_A_COLLECTIVE ((uint64_t)1 << 32)
-
-/* To be called before the end with SYMWIN_TIMEOUT and this culprit. `collective` 0: in a host
- * call. */
-static void note_missed(struct sw_exchange *x, int culprit, const char *call, uint32_t collective)
-{
-    uint64_t i = 0;
-
-    while (i < HOST_CALLS - 1 && strcmp(host_calls[i].call, call) != 0)
-        i++;
-    atomic_store(&x->page->missed, reason(SYMWIN_TIMEOUT, culprit) |
-                                       (collective != 0 ? IN_A_COLLECTIVE | collective : i + 1));
-}
-
 void sw_exchange_fail_late(struct sw_exchange *x, int culprit, const char *call,
                            uint32_t collective)
 {
-    note_missed(x, culprit, call, collective);
+    sw_end_note_missed(x, culprit, call, collective);
     sw_exchange_fail(x, SYMWIN_TIMEOUT, culprit);
 }
 
@@ -215,27 +176,12 @@ void sw_exchange_set_hosts(struct sw_exchange *x, const struct sw_exchange_hosts
     x->hosts = hosts;
 }
 
-/* The status in an end. Another process may have written any value. */
-static symwin_status status_in(uint64_t word)
-{
-    const uint64_t status = word >> STATUS_SHIFT;
-
-    if (status == SYMWIN_OK)
-        return SYMWIN_ABORTED;
-    return status <= SYMWIN_STATUS_LAST ? (symwin_status)status : SYMWIN_ABORTED;
-}
-
-static int culprit_in(uint64_t word)
-{
-    return (int)(word >> CULPRIT_SHIFT & CULPRIT_MASK);
-}
-
 int sw_exchange_outcome(struct sw_exchange *x, symwin_status *status, int *culprit)
 {
     const uint64_t word = outcome(x);
 
-    *status = word == 0 ? SYMWIN_OK : status_in(word);
-    *culprit = culprit_in(word);
+    *status = word == 0 ? SYMWIN_OK : sw_end_status(word);
+    *culprit = sw_end_culprit(word);
     return word != 0;
 }
 
@@ -264,120 +210,16 @@ void sw_exchange_be_built(struct sw_exchange *x)
     atomic_store(&x->built, 1);
 }
 
-/* The text for an end while the communicator is created: there is nothing to destroy yet. */
-static symwin_status creation_ended(const struct sw_exchange *x, symwin_status status, int culprit,
-                                    const char *call)
-{
-    const char *again = "create the communicator again on every rank, with a new id";
-
-    if (status == SYMWIN_TIMEOUT && culprit >= x->nranks)
-        return sw_fail(status,
-                       "%s: a process was stopped, or wrote to the control page, during the "
-                       "creation; %s",
-                       call, again);
-    if (status == SYMWIN_TIMEOUT)
-        return sw_fail(status,
-                       "%s: rank %d has joined, but did not come to the next step of the creation "
-                       "in time; %s and, if that rank is only slow, with a larger "
-                       "bootstrap_timeout_ms (SYMWIN_BOOTSTRAP_TIMEOUT_MS)",
-                       call, culprit, again);
-    if (status == SYMWIN_PEER_LOST && culprit < x->nranks && sw_exchange_leaves(x, culprit))
-        return sw_fail(status, "%s: rank %d has given up; %s", call, culprit, again);
-    if (status == SYMWIN_PEER_LOST)
-        return sw_fail(status, "%s: the process of rank %d has ended; %s", call, culprit, again);
-    if (status == SYMWIN_NO_MEMORY)
-        return sw_fail(status,
-                       "%s: the process of rank %d has no memory or no file descriptors left; %s",
-                       call, culprit, again);
-    return sw_fail(status, "%s: rank %d ended the creation; %s", call, culprit, again);
-}
-
-/* `missed`: the call that this rank waited in, and the culprit did not make; NULL: unknown. */
-static symwin_status timed_out(const struct sw_exchange *x, uint64_t word, const char *call,
-                               const char *missed)
-{
-    const uint64_t noted = atomic_load(&x->page->missed);
-    const uint64_t what = (noted & ~COUNT_MASK) == (word & ~COUNT_MASK) ? noted & COUNT_MASK : 0;
-    const int culprit = culprit_in(word);
-
-    if (culprit >= x->nranks)
-        return sw_fail(SYMWIN_TIMEOUT,
-                       "%s: a process was stopped, or wrote to the control page, during the call; "
-                       "destroy the communicator on every rank",
-                       call);
-    if (missed == NULL && what >= IN_A_COLLECTIVE)
-        return sw_fail(SYMWIN_TIMEOUT,
-                       "%s: in collective %u, other ranks waited for rank %d until their time was "
-                       "over; destroy the communicator on every rank",
-                       call, (unsigned)what, culprit);
-    if (missed == NULL && what >= 1 && what <= HOST_CALLS)
-        missed = host_calls[what - 1].text;
-    if (missed != NULL)
-        return sw_fail(SYMWIN_TIMEOUT,
-                       "%s: rank %d did not come to %s in time; destroy the communicator on every "
-                       "rank",
-                       call, culprit, missed);
-    return sw_fail(SYMWIN_TIMEOUT,
-                   "%s: other ranks waited for rank %d until their time was over: its process was "
-                   "stopped, or it did not make a call that they made; destroy the communicator on "
-                   "every rank",
-                   call, culprit);
-}
-
-static symwin_status ended(const struct sw_exchange *x, uint64_t word, const char *call,
-                           const char *missed)
-{
-    const symwin_status status = status_in(word);
-    const int culprit = culprit_in(word);
-
-    if (!atomic_load(&x->built))
-        return creation_ended(x, status, culprit, call);
-    switch (status) {
-    case SYMWIN_TIMEOUT:
-        return timed_out(x, word, call, missed);
-    case SYMWIN_PEER_LOST:
-        if (culprit < x->nranks && sw_exchange_leaves(x, culprit))
-            return sw_fail(status,
-                           "%s: rank %d has destroyed its communicator; every rank must make the "
-                           "same collective calls before it does",
-                           call, culprit);
-        return sw_fail(status, "%s: the process of rank %d has ended; destroy the communicator",
-                       call, culprit);
-    case SYMWIN_NO_MEMORY:
-        return sw_fail(
-            status,
-            "%s: the process of rank %d has no memory or no file descriptors left; destroy the "
-            "communicator on every rank",
-            call, culprit);
-    case SYMWIN_MISMATCH:
-        if (culprit >= x->nranks)
-            return sw_fail(
-                status,
-                "%s: the ranks' calls differ, and no majority agrees; destroy the communicator, "
-                "and make the same calls with the same arguments on every rank",
-                call);
-        return sw_fail(
-            status,
-            "%s: rank %d's calls differ from the other ranks'; destroy the communicator, and make "
-            "the same calls with the same arguments on every rank",
-            call, culprit);
-    case SYMWIN_ABORTED:
-        return sw_fail(status, "%s: rank %d aborted the communicator; destroy it", call, culprit);
-    default:
-        return sw_fail(status, "%s: rank %d ended the communicator", call, culprit);
-    }
-}
-
 symwin_status sw_exchange_status(struct sw_exchange *x, const char *call)
 {
     const uint64_t word = outcome(x);
 
-    return word == 0 ? SYMWIN_OK : ended(x, word, call, NULL);
+    return word == 0 ? SYMWIN_OK : sw_end_say(x, word, call, NULL);
 }
 
 int sw_exchange_is_decided(struct sw_exchange *x)
 {
-    return word_of(x) >> CULPRIT_SHIFT != 0;
+    return word_of(x) >> SW_END_SHIFT != 0;
 }
 
 int sw_exchange_ended(struct sw_exchange *x)
@@ -565,7 +407,7 @@ static int64_t await_decision(struct sw_exchange *x, uint64_t proposal, int64_t 
     if (left > 0 && !decides(x))
         return left;
     /* The deciding host does not answer. */
-    sw_exchange_decide(x, status_in(proposal), culprit_in(proposal));
+    sw_exchange_decide(x, sw_end_status(proposal), sw_end_culprit(proposal));
     return 0;
 }
 
@@ -578,7 +420,7 @@ void sw_exchange_settle(struct sw_exchange *x)
         const uint64_t proposal = proposal_of(x);
         int64_t left;
 
-        if (proposal >> CULPRIT_SHIFT == 0 || sw_exchange_is_decided(x))
+        if (proposal >> SW_END_SHIFT == 0 || sw_exchange_is_decided(x))
             return;
         left = await_decision(x, proposal, &proposed);
         if (left > 0)
@@ -610,13 +452,13 @@ static int64_t time_left(struct sw_exchange *x, uint64_t round, uint64_t word, i
 
     if (missing >= 0)
         left += allowance_ms(x, missing);
-    if (proposal >> CULPRIT_SHIFT != 0)
+    if (proposal >> SW_END_SHIFT != 0)
         return await_decision(x, proposal, proposed);
     if (missing >= 0 && (gone || left <= 0)) {
         const int culprit = gone ? missing : rank_to_blame(x, missing);
 
         if (culprit == missing && has_not_come(x, culprit, round))
-            note_missed(x, culprit, call, 0);
+            sw_end_note_missed(x, culprit, call, 0);
         end_unless_posted(x, word, gone ? SYMWIN_PEER_LOST : SYMWIN_TIMEOUT, culprit);
         return 0;
     }
@@ -652,10 +494,11 @@ static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int local_o
 
         if (local_only)
             x->hosts->send(x->hosts->context, round, bytes);
-        if ((word & COUNT_MASK) >= target || done)
+        if ((word & SW_END_COUNT_MASK) >= target || done)
             return SYMWIN_OK;
-        if (word >> CULPRIT_SHIFT != 0)
-            return ended(x, word, call, has_not_come(x, culprit_in(word), round) ? call : NULL);
+        if (word >> SW_END_SHIFT != 0)
+            return sw_end_say(x, word, call,
+                              has_not_come(x, sw_end_culprit(word), round) ? call : NULL);
         if (spins++ < SPINS) {
             sched_yield();
             continue;
@@ -672,16 +515,16 @@ int sw_exchange_post(struct sw_exchange *x, int rank, uint64_t round, const void
     struct page_slot *slot = &x->page->slots[rank];
     uint64_t word = word_of(x);
 
-    if (word >> CULPRIT_SHIFT != 0)
+    if (word >> SW_END_SHIFT != 0)
         return 0;
     memcpy(slot->data[round & 1], data, bytes);
     do {
-        if (keep_end(&x->end, word) >> CULPRIT_SHIFT != 0)
+        if (keep_end(&x->end, word) >> SW_END_SHIFT != 0)
             return 0;
     } while (!atomic_compare_exchange_weak(&x->page->word, &word, word + 1));
     /* Last: a rank that is stopped before it is counted must be seen as missing. */
     atomic_store(&slot->rounds, round + 1);
-    if (((word + 1) & COUNT_MASK) == (round + 1) * (uint64_t)x->nranks || x->hosts != NULL)
+    if (((word + 1) & SW_END_COUNT_MASK) == (round + 1) * (uint64_t)x->nranks || x->hosts != NULL)
         wake_all(x); /* with several hosts, a rank waits for those of this host alone */
     return 1;
 }
@@ -693,7 +536,7 @@ uint64_t sw_exchange_rounds(const struct sw_exchange *x, int rank)
 
 uint64_t sw_exchange_complete(const struct sw_exchange *x)
 {
-    return (atomic_load(&x->page->word) & COUNT_MASK) / (uint64_t)x->nranks;
+    return (atomic_load(&x->page->word) & SW_END_COUNT_MASK) / (uint64_t)x->nranks;
 }
 
 const void *sw_exchange_data(const struct sw_exchange *x, int rank, uint64_t round)
@@ -712,7 +555,7 @@ symwin_status sw_exchange_allgather(struct sw_exchange *x, int rank, const void 
     int r;
 
     if (!sw_exchange_post(x, rank, round, mine, bytes))
-        return ended(x, word_of(x), call, NULL);
+        return sw_end_say(x, word_of(x), call, NULL);
     /* The host's lowest rank sends this host's posts as they are made. On the deciding host it
      * sends those of all ranks once the round is complete. */
     if (relays && !hosts->decides)

@@ -1,0 +1,165 @@
+/* The end of an exchange: a status and a culprit in the high bits of the control page's word, and
+ * what texts say of it. */
+#include <string.h>
+
+#include "src/control/control.h"
+#include "src/control/control_page.h"
+
+#define STATUS_SHIFT 60
+#define CULPRIT_MASK 0xfffu
+
+uint64_t sw_end_of(symwin_status status, int culprit)
+{
+    return (uint64_t)status << STATUS_SHIFT | ((uint64_t)culprit & CULPRIT_MASK) << SW_END_SHIFT;
+}
+
+/* Another process may have written any value. */
+symwin_status sw_end_status(uint64_t word)
+{
+    const uint64_t status = word >> STATUS_SHIFT;
+
+    if (status == SYMWIN_OK)
+        return SYMWIN_ABORTED;
+    return status <= SYMWIN_STATUS_LAST ? (symwin_status)status : SYMWIN_ABORTED;
+}
+
+int sw_end_culprit(uint64_t word)
+{
+    return (int)(word >> SW_END_SHIFT & CULPRIT_MASK);
+}
+
+/* Host calls in which ranks wait for each other, and what texts call them. The last line is for
+ * agreements in all other calls. */
+static const struct {
+    const char *call, *text;
+} host_calls[] = {
+    {"symwin_window_register", "symwin_window_register"},
+    {"symwin_comm_split", "symwin_comm_split"},
+    {"symwin_channel_connect", "symwin_channel_connect for its end of a channel"},
+    {"", "an agreement about registered buffers"},
+};
+
+enum { HOST_CALLS = sizeof host_calls / sizeof host_calls[0] };
+
+#define IN_A_COLLECTIVE ((uint64_t)1 << 32)
+
+void sw_end_note_missed(struct sw_exchange *x, int culprit, const char *call, uint32_t collective)
+{
+    uint64_t i = 0;
+
+    while (i < HOST_CALLS - 1 && strcmp(host_calls[i].call, call) != 0)
+        i++;
+    atomic_store(&x->page->missed, sw_end_of(SYMWIN_TIMEOUT, culprit) |
+                                       (collective != 0 ? IN_A_COLLECTIVE | collective : i + 1));
+}
+
+static int leaves(const struct sw_exchange *x, int rank)
+{
+    return rank < x->nranks && atomic_load(&x->page->slots[rank].gone) != HERE;
+}
+
+/* The text for an end while the communicator is created: there is nothing to destroy yet. */
+static symwin_status creation_ended(const struct sw_exchange *x, symwin_status status, int culprit,
+                                    const char *call)
+{
+    const char *again = "create the communicator again on every rank, with a new id";
+
+    if (status == SYMWIN_TIMEOUT && culprit >= x->nranks)
+        return sw_fail(status,
+                       "%s: a process was stopped, or wrote to the control page, during the "
+                       "creation; %s",
+                       call, again);
+    if (status == SYMWIN_TIMEOUT)
+        return sw_fail(status,
+                       "%s: rank %d has joined, but did not come to the next step of the creation "
+                       "in time; %s and, if that rank is only slow, with a larger "
+                       "bootstrap_timeout_ms (SYMWIN_BOOTSTRAP_TIMEOUT_MS)",
+                       call, culprit, again);
+    if (status == SYMWIN_PEER_LOST && leaves(x, culprit))
+        return sw_fail(status, "%s: rank %d has given up; %s", call, culprit, again);
+    if (status == SYMWIN_PEER_LOST)
+        return sw_fail(status, "%s: the process of rank %d has ended; %s", call, culprit, again);
+    if (status == SYMWIN_NO_MEMORY)
+        return sw_fail(status,
+                       "%s: the process of rank %d has no memory or no file descriptors left; %s",
+                       call, culprit, again);
+    return sw_fail(status, "%s: rank %d ended the creation; %s", call, culprit, again);
+}
+
+/* `missed`: the call that this rank waited in, and the culprit did not make; NULL: unknown. */
+static symwin_status timed_out(const struct sw_exchange *x, uint64_t word, const char *call,
+                               const char *missed)
+{
+    const uint64_t noted = atomic_load(&x->page->missed);
+    const uint64_t what = (noted & ~SW_END_COUNT_MASK) == (word & ~SW_END_COUNT_MASK)
+                              ? noted & SW_END_COUNT_MASK
+                              : 0;
+    const int culprit = sw_end_culprit(word);
+
+    if (culprit >= x->nranks)
+        return sw_fail(SYMWIN_TIMEOUT,
+                       "%s: a process was stopped, or wrote to the control page, during the call; "
+                       "destroy the communicator on every rank",
+                       call);
+    if (missed == NULL && what >= IN_A_COLLECTIVE)
+        return sw_fail(SYMWIN_TIMEOUT,
+                       "%s: in collective %u, other ranks waited for rank %d until their time was "
+                       "over; destroy the communicator on every rank",
+                       call, (unsigned)what, culprit);
+    if (missed == NULL && what >= 1 && what <= HOST_CALLS)
+        missed = host_calls[what - 1].text;
+    if (missed != NULL)
+        return sw_fail(SYMWIN_TIMEOUT,
+                       "%s: rank %d did not come to %s in time; destroy the communicator on every "
+                       "rank",
+                       call, culprit, missed);
+    return sw_fail(SYMWIN_TIMEOUT,
+                   "%s: other ranks waited for rank %d until their time was over: its process was "
+                   "stopped, or it did not make a call that they made; destroy the communicator on "
+                   "every rank",
+                   call, culprit);
+}
+
+symwin_status sw_end_say(const struct sw_exchange *x, uint64_t word, const char *call,
+                         const char *missed)
+{
+    const symwin_status status = sw_end_status(word);
+    const int culprit = sw_end_culprit(word);
+
+    if (!atomic_load(&x->built))
+        return creation_ended(x, status, culprit, call);
+    switch (status) {
+    case SYMWIN_TIMEOUT:
+        return timed_out(x, word, call, missed);
+    case SYMWIN_PEER_LOST:
+        if (leaves(x, culprit))
+            return sw_fail(status,
+                           "%s: rank %d has destroyed its communicator; every rank must make the "
+                           "same collective calls before it does",
+                           call, culprit);
+        return sw_fail(status, "%s: the process of rank %d has ended; destroy the communicator",
+                       call, culprit);
+    case SYMWIN_NO_MEMORY:
+        return sw_fail(
+            status,
+            "%s: the process of rank %d has no memory or no file descriptors left; destroy the "
+            "communicator on every rank",
+            call, culprit);
+    case SYMWIN_MISMATCH:
+        if (culprit >= x->nranks)
+            return sw_fail(
+                status,
+                "%s: the ranks' calls differ, and no majority agrees; destroy the communicator, "
+                "and make the same calls with the same arguments on every rank",
+                call);
+        return sw_fail(
+            status,
+            "%s: rank %d's calls differ from the other ranks'; destroy the communicator, and make "
+            "the same calls with the same arguments on every rank",
+            call, culprit);
+    case SYMWIN_ABORTED:
+        return sw_fail(status, "%s: rank %d aborted the communicator; destroy it", call, culprit);
+    default:
+        return sw_fail(status, "%s: rank %d ended the communicator", call, culprit);
+    }
+}
