@@ -73,8 +73,17 @@ int case_call(struct rank *r, const struct subject *subject, const struct room *
               const struct own_case *c)
 {
     const struct spot spot = case_spot(r, room, c);
-    const symwin_collective_options options = {
-        .size = sizeof options, .algo = subject->algo, .blocks = c->blocks, .threads = c->threads};
+    const struct perf_call of_library = {.comm = r->comm,
+                                         .in = spot.in,
+                                         .out = spot.out,
+                                         .count = c->count,
+                                         .type = c->type,
+                                         .op = c->op,
+                                         .root = c->root,
+                                         .options = {.size = sizeof(symwin_collective_options),
+                                                     .algo = subject->algo,
+                                                     .blocks = c->blocks,
+                                                     .threads = c->threads}};
     const struct own_call call = {
         .in = (uint64_t)(uintptr_t)spot.in,
         .out = (uint64_t)(uintptr_t)spot.out,
@@ -90,8 +99,7 @@ int case_call(struct rank *r, const struct subject *subject, const struct room *
 
     if (subject->own != NULL)
         return own_launch(r, subject->own, &call);
-    return ok(symwin_allreduce_with(r->comm, spot.in, spot.out, c->count, c->type, c->op, &options,
-                                    r->stream));
+    return collective_call(r, c->collective, &of_library);
 }
 
 /* The data of a rank's input: also of what it must not change. */

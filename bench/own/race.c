@@ -183,12 +183,45 @@ static void report(struct hunt *h)
     stage_line(h->found, h->count, h->text);
 }
 
-/* Whether the options select an all-reduce's algorithm. Multicast is never raced. */
-static int is_raced(const struct rank *r, symwin_algo algo)
+/* What the library has: each algorithm of each collective. */
+enum { TURNS = SW_COLLECTIVES * SW_ALGOS };
+
+static symwin_collective turn_collective(int turn)
 {
-    return (r->job->options.algos & r->comm->algos & 1u << algo) != 0 &&
-           sw_algo_is_there(SYMWIN_ALLREDUCE, algo) &&
-           !sw_algo_needs(SYMWIN_ALLREDUCE, algo, SW_NEEDS_MULTICAST);
+    return (symwin_collective)(turn / SW_ALGOS);
+}
+
+static symwin_algo turn_algo(int turn)
+{
+    return (symwin_algo)(turn % SW_ALGOS);
+}
+
+/* Whether the options select it. Multicast is never raced. */
+static int is_raced(const struct rank *r, int turn)
+{
+    const symwin_collective collective = turn_collective(turn);
+    const symwin_algo algo = turn_algo(turn);
+
+    return (r->job->options.collectives & 1u << collective) != 0 &&
+           (r->job->options.algos & r->comm->algos & 1u << algo) != 0 &&
+           sw_algo_is_there(collective, algo) &&
+           !sw_algo_needs(collective, algo, SW_NEEDS_MULTICAST);
+}
+
+/* The algorithm as a kernel that is checked. */
+static void describe_algo(int turn, struct own_about *about, char *name, size_t bytes)
+{
+    const symwin_collective collective = turn_collective(turn);
+
+    *about = of_library;
+    about->collective = collective;
+    about->out_of_place = sw_algo_needs(collective, turn_algo(turn), SW_NEEDS_TWO_BUFFERS) ||
+                          sw_algorithm(collective, turn_algo(turn))->one_offset;
+    if (!sw_collectives[collective].reduces)
+        about->ops = 1u << SYMWIN_MAX; /* its test data has the most values */
+    snprintf(name, bytes, "%s%s%s", symwin_algo_name(turn_algo(turn)),
+             collective == SYMWIN_ALLREDUCE ? "" : " of ",
+             collective == SYMWIN_ALLREDUCE ? "" : symwin_collective_name(collective));
 }
 
 int race_all(struct rank *r)
@@ -196,6 +229,8 @@ int race_all(struct rank *r)
     struct stage_page *page = r->job->page;
     const int64_t begun = sw_now_ms(), all = (int64_t)page->seconds * 1000;
     struct hunt h = {.r = r, .seed = page->seed};
+    struct own_about about = of_library;
+    char name[64];
     int good = 1;
     int count = 0, done = 0;
 
@@ -213,15 +248,16 @@ int race_all(struct rank *r)
             report(&h);
         return good;
     }
-    for (int i = 0; i < SW_ALGOS; i++)
-        count += is_raced(r, (symwin_algo)i);
-    for (int i = page->from; i < SW_ALGOS && good; i++) {
-        if (!is_raced(r, (symwin_algo)i))
+    for (int i = 0; i < TURNS; i++)
+        count += is_raced(r, i);
+    for (int i = page->from; i < TURNS && good; i++) {
+        if (!is_raced(r, i))
             continue;
         if (r->rank == 0)
             page->line = i;
-        h.subject = (struct subject){.algo = (symwin_algo)i, .about = &of_library};
-        h.name = symwin_algo_name((symwin_algo)i);
+        describe_algo(i, &about, name, sizeof name);
+        h.subject = (struct subject){.algo = turn_algo(i), .about = &about};
+        h.name = name;
         good = hunt(&h, begun + all * ++done / count);
         if (good)
             report(&h);

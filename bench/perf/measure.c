@@ -74,6 +74,14 @@ static int queue_nothing(struct rank *r, void *context)
     return 1;
 }
 
+/* In place, a rank's part of a gather or scatter is where the root has it in its buffer. */
+static int needs_one_offset(const struct result *result)
+{
+    return result->in_place && result->way->kind == WAY_SYMWIN &&
+           (int)result->collective != PERF_SENDRECV &&
+           sw_algorithm(result->collective, result->way->algo)->one_offset;
+}
+
 /* Makes a call on each pair. The first one tells whether the way supports the call. */
 static int queue_first(struct rank *r, void *context)
 {
@@ -81,8 +89,12 @@ static int queue_first(struct rank *r, void *context)
     const struct result *result = plan->result;
     int good = 1;
 
-    for (int i = 0; i < plan->rotate && good; i++) {
-        good = way_call(r, result, &plan->pairs[i]);
+    if (needs_one_offset(result))
+        good = fail(SYMWIN_UNSUPPORTED,
+                    "%s needs each rank's part at one offset, which in place it is not",
+                    result->way->name);
+    for (int i = 0; i < plan->rotate && (good || i == 0); i++) {
+        good = good && way_call(r, result, &plan->pairs[i]);
         if (i == 0 && !good && failure() == SYMWIN_UNSUPPORTED && result->way->optional) {
             plan->unsupported = 1;
             return 1;

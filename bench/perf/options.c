@@ -529,8 +529,9 @@ static const char *check_collectives(const struct perf_options *o)
     if (o->collectives_given && o->kernel_count > 0)
         return "--kernel: the kernel says which collective it is (SYMWIN_KERNEL_ABOUT): leave out "
                "--collective";
-    if (o->collectives_given && o->race)
-        return "--race: of the library's algorithms it supports all-reduces only: leave out "
+    if (o->race && o->kernel_count == 0 &&
+        (o->collectives & (1u << SYMWIN_BARRIER | 1u << PERF_SENDRECV)) != 0)
+        return "--race checks data where ranks put it: leave barrier and sendrecv out of "
                "--collective";
     if (o->root >= 0 && o->kernel_count > 0)
         return "--kernel: the check has every root, and the table root 0: leave out -r";

@@ -385,6 +385,21 @@ int memory_window(struct rank *r, void *memory, size_t bytes, symwin_window **wi
  * error's text. */
 int memory_pinned(const char *what, uint32_t **word, CUdeviceptr *address);
 
+/* A rank's part of a call of a collective by the library. */
+struct perf_call {
+    symwin_comm *comm;
+    const void *in;
+    void *out;
+    uint64_t count;
+    symwin_type type;
+    symwin_op op;
+    int root;
+    symwin_collective_options options;
+};
+
+/* Queues it. */
+int collective_call(struct rank *r, symwin_collective collective, const struct perf_call *c);
+
 /* What a call by symwin or by your own kernel launches on this rank. */
 int way_query(struct rank *r, const struct result *result, symwin_collective_info *info);
 

@@ -341,25 +341,13 @@ static int own_way_call(struct rank *r, const struct result *result, const struc
 
 /* ---- the collectives ---- */
 
-/* A rank's part of a call. */
-struct call {
-    symwin_comm *comm;
-    const void *in;
-    void *out;
-    uint64_t count;
-    symwin_type type;
-    symwin_op op;
-    int root;
-    symwin_collective_options options;
-};
-
 /* The two functions of a collective; the arguments are those before the options. */
 #define COLLECTIVE(name, ...)                                                                      \
-    static symwin_status name##_call(const struct call *c, CUstream stream)                        \
+    static symwin_status name##_call(const struct perf_call *c, CUstream stream)                   \
     {                                                                                              \
         return symwin_##name##_with(__VA_ARGS__, &c->options, stream);                             \
     }                                                                                              \
-    static symwin_status name##_query(const struct call *c, symwin_collective_info *info)          \
+    static symwin_status name##_query(const struct perf_call *c, symwin_collective_info *info)     \
     {                                                                                              \
         return symwin_##name##_query(__VA_ARGS__, &c->options, info);                              \
     }
@@ -376,7 +364,7 @@ COLLECTIVE(reduce, DATA, c->op, c->root)
 COLLECTIVE(barrier, c->comm)
 
 /* To the next rank, and from the one before. */
-static symwin_status sendrecv_call(const struct call *c, CUstream stream)
+static symwin_status sendrecv_call(const struct perf_call *c, CUstream stream)
 {
     const int n = c->comm->nranks, next = (c->comm->rank + 1) % n;
     const int before = (c->comm->rank + n - 1) % n;
@@ -392,7 +380,7 @@ static symwin_status sendrecv_call(const struct call *c, CUstream stream)
 }
 
 /* The library does not tell. */
-static symwin_status sendrecv_query(const struct call *c, symwin_collective_info *info)
+static symwin_status sendrecv_query(const struct perf_call *c, symwin_collective_info *info)
 {
     (void)c;
     *info = (symwin_collective_info){0};
@@ -400,8 +388,8 @@ static symwin_status sendrecv_query(const struct call *c, symwin_collective_info
 }
 
 static const struct {
-    symwin_status (*call)(const struct call *c, CUstream stream);
-    symwin_status (*query)(const struct call *c, symwin_collective_info *info);
+    symwin_status (*call)(const struct perf_call *c, CUstream stream);
+    symwin_status (*query)(const struct perf_call *c, symwin_collective_info *info);
 } collectives[] = {
     [SYMWIN_ALLREDUCE] = {allreduce_call, allreduce_query},
     [SYMWIN_ALLGATHER] = {allgather_call, allgather_query},
@@ -424,25 +412,31 @@ static const void *scalar_of(struct rank *r, const struct result *result)
     return &r->scalar;
 }
 
-static struct call call_of(struct rank *r, const struct result *result, const struct pair *pair)
+static struct perf_call call_of(struct rank *r, const struct result *result,
+                                const struct pair *pair)
 {
-    return (struct call){.comm = r->comm,
-                         .in = result_in(r, result, pair),
-                         .out = result_out(r, result, pair),
-                         .count = result->count,
-                         .type = result->type,
-                         .op = result->op,
-                         .root = r->job->options.root,
-                         .options = {.size = sizeof(symwin_collective_options),
-                                     .algo = result->way->algo,
-                                     .blocks = result->way->blocks,
-                                     .threads = result->way->threads,
-                                     .scalar = scalar_of(r, result)}};
+    return (struct perf_call){.comm = r->comm,
+                              .in = result_in(r, result, pair),
+                              .out = result_out(r, result, pair),
+                              .count = result->count,
+                              .type = result->type,
+                              .op = result->op,
+                              .root = r->job->options.root,
+                              .options = {.size = sizeof(symwin_collective_options),
+                                          .algo = result->way->algo,
+                                          .blocks = result->way->blocks,
+                                          .threads = result->way->threads,
+                                          .scalar = scalar_of(r, result)}};
+}
+
+int collective_call(struct rank *r, symwin_collective collective, const struct perf_call *c)
+{
+    return ok(collectives[collective].call(c, r->stream));
 }
 
 int way_query(struct rank *r, const struct result *result, symwin_collective_info *info)
 {
-    const struct call call = call_of(r, result, &r->memory[result->way->memory][0]);
+    const struct perf_call call = call_of(r, result, &r->memory[result->way->memory][0]);
 
     if (result->way->kind != WAY_OWN)
         return ok(collectives[result->collective].query(&call, info));
@@ -454,11 +448,11 @@ int way_query(struct rank *r, const struct result *result, symwin_collective_inf
 int way_call(struct rank *r, const struct result *result, const struct pair *pair)
 {
     const struct way *way = result->way;
-    const struct call call = call_of(r, result, pair);
+    const struct perf_call call = call_of(r, result, pair);
 
     switch (way->kind) {
     case WAY_SYMWIN:
-        return ok(collectives[result->collective].call(&call, r->stream));
+        return collective_call(r, result->collective, &call);
     case WAY_OWN:
         return own_way_call(r, result, pair, call.in, call.out);
     case WAY_NCCL:

@@ -131,8 +131,7 @@ static double parts_us(const struct sw_model *m, double rate)
 {
     const double sent = 2 * (double)m->bytes;
 
-    return sent_us(m, sent, rate) +
-           (m->one_device ? 0 : m->nranks * sent / BESIDE_BYTES_US);
+    return sent_us(m, sent, rate) + (m->one_device ? 0 : m->nranks * sent / BESIDE_BYTES_US);
 }
 
 double sw_model_exchange(const struct sw_model *m)

@@ -290,7 +290,7 @@ static void test_rank_counts(const struct kernel_cases *cases)
             job.call.grid = 1;
             job.call.block = many ? 8 : 32;
             ok = job_run(&team, &job);
-            job.call.type = algo == SYMWIN_ALGO_ONESHOT_SENTINEL ? SYMWIN_F8E5M2 : SYMWIN_I32;
+            job.call.type = algo == SYMWIN_ALGO_ONESHOT_SENTINEL ? SYMWIN_BF16 : SYMWIN_I32;
             job.call.op = SYMWIN_MAX;
             job.call.in_place = 1;
             ok = job_run(&team, &job) && ok;

@@ -103,10 +103,11 @@ like($output, qr/^# all_gather: allgather; f32,i32; in windows; 16 blocks/m, 'wh
 like($output, qr/^# reduce: reduce; f32; sum; in windows; 16 blocks/m, 'with the operations');
 is(join(' ', $output =~ /^# collective: (\w+)$/mg),
     'allgather alltoall broadcast gather scatter reduce_scatter reduce', 'a table for each');
-for (['all_gather', 'auto oneshot put', 8, '0 0'], ['all_to_all', 'auto oneshot put', 8, '0 -'],
-    ['broadcast', 'auto oneshot twoshot put', 24, '0 0'],
-    ['gather', 'auto oneshot twoshot', 8, '0 -'],
-    ['scatter', 'auto oneshot put', 8, '0 0'],
+for (['all_gather', 'auto oneshot copies put', 8, '0 0'],
+    ['all_to_all', 'auto oneshot copies put', 8, '0 -'],
+    ['broadcast', 'auto oneshot twoshot copies put', 24, '0 0'],
+    ['gather', 'auto oneshot twoshot copies', 8, '0 -'],
+    ['scatter', 'auto oneshot copies put', 8, '0 0'],
     ['reduce_scatter', 'auto oneshot twoshot', 8, '0 0'],
     ['reduce', 'auto oneshot twoshot', 24, '0 0'])
 {

@@ -142,7 +142,8 @@ is(join(' ', map { $_->{collective} } @rows), 'allgather alltoall broadcast scat
 refused('', '-t 2 --algo put', 'put does not have any of the collectives');
 refused('', '-t 2 --collective prefix',
     '--collective: unknown name "prefix"; names are allreduce allgather alltoall');
-refused('', '-t 2 --collective allgather --race', 'it supports all-reduces only');
+refused('', '-t 2 --collective barrier,allgather --race',
+    'leave barrier and sendrecv out of');
 refused('', '-t 2 --collective gather --against torch',
     'torch has allreduce, allgather and reduce_scatter only');
 refused('', '-t 2 --collective all --kernel a.cu', 'the kernel says which collective it is');
