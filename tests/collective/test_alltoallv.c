@@ -6,7 +6,7 @@
 
 /* ONE_BLOCK: bytes for which one block has enough threads, and not for eight times as many. */
 #if defined(__SANITIZE_THREAD__)
-enum { SWEEP = 25, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5, ONE_BLOCK = 128 };
+enum { SWEEP = 25, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5, ONE_BLOCK = 64 };
 #elif defined(__SANITIZE_ADDRESS__)
 enum { SWEEP = 80, FLIGHTS = 3, REPLAYS = 4, MOST_RANKS = 8, ONE_BLOCK = 1024 };
 #else
