@@ -82,6 +82,15 @@ static int needs_one_offset(const struct result *result)
            sw_algorithm(result->collective, result->way->algo)->one_offset;
 }
 
+static int first_call(struct rank *r, const struct result *result, const struct pair *pair)
+{
+    if (needs_one_offset(result))
+        return fail(SYMWIN_UNSUPPORTED,
+                    "%s needs each rank's part at one offset, which in place it is not",
+                    result->way->name);
+    return way_call(r, result, pair);
+}
+
 /* Makes a call on each pair. The first one tells whether the way supports the call. */
 static int queue_first(struct rank *r, void *context)
 {
@@ -89,12 +98,8 @@ static int queue_first(struct rank *r, void *context)
     const struct result *result = plan->result;
     int good = 1;
 
-    if (needs_one_offset(result))
-        good = fail(SYMWIN_UNSUPPORTED,
-                    "%s needs each rank's part at one offset, which in place it is not",
-                    result->way->name);
-    for (int i = 0; i < plan->rotate && (good || i == 0); i++) {
-        good = good && way_call(r, result, &plan->pairs[i]);
+    for (int i = 0; i < plan->rotate && good; i++) {
+        good = first_call(r, result, &plan->pairs[i]);
         if (i == 0 && !good && failure() == SYMWIN_UNSUPPORTED && result->way->optional) {
             plan->unsupported = 1;
             return 1;

@@ -19,14 +19,18 @@ struct batch {
     uint64_t digests[SW_GROUP_CALLS];
 };
 
+static uint64_t entries_of(const struct call *c)
+{
+    return (c->query.bytes + SW_GROUP_WORD_BYTES - 1) / SW_GROUP_WORD_BYTES;
+}
+
 static int has_room(const struct batch *b, const struct call *c)
 {
     const uint64_t slot = 2 * c->query.comm->slot_bytes / SW_GROUP_ENTRY_BYTES;
     const uint64_t most = slot < SW_GROUP_MOST_ENTRIES ? slot : SW_GROUP_MOST_ENTRIES;
 
     return b->args.call.calls < SW_GROUP_CALLS && c->query.bytes <= most * SW_GROUP_ENTRY_BYTES &&
-           b->args.entries + (c->query.bytes + SW_GROUP_WORD_BYTES - 1) / SW_GROUP_WORD_BYTES <=
-               most;
+           b->args.entries + entries_of(c) <= most;
 }
 
 /* Whether the call's stream is captured as the first one's. */
@@ -100,7 +104,7 @@ static void put_in(struct batch *b, const struct call *c, const struct sw_plan *
     item->to = sw_call_sends_to(c);
     item->from = sw_call_receives_from(c);
     item->begin = b->args.entries;
-    b->args.entries += (uint32_t)(c->query.bytes + SW_GROUP_WORD_BYTES - 1) / SW_GROUP_WORD_BYTES;
+    b->args.entries += (uint32_t)entries_of(c);
     b->args.entries = (b->args.entries + SW_GROUP_ENTRIES - 1) / SW_GROUP_ENTRIES *
                       SW_GROUP_ENTRIES;
     item->waits = (uint32_t)must_wait(b, c);

@@ -74,8 +74,8 @@ static double alone_window_rate(const struct sw_model *m)
 
 static double window_rate(const struct sw_model *m)
 {
-    return m->one_device ? least(SHARED_MOST_BYTES_US, SHARED_MOVE_BYTES_US / m->nranks)
-                         : LINK_BYTES_US;
+    return m->one_device ? least(alone_window_rate(m), SHARED_MOVE_BYTES_US / m->nranks)
+                         : alone_window_rate(m);
 }
 
 /* Bytes pushed for a message: integers have flags with them. */
