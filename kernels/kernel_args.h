@@ -155,8 +155,11 @@ enum sw_kernel_op { /* same values as symwin_op */
                     SW_KERNEL_MAX = 3,
                     SW_KERNEL_AVERAGE = 4,    /* the sum divided by nranks */
                     SW_KERNEL_PREMUL_SUM = 5, /* of products with the ranks' scalars */
-                    /* added to MIN and MAX of signed integers by the kernel of the unsigned type */
+                    /* added to MIN, MAX and AVERAGE of signed integers by the kernel of the
+                       unsigned type */
                     SW_KERNEL_SIGNED = 8,
+                    /* the sum of integers, by a kernel that is for all other operations */
+                    SW_KERNEL_PLAIN_SUM = SW_KERNEL_AVERAGE | 32,
                     /* added to PREMUL_SUM: args.scalar is an address in device memory */
                     SW_KERNEL_SCALAR_AT = 16
 };
@@ -280,7 +283,8 @@ struct sw_pair {
     uint64_t offered;        /* by the peer: the large message that it offers its buffer to */
     uint64_t offer;          /* by the peer: the buffer's offset, or SW_NO_OFFSET */
     uint64_t wants;          /* by the peer: count and type */
-    uint64_t unused[9];
+    uint64_t ended;          /* by the peer: chunks that it took in kernels that have ended */
+    uint64_t unused[8];
     uint64_t taken[SW_PAIR_SLOTS]; /* by the peer: the last chunk that it took from each slot */
     uint64_t header[SW_PAIR_SLOTS * 2]; /* by the peer: entries with the count and type of the
                                          * message that begins with the slot's chunk */

@@ -27,7 +27,8 @@
 #define SW_KERNEL_QUOTED(name) #name
 
 /* The collectives of a family, and which algorithms of theirs: src/collective/table.c. */
-#define SW_KERNEL_FAMILY_LIST(X) X(allreduce) X(move) X(parts) X(barrier) X(table) X(pair) X(group)
+#define SW_KERNEL_FAMILY_LIST(X)                                                                   \
+    X(allreduce) X(move) X(parts) X(barrier) X(table) X(pair) X(few) X(group)
 enum sw_kernel_family {
 #define SW_KERNEL_FAMILY(name) SW_FAMILY_##name,
     SW_KERNEL_FAMILY_LIST(SW_KERNEL_FAMILY)
@@ -42,6 +43,7 @@ enum sw_kernel_family {
 #define SW_KERNEL_ARGS_barrier struct sw_kernel_args
 #define SW_KERNEL_ARGS_table struct sw_table_args
 #define SW_KERNEL_ARGS_pair struct sw_pair_args
+#define SW_KERNEL_ARGS_few struct sw_few_args
 #define SW_KERNEL_ARGS_group struct sw_group_args
 
 /* The most threads of a block: as many as there are registers for. */
@@ -142,7 +144,14 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_SUMS(X, twoshot, twoshot, 2, whole)                                                  \
     SW_KERNEL_SUMS(X, twoshot, twoshot, 4, whole)
 #define SW_KERNEL_LIST_TWOSHOT_BULK(X) SW_KERNEL_ALL_TYPES(X, twoshot_bulk, allreduce, twoshot_bulk)
-#define SW_KERNEL_LIST_COPIES(X) SW_KERNEL_ALL_TYPES(X, copies, allreduce, copies)
+/* Sums of integers by copies share the kernel of other operations: links limit them. */
+#define SW_KERNEL_LIST_COPIES(X)                                                                   \
+    SW_KERNEL_WIDE_FLOATS(X, copies, allreduce, copies)                                            \
+    SW_KERNEL_ALL_OPS(X, copies, allreduce, copies, e4m3)                                          \
+    SW_KERNEL_ALL_OPS(X, copies, allreduce, copies, e5m2)                                          \
+    X(copies, allreduce, copies, u8, other, n, any)                                                \
+    X(copies, allreduce, copies, u32, other, n, any)                                               \
+    X(copies, allreduce, copies, u64, other, n, any)
 #define SW_KERNEL_LIST_MULTICAST(X)                                                                \
     SW_KERNEL_MULTICAST_TYPES(X, multicast, oneshot_mc)                                            \
     SW_KERNEL_MULTICAST_TYPES(X, multicast, twoshot_mc)
@@ -152,11 +161,16 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     X(move, move, oneshot, bytes, move, n, any)                                                    \
     X(move, move, oneshot, bytes, move, 2, short)                                                  \
     X(move, move, oneshot, bytes, move, 4, short)                                                  \
-    X(move, move, oneshot, bytes, move, 8, short) X(move, group, oneshot, bytes, move, n, any)
+    X(move, move, oneshot, bytes, move, 8, short)                                                  \
+    X(move, group, oneshot, bytes, move, n, any)                                                   \
+    X(move, group, oneshot, bytes, move, 2, short)                                                 \
+    X(move, group, oneshot, bytes, move, 4, short)                                                 \
+    X(move, group, oneshot, bytes, move, 8, short)
 #define SW_KERNEL_LIST_MOVE_V(X) X(move_v, table, oneshot, bytes, move, n, any)
 /* One kernel knows all types and operations: of parts of unequal lengths, words are not many. */
 #define SW_KERNEL_LIST_REDUCE_V(X) X(reduce_v, table, oneshot, bytes, other, n, any)
-#define SW_KERNEL_LIST_PAIRS(X) X(pairs, pair, oneshot, bytes, move, n, any)
+#define SW_KERNEL_LIST_PAIRS(X)                                                                    \
+    X(pairs, pair, oneshot, bytes, move, n, any) X(pairs, few, oneshot, bytes, move, n, short)
 #define SW_KERNEL_LIST_PUT(X)                                                                      \
     X(put, move, put, bytes, move, n, any)                                                         \
     X(put, move, twoshot, bytes, move, n, any) X(put, move, copies, bytes, move, n, any)

@@ -1,13 +1,14 @@
-/* Arguments of the kernel of sends and receives (pairs.cu). Shared by send_receive.c, nvcc and the
- * emulated driver's compiler; plain C99. */
+/* Arguments of the kernels of sends and receives (pairs.cu, pairs_few.cuh). Shared by the host, nvcc
+ * and the emulated driver's compiler; plain C99. */
 #ifndef SYMWIN_PAIR_LAYOUT_H
 #define SYMWIN_PAIR_LAYOUT_H
 
 #include "kernel_args.h"
 
 #define SW_PAIR_ITEMS 64 /* in a launch: what arguments of 4 KiB hold */
+#define SW_PAIR_FEW 8    /* in a launch of the kernel for few */
 /* A message of more chunks waits for its receiver's offer. */
-#define SW_PAIR_EAGER 4
+#define SW_PAIR_EAGER 8
 
 enum sw_pair_kind {
     SW_PAIR_SEND = 0,
@@ -38,6 +39,14 @@ struct sw_pair_args {
     uint32_t items;
     uint32_t large; /* some items are: has more than SW_PAIR_EAGER chunks */
     struct sw_pair_item item[SW_PAIR_ITEMS];
+};
+
+/* The beginning of the struct above, for few sends and receives. */
+struct sw_few_args {
+    struct sw_kernel_args call;
+    uint32_t items; /* at least 1 */
+    uint32_t large; /* 0 */
+    struct sw_pair_item item[SW_PAIR_FEW];
 };
 
 #endif

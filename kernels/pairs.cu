@@ -1,28 +1,5 @@
-/* Sends and receives: bytes from one rank to another, for a table of them (pair_layout.h).
- *
- *   in, out    this rank's device memory, aligned to an element
- *   ring       SW_PAIR_SLOTS slots for each source (kernel_args.h)
- *   grid       any; ranks' grids may differ; all blocks must be resident together with the peers'
- *   entries    eight bytes with flags, because the bytes may have any value
- *   types      none: bytes are moved
- *
- * Numbers. Messages from r to p consist of chunks, which have the numbers 1, 2, ... for the life of
- * the communicator; r counts them in `sent`, p in `received`. The last block of a kernel adds those
- * of the kernel. The flag of an entry is the number of its chunk, in 31 bits.
- *
- * Ring. Chunk s lies in slot s mod SW_PAIR_SLOTS at p, and the slot's header has count and type of
- * the message that begins with it. An entry that is not in transit is zero. A block of p takes a
- * chunk: it loads the entries with the chunk's flag and stores zeros; then one thread writes s to
- * `taken` at r, with release. A block of r acquires s - SW_PAIR_SLOTS there before it sends s. So
- * entries meet nothing, and since a chunk has its own flag, no block takes another's.
- *
- * Large messages have more than SW_PAIR_EAGER chunks. r sends the first one's header, and waits
- * until p has offered its buffer to that chunk's number: with count and type, which r compares,
- * and the buffer's offset. With an offset, the blocks of r store their chunks there, and each adds
- * their number to `landed` at p, with release; only the first chunk has a number and a slot. p
- * waits for the header and for all chunks. An offer stays until the message has been received: no
- * item of the same peer and kind follows it in a kernel. A block of r that has chunks of the
- * message has read the offer by then, and others do not read it.
+/* Sends and receives: bytes from one rank to another, for a table of them (pair_layout.h), in any
+ * number and of any length. pairs.cuh has the protocol.
  *
  * Progress. Block b handles the chunks c of item i with (c + i) mod blocks = b, of each item in
  * order, of all items in turn. It begins a chunk only if it can end it: a send if the slot is free,
@@ -32,9 +9,8 @@
  * numbers in its pair, and for the other rank's kernel.
  */
 #include "bytes.cuh"
-#include "stages.cuh"
-
-typedef sw_wire_flags sw_pair_wire;
+#include "pairs.cuh"
+#include "pairs_few.cuh"
 
 /* Entries that a thread has in flight. */
 enum { SW_PAIR_BATCH = 4 };
@@ -57,45 +33,12 @@ struct sw_pair_state {
     uint32_t way;
 };
 
-/* ---- places ---------------------------------------------------------------------------------- */
-
-/* A member of what rank `at` has with rank `with`. */
-#define SW_PAIR_AT(args, call, at, with, member)                                                   \
-    sw_state_address((args).call, call, at,                                                        \
-                     SW_STATE_PAIR((args).call.nranks, (args).call.slot_bytes, with) +             \
-                         offsetof(struct sw_pair, member))
-
-SYMWIN_DEVICE uint64_t sw_pair_payload(const struct sw_pair_args &args)
-{
-    return SW_PAIR_SLOT_BYTES(args.call.slot_bytes) / 2;
-}
-
-/* The slot of a chunk that `from` sends to `to`, and its header. */
-SYMWIN_DEVICE uint64_t sw_pair_slot(const struct sw_pair_args &args, const sw_call &call,
-                                    int32_t from, int32_t to, uint64_t number)
-{
-    return sw_state_address(
-        args.call, call, to,
-        SW_STATE_RING(args.call.nranks, args.call.slot_bytes, from, number % SW_PAIR_SLOTS));
-}
-
-SYMWIN_DEVICE uint64_t sw_pair_header(const struct sw_pair_args &args, const sw_call &call,
-                                      int32_t from, int32_t to, uint64_t number)
-{
-    return SW_PAIR_AT(args, call, to, from, header) + number % SW_PAIR_SLOTS * 16;
-}
-
 SYMWIN_DEVICE sw_part sw_pair_part(const struct sw_pair_args &args, const sw_pair_item &item,
                                    uint64_t chunk)
 {
-    const uint32_t extent = (uint32_t)(sw_pair_payload(args) / 8);
+    const uint32_t extent = (uint32_t)(sw_pair_payload(args.call) / 8);
 
     return sw_part_at<sw_pair_wire>(item.address, item.bytes, chunk * extent, extent);
-}
-
-SYMWIN_DEVICE bool sw_pair_is_large(const sw_pair_item &item)
-{
-    return item.chunks > SW_PAIR_EAGER;
 }
 
 SYMWIN_DEVICE bool sw_pair_is_direct(const sw_pair_item &item) /* of a receive */
@@ -103,38 +46,7 @@ SYMWIN_DEVICE bool sw_pair_is_direct(const sw_pair_item &item) /* of a receive *
     return sw_pair_is_large(item) && item.place != SW_NO_OFFSET;
 }
 
-/* ---- entries --------------------------------------------------------------------------------- */
-
-SYMWIN_DEVICE uint64_t sw_pair_flag(uint64_t number)
-{
-    return ((number & 0x7fffffffu) | 0x80000000u) << 32;
-}
-
-SYMWIN_DEVICE symwin_v16 sw_pair_encode(uint64_t word, uint64_t number)
-{
-    const uint64_t flag = sw_pair_flag(number);
-
-    return {(word & 0xffffffffu) | flag, word >> 32 | flag};
-}
-
-SYMWIN_DEVICE uint64_t sw_pair_decode(const symwin_v16 &entry)
-{
-    return (entry.lo & 0xffffffffu) | entry.hi << 32;
-}
-
-SYMWIN_DEVICE bool sw_pair_is_there(const symwin_v16 &entry, uint64_t number)
-{
-    const uint64_t flag = sw_pair_flag(number) >> 32;
-
-    return entry.lo >> 32 == flag && entry.hi >> 32 == flag;
-}
-
 /* ---- waiting --------------------------------------------------------------------------------- */
-
-SYMWIN_DEVICE bool sw_pair_left(const struct sw_pair_args &args, const sw_call &call, int32_t p)
-{
-    return symwin_load_acquire_u32(SW_STATE_AT(sw_state_address(args.call, call, p, 0), left)) != 0;
-}
 
 /* Whether the block's next chunk of an item can be handled to its end. By any thread. */
 SYMWIN_DEVICE bool sw_pair_is_ready(const struct sw_pair_args &args, const sw_call &call,
@@ -145,27 +57,26 @@ SYMWIN_DEVICE bool sw_pair_is_ready(const struct sw_pair_args &args, const sw_ca
 
     switch (state.way) {
     case SW_PAIR_ASK:
-        return symwin_load_acquire_u64(SW_PAIR_AT(args, call, self, peer, offered)) == state.first;
+        return symwin_load_acquire_u64(SW_PAIR_AT(args.call, call, self, peer, offered)) ==
+               state.first;
     case SW_PAIR_STORE:
     case SW_PAIR_HERE:
         return true;
     case SW_PAIR_LAND:
-        return symwin_load_acquire_u32(SW_PAIR_AT(args, call, self, peer, landed)) -
-                   symwin_load_relaxed_u32(SW_PAIR_AT(args, call, self, peer, direct)) ==
+        return symwin_load_acquire_u32(SW_PAIR_AT(args.call, call, self, peer, landed)) -
+                   symwin_load_relaxed_u32(SW_PAIR_AT(args.call, call, self, peer, direct)) ==
                (uint32_t)item.chunks;
     case SW_PAIR_NOTICE:
         return sw_pair_is_there(
-            symwin_load_relaxed_v16(sw_pair_header(args, call, peer, self, number)), number);
+            symwin_load_relaxed_v16(sw_pair_header(args.call, call, peer, self, number)), number);
     default:
         break;
     }
     if (item.kind == SW_PAIR_SEND)
-        return number <= SW_PAIR_SLOTS ||
-               symwin_load_acquire_u64(SW_PAIR_AT(args, call, self, peer, taken) +
-                                       number % SW_PAIR_SLOTS * 8) >= number - SW_PAIR_SLOTS;
+        return sw_pair_has_room(args.call, call, peer, number);
     if (state.chunk == 0) {
         const symwin_v16 header = symwin_load_relaxed_v16(
-            sw_pair_header(args, call, peer, self, number));
+            sw_pair_header(args.call, call, peer, self, number));
 
         /* That of a large message comes long before its entries, but says at once what differs. */
         if (!sw_pair_is_there(header, number))
@@ -173,54 +84,23 @@ SYMWIN_DEVICE bool sw_pair_is_ready(const struct sw_pair_args &args, const sw_ca
         if (!sw_pair_is_large(item) || sw_pair_decode(header) != item.says)
             return true;
     }
-    return sw_pair_is_there(symwin_load_relaxed_v16(sw_pair_slot(args, call, peer, self, number)),
-                            number);
-}
-
-/* Waits for an entry from rank p. False: the wait was given up. */
-SYMWIN_DEVICE bool sw_pair_await(const struct sw_pair_args &args, sw_call &call, int32_t p,
-                                 uint64_t address, uint64_t number, symwin_v16 *entry)
-{
-    sw_wait wait = {0, 0, 0};
-    bool left = false;
-
-    for (;;) {
-        *entry = symwin_load_relaxed_v16(address);
-        if (sw_pair_is_there(*entry, number))
-            return true;
-        if (left) {
-            sw_give_up(call, SW_KERNEL_LEFT, p);
-            return false;
-        }
-        if (!sw_wait_turn(wait))
-            continue;
-        symwin_store_relaxed_u32(SW_STATE_AT(call.state, awaits), (uint32_t)p + 1);
-        if (!sw_wait_look(args.call, call, wait, p))
-            return false;
-        left = sw_pair_left(args, call, p);
-    }
+    return sw_pair_is_there(
+        symwin_load_relaxed_v16(sw_pair_slot(args.call, call, peer, self, number)), number);
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
-
-SYMWIN_DEVICE void sw_pair_send_header(const struct sw_pair_args &args, const sw_call &call,
-                                       const sw_pair_item &item, uint64_t number)
-{
-    symwin_store_relaxed_v16(sw_pair_header(args, call, args.call.rank, item.peer, number),
-                             sw_pair_encode(item.says, number));
-}
 
 /* A chunk through the ring. */
 SYMWIN_DEVICE void sw_pair_send_chunk(const struct sw_pair_args &args, const sw_call &call,
                                       const sw_pair_item &item, const sw_pair_state &state)
 {
     const uint64_t number = state.first + state.chunk;
-    const uint64_t to = sw_pair_slot(args, call, args.call.rank, item.peer, number);
+    const uint64_t to = sw_pair_slot(args.call, call, args.call.rank, item.peer, number);
     const sw_part part = sw_pair_part(args, item, state.chunk);
     const uint32_t entries = (uint32_t)((part.message.bytes + 7) / 8);
 
     if (state.chunk == 0 && !sw_pair_is_large(item) && threadIdx.x == 0)
-        sw_pair_send_header(args, call, item, number);
+        sw_pair_send_header(args.call, call, item, number);
     SYMWIN_NO_UNROLL
     for (uint32_t i = threadIdx.x; i < entries; i += SW_PAIR_BATCH * blockDim.x) {
         uint64_t word[SW_PAIR_BATCH];
@@ -242,7 +122,7 @@ SYMWIN_DEVICE void sw_pair_send_chunk(const struct sw_pair_args &args, const sw_
 SYMWIN_DEVICE uint64_t sw_pair_move(const struct sw_pair_args &args, const sw_goal &goal,
                                     const sw_pair_item &item, uint64_t chunk, uint64_t to)
 {
-    const uint64_t payload = sw_pair_payload(args);
+    const uint64_t payload = sw_pair_payload(args.call);
     uint64_t moved = 0;
 
     SYMWIN_NO_UNROLL
@@ -262,7 +142,8 @@ SYMWIN_DEVICE void sw_pair_store(const struct sw_pair_args &args, const sw_call 
 {
     const int32_t self = args.call.rank, n = args.call.nranks;
     const int32_t step = item.peer - self + (item.peer < self ? n : 0);
-    const uint64_t to = symwin_load_relaxed_u64(SW_PAIR_AT(args, call, self, item.peer, offer));
+    const uint64_t to = symwin_load_relaxed_u64(
+        SW_PAIR_AT(args.call, call, self, item.peer, offer));
     const uint64_t moved = sw_pair_move(args, {call.peers, step, step + 1, -1}, item, state.chunk,
                                         to);
 
@@ -270,44 +151,18 @@ SYMWIN_DEVICE void sw_pair_store(const struct sw_pair_args &args, const sw_call 
     if (threadIdx.x != 0)
         return;
     if (state.chunk == 0)
-        symwin_store_relaxed_u64(SW_PAIR_AT(args, call, self, item.peer, way), state.first);
-    (void)symwin_atomic_add_u32(SW_PAIR_AT(args, call, item.peer, self, landed), (uint32_t)moved);
+        symwin_store_relaxed_u64(SW_PAIR_AT(args.call, call, self, item.peer, way), state.first);
+    (void)symwin_atomic_add_u32(SW_PAIR_AT(args.call, call, item.peer, self, landed),
+                                (uint32_t)moved);
 }
 
 /* ---- receiving ------------------------------------------------------------------------------- */
-
-/* Compares count and type of the two ranks of a message. By one thread. */
-SYMWIN_DEVICE void sw_pair_compare(sw_call &call, const sw_pair_item &item, uint64_t theirs)
-{
-    const bool receives = item.kind == SW_PAIR_RECEIVE;
-    const uint64_t sent = receives ? theirs : item.says, received = receives ? item.says : theirs;
-
-    if (SW_PAIR_TYPE(sent) != SW_PAIR_TYPE(received))
-        sw_counts_differ(call, SW_KERNEL_TYPES, item.peer, SW_PAIR_TYPE(sent),
-                         SW_PAIR_TYPE(received), receives);
-    else if (sent != received)
-        sw_counts_differ(call, SW_KERNEL_COUNTS, item.peer, SW_PAIR_COUNT(sent),
-                         SW_PAIR_COUNT(received), receives);
-}
-
-/* The header of a message's first chunk. By one thread. */
-SYMWIN_DEVICE void sw_pair_take_header(const struct sw_pair_args &args, sw_call &call,
-                                       const sw_pair_item &item, uint64_t number)
-{
-    const uint64_t address = sw_pair_header(args, call, item.peer, args.call.rank, number);
-    symwin_v16 header;
-
-    if (!sw_pair_await(args, call, item.peer, address, number, &header))
-        return;
-    symwin_store_relaxed_v16(address, {0, 0});
-    sw_pair_compare(call, item, sw_pair_decode(header));
-}
 
 /* Tells the sender that a chunk was taken; after a barrier of the block. By one thread. */
 SYMWIN_DEVICE void sw_pair_give(const struct sw_pair_args &args, const sw_call &call,
                                 const sw_pair_item &item, uint64_t number)
 {
-    symwin_store_release_u64(SW_PAIR_AT(args, call, item.peer, args.call.rank, taken) +
+    symwin_store_release_u64(SW_PAIR_AT(args.call, call, item.peer, args.call.rank, taken) +
                                  number % SW_PAIR_SLOTS * 8,
                              number);
 }
@@ -317,32 +172,32 @@ SYMWIN_DEVICE void sw_pair_take_chunk(const struct sw_pair_args &args, sw_call &
                                       const sw_pair_item &item, const sw_pair_state &state)
 {
     const uint64_t number = state.first + state.chunk;
-    const uint64_t from = sw_pair_slot(args, call, item.peer, args.call.rank, number);
+    const uint64_t from = sw_pair_slot(args.call, call, item.peer, args.call.rank, number);
     const sw_part part = sw_pair_part(args, item, state.chunk);
     const uint32_t entries = (uint32_t)((part.message.bytes + 7) / 8);
 
     if (state.chunk == 0 && threadIdx.x == 0)
-        sw_pair_take_header(args, call, item, number);
+        sw_pair_take_header(args.call, call, item, number);
     SYMWIN_NO_UNROLL
     for (uint32_t i = threadIdx.x; i < entries && !call.failed; i += SW_PAIR_BATCH * blockDim.x) {
-        symwin_v16 entry[SW_PAIR_BATCH];
+        symwin_v16 value[SW_PAIR_BATCH];
 
         SYMWIN_UNROLL
         for (uint32_t j = 0; j < SW_PAIR_BATCH; j++)
             if (i + j * blockDim.x < entries)
-                entry[j] = symwin_load_relaxed_v16(from + (uint64_t)(i + j * blockDim.x) * 16);
+                value[j] = symwin_load_relaxed_v16(from + (uint64_t)(i + j * blockDim.x) * 16);
         SYMWIN_UNROLL
         for (uint32_t j = 0; j < SW_PAIR_BATCH; j++) {
             const uint32_t at = i + j * blockDim.x;
+            sw_pair_entry entry = {from + (uint64_t)at * 16, number, value[j]};
             uint64_t word;
 
-            if (at >= entries || (!sw_pair_is_there(entry[j], number) &&
-                                  !sw_pair_await(args, call, item.peer, from + (uint64_t)at * 16,
-                                                 number, &entry[j])))
+            if (at >= entries || (!sw_pair_is_there(entry.value, number) &&
+                                  !sw_pair_await(args.call, call, item.peer, entry)))
                 break;
-            word = sw_pair_decode(entry[j]);
+            word = sw_pair_decode(entry.value);
             sw_entry_store<sw_byte, sw_pair_wire>(part, at, &word);
-            symwin_store_relaxed_v16(from + (uint64_t)at * 16, {0, 0});
+            symwin_store_relaxed_v16(entry.address, {0, 0});
         }
     }
     __syncthreads();
@@ -356,9 +211,9 @@ SYMWIN_DEVICE void sw_pair_offer(const struct sw_pair_args &args, const sw_call 
 {
     const int32_t self = args.call.rank;
 
-    symwin_store_relaxed_u64(SW_PAIR_AT(args, call, item.peer, self, offer), item.place);
-    symwin_store_relaxed_u64(SW_PAIR_AT(args, call, item.peer, self, wants), item.says);
-    symwin_store_release_u64(SW_PAIR_AT(args, call, item.peer, self, offered), first);
+    symwin_store_relaxed_u64(SW_PAIR_AT(args.call, call, item.peer, self, offer), item.place);
+    symwin_store_relaxed_u64(SW_PAIR_AT(args.call, call, item.peer, self, wants), item.says);
+    symwin_store_release_u64(SW_PAIR_AT(args.call, call, item.peer, self, offered), first);
 }
 
 /* ---- a block's turns ------------------------------------------------------------------------- */
@@ -374,7 +229,7 @@ SYMWIN_DEVICE sw_pair_state sw_pair_begin(const struct sw_pair_args &args, const
         return {0, chunk, SW_PAIR_HERE};
     if (item.kind == SW_PAIR_SEND) {
         const uint64_t first = symwin_load_relaxed_u64(
-                                   SW_PAIR_AT(args, call, self, item.peer, sent)) +
+                                   SW_PAIR_AT(args.call, call, self, item.peer, sent)) +
                                item.before + 1;
 
         if (!sw_pair_is_large(item))
@@ -384,11 +239,14 @@ SYMWIN_DEVICE sw_pair_state sw_pair_begin(const struct sw_pair_args &args, const
         return {first, chunk, SW_PAIR_ASK};
     }
     const uint64_t first = symwin_load_relaxed_u64(
-                               SW_PAIR_AT(args, call, self, item.peer, received)) +
+                               SW_PAIR_AT(args.call, call, self, item.peer, received)) +
                            item.before + 1;
 
-    if (chunk == 0 && sw_pair_is_large(item) && !call.failed)
-        sw_pair_offer(args, call, item, first);
+    if (chunk == 0 && !call.failed) {
+        sw_pair_tell_ended(args.call, call, item.peer, first - 1 - item.before);
+        if (sw_pair_is_large(item))
+            sw_pair_offer(args, call, item, first);
+    }
     if (!sw_pair_is_direct(item))
         return {first, chunk, SW_PAIR_RING};
     return {first, chunk == 0 ? 0 : item.chunks, SW_PAIR_NOTICE};
@@ -406,15 +264,16 @@ SYMWIN_DEVICE void sw_pair_handle(const struct sw_pair_args &args, sw_call &call
     switch (state.way) {
     case SW_PAIR_ANNOUNCE:
         if (one)
-            sw_pair_send_header(args, call, item, state.first);
+            sw_pair_send_header(args.call, call, item, state.first);
         next->way = SW_PAIR_ASK;
         break;
     case SW_PAIR_ASK:
         if (!one)
             break;
-        sw_pair_compare(call, item,
-                        symwin_load_relaxed_u64(SW_PAIR_AT(args, call, self, item.peer, wants)));
-        next->way = symwin_load_relaxed_u64(SW_PAIR_AT(args, call, self, item.peer, offer)) ==
+        sw_pair_compare(
+            call, item,
+            symwin_load_relaxed_u64(SW_PAIR_AT(args.call, call, self, item.peer, wants)));
+        next->way = symwin_load_relaxed_u64(SW_PAIR_AT(args.call, call, self, item.peer, offer)) ==
                             SW_NO_OFFSET
                         ? SW_PAIR_RING
                         : SW_PAIR_STORE;
@@ -427,7 +286,7 @@ SYMWIN_DEVICE void sw_pair_handle(const struct sw_pair_args &args, sw_call &call
         break;
     case SW_PAIR_NOTICE:
         if (one) {
-            sw_pair_take_header(args, call, item, state.first);
+            sw_pair_take_header(args.call, call, item, state.first);
             sw_pair_give(args, call, item, state.first);
         }
         next->way = SW_PAIR_LAND;
@@ -463,7 +322,8 @@ SYMWIN_DEVICE void sw_pair_wait(const struct sw_pair_args &args, sw_call &call, 
         const sw_pair_item &item = args.item[i];
 
         if (states[i].chunk < item.chunks && item.kind != SW_PAIR_COPY &&
-            sw_pair_left(args, call, item.peer) && !sw_pair_is_ready(args, call, item, states[i]))
+            sw_pair_left(args.call, call, item.peer) &&
+            !sw_pair_is_ready(args, call, item, states[i]))
             sw_give_up(call, SW_KERNEL_LEFT, item.peer);
     }
 }
@@ -529,17 +389,17 @@ SYMWIN_DEVICE void sw_pair_count(const struct sw_pair_args &args, const sw_call 
         if (item.kind == SW_PAIR_SEND) {
             const bool direct = sw_pair_is_large(item) &&
                                 symwin_load_relaxed_u64(
-                                    SW_PAIR_AT(args, call, self, item.peer, way)) == first;
+                                    SW_PAIR_AT(args.call, call, self, item.peer, way)) == first;
 
-            symwin_store_relaxed_u64(SW_PAIR_AT(args, call, self, item.peer, sent),
+            symwin_store_relaxed_u64(SW_PAIR_AT(args.call, call, self, item.peer, sent),
                                      first - 1 + (direct ? 1 : item.chunks));
         } else if (item.kind == SW_PAIR_RECEIVE) {
-            const uint64_t at = SW_PAIR_AT(args, call, self, item.peer, direct);
+            const uint64_t at = SW_PAIR_AT(args.call, call, self, item.peer, direct);
             const bool direct = sw_pair_is_direct(item);
 
             if (direct)
                 symwin_store_relaxed_u32(at, symwin_load_relaxed_u32(at) + (uint32_t)item.chunks);
-            symwin_store_relaxed_u64(SW_PAIR_AT(args, call, self, item.peer, received),
+            symwin_store_relaxed_u64(SW_PAIR_AT(args.call, call, self, item.peer, received),
                                      first - 1 + (direct ? 1 : item.chunks));
         }
     }
@@ -584,10 +444,12 @@ SYMWIN_DEVICE void sw_pair_run(const struct sw_pair_args &args)
     sw_pair_end(args, call, states);
 }
 
+#define SW_RUN_pair(args) sw_pair_run(args)
+#define SW_RUN_few(args) sw_few_run(args)
 #define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
     SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
     {                                                                                              \
-        sw_pair_run(args);                                                                         \
+        SW_RUN_##family(args);                                                                     \
     }
 SW_KERNEL_LIST_PAIRS(SW_DEFINE)
 #undef SW_DEFINE

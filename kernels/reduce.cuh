@@ -35,8 +35,8 @@ struct sw_op_signed : sw_op_of<sw_op_signed<One>> {
     }
 };
 
-/* The operations that a launch may name: any but the sum. An average is one of signed
- * integers. */
+/* The operations that a launch may name: any but the sum; of integers that one too, as
+ * SW_KERNEL_PLAIN_SUM. */
 struct symwin_op_other {
 };
 
@@ -167,8 +167,12 @@ struct sw_reduce<T, symwin_op_other> : symwin_accumulator<T, symwin_op_other> {
     {
         if constexpr (integers) {
             SYMWIN_UNROLL
-            for (int i = 0; i < T::per && op == SW_KERNEL_AVERAGE; i++)
-                base::sum[i] = (A)sw_divide((S)base::sum[i], nranks);
+            for (int i = 0; i < T::per; i++) {
+                if (op == SW_KERNEL_AVERAGE)
+                    base::sum[i] = sw_divide(base::sum[i], nranks);
+                else if (op == (SW_KERNEL_AVERAGE | SW_KERNEL_SIGNED))
+                    base::sum[i] = (A)sw_divide((S)base::sum[i], nranks);
+            }
         }
         return base::result(nranks, false);
     }

@@ -35,7 +35,7 @@ struct sw_any_reduce : sw_reduce<T, symwin_op_other> {
     {
         if (op == SW_KERNEL_AVERAGE && !has_sign)
             return other::base::result(nranks, true);
-        return other::result(op, nranks);
+        return other::result(has_sign ? op | SW_KERNEL_SIGNED : op, nranks);
     }
 };
 

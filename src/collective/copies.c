@@ -136,7 +136,7 @@ static symwin_status check_capture(const symwin_comm *comm, const char *call)
 
 /* A kernel of the call. `first`: nothing of the call comes before it. */
 struct kernel {
-    CUfunction function;
+    const struct sw_kernel *of;
     uint32_t stage;
     unsigned blocks, threads;
     CUstream stream;
@@ -145,6 +145,7 @@ struct kernel {
 
 static symwin_status launch(const struct copies *p, const struct kernel *kernel)
 {
+    const struct sw_query *q = p->call->query;
     struct sw_kernel_args args = *p->args;
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                .value = {.programmaticStreamSerializationAllowed = 1}};
@@ -162,8 +163,11 @@ static symwin_status launch(const struct copies *p, const struct kernel *kernel)
     void *params[] = {&args};
 
     args.stage = kernel->stage;
+    if (sw_collectives[q->collective].reduces)
+        args.op = sw_kernel_op(kernel->of, q->type, q->op) |
+                  (args.op & (uint32_t)SW_KERNEL_SCALAR_AT);
     args.done = kernel->last ? args.done : 0;
-    return sw_check(sw_drv.cuLaunchKernelEx(&config, kernel->function, params, NULL),
+    return sw_check(sw_drv.cuLaunchKernelEx(&config, kernel->of->function, params, NULL),
                     "%s: cuLaunchKernelEx of stage %u, %u blocks", p->name, kernel->stage,
                     kernel->blocks);
 }
@@ -173,7 +177,7 @@ static symwin_status launch_flags(const struct copies *p, enum sw_copies_stage s
 {
     const unsigned most = p->call->plan->grid.threads;
 
-    return launch(p, &(struct kernel){.function = p->call->plan->kernel->function,
+    return launch(p, &(struct kernel){.of = p->call->plan->kernel,
                                       .stage = stage,
                                       .blocks = 1,
                                       .threads = most < SW_FLAG_THREADS ? most : SW_FLAG_THREADS,
@@ -184,7 +188,7 @@ static symwin_status launch_flags(const struct copies *p, enum sw_copies_stage s
 
 static symwin_status launch_sum(const struct copies *p, enum sw_copies_stage stage)
 {
-    return launch(p, &(struct kernel){.function = p->call->plan->kernel->function,
+    return launch(p, &(struct kernel){.of = p->call->plan->kernel,
                                       .stage = stage,
                                       .blocks = p->call->plan->grid.blocks,
                                       .threads = p->call->plan->grid.threads,
@@ -276,7 +280,7 @@ static symwin_status queue_begin(const struct copies *p)
 
     if (plan->put == NULL)
         return launch_flags(p, SW_COPIES_BEGIN);
-    return launch(p, &(struct kernel){.function = plan->put->function,
+    return launch(p, &(struct kernel){.of = plan->put,
                                       .stage = SW_PUT_HERE,
                                       .blocks = plan->put_grid.blocks,
                                       .threads = plan->put_grid.threads,

@@ -153,7 +153,7 @@ static const struct sw_algorithm *algorithm_of(size_t which)
     const symwin_algo algo = (symwin_algo)kernel_list[which].algo;
     int c = 0;
 
-    if (kernel_list[which].family == SW_FAMILY_pair)
+    if (kernel_list[which].family == SW_FAMILY_pair || kernel_list[which].family == SW_FAMILY_few)
         return &sw_pairs;
     if (kernel_list[which].family == SW_FAMILY_group)
         return sw_algorithm(SYMWIN_ALLGATHER, algo);
@@ -171,6 +171,8 @@ static symwin_status load_kernel(struct sw_kernels *kernels, size_t which, struc
     CUlibrary library = NULL;
     const char *name = kernel_list[which].name;
     struct sw_kernel loading = {.type = (symwin_type)kernel_list[which].type,
+                                .other = kernel_list[which].op == OP_other &&
+                                         kernel_list[which].family != SW_FAMILY_table,
                                 .shape = (enum sw_kernel_shape)kernel_list[which].shape};
     CUkernel kernel = NULL;
     symwin_status status;
@@ -352,6 +354,8 @@ const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels,
         ops = kernels->table[a->family][algo][unsigned_of(type)];
         of = ops[op == SYMWIN_SUM ? SYMWIN_SUM : OP_other];
     }
+    if (of[SW_SHAPE_any].function == NULL)
+        of = ops[OP_other];
     if (of[SW_SHAPE_any].function == NULL && a->integers != SYMWIN_ALGO_AUTO)
         return sw_kernels_get(kernels, collective, a->integers, type, op, shape);
     if (of[shape].function != NULL)
@@ -359,22 +363,29 @@ const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels,
     return of[SW_SHAPE_any].function != NULL ? &of[SW_SHAPE_any] : NULL;
 }
 
-const struct sw_kernel *sw_kernels_pairs(const struct sw_kernels *kernels)
+const struct sw_kernel *sw_kernels_pairs(const struct sw_kernels *kernels, int few)
 {
-    return &kernels->table[SW_FAMILY_pair][SYMWIN_ALGO_ONESHOT][0][0][SW_SHAPE_any];
+    return few ? &kernels->table[SW_FAMILY_few][SYMWIN_ALGO_ONESHOT][0][0][SW_SHAPE_short]
+               : &kernels->table[SW_FAMILY_pair][SYMWIN_ALGO_ONESHOT][0][0][SW_SHAPE_any];
 }
 
-const struct sw_kernel *sw_kernels_group(const struct sw_kernels *kernels)
+const struct sw_kernel *sw_kernels_group(const struct sw_kernels *kernels,
+                                         enum sw_kernel_shape shape)
 {
-    return &kernels->table[SW_FAMILY_group][SYMWIN_ALGO_ONESHOT][0][0][SW_SHAPE_any];
+    const struct sw_kernel *kernel =
+        &kernels->table[SW_FAMILY_group][SYMWIN_ALGO_ONESHOT][0][0][shape];
+
+    return kernel->function != NULL ? kernel : NULL;
 }
 
 uint32_t sw_kernel_op(const struct sw_kernel *kernel, symwin_type type, symwin_op op)
 {
     const int shared = is_signed(type) && kernel->type == unsigned_of(type);
-    const int orders = op == SYMWIN_MIN || op == SYMWIN_MAX;
+    const int has_sign = op == SYMWIN_MIN || op == SYMWIN_MAX || op == SYMWIN_AVG;
 
-    return (uint32_t)op | (shared && orders ? (uint32_t)SW_KERNEL_SIGNED : 0);
+    if (op == SYMWIN_SUM && kernel->other)
+        return SW_KERNEL_PLAIN_SUM;
+    return (uint32_t)op | (shared && has_sign ? (uint32_t)SW_KERNEL_SIGNED : 0);
 }
 
 static int has_algo(const struct sw_kernels *kernels, symwin_algo algo)

@@ -26,6 +26,7 @@ struct sw_kernel {
     unsigned shared;  /* bytes of dynamic shared memory of a block, for the launch */
     int resident;     /* blocks of so many threads that the whole device holds at the same time */
     symwin_type type; /* that it is named after */
+    int other;        /* it is for what is no sum, and for sums if no kernel is */
     enum sw_kernel_shape shape; /* of the messages that it is for */
 };
 
@@ -33,10 +34,12 @@ struct sw_kernel {
 const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels,
                                        symwin_collective collective, symwin_algo algo,
                                        symwin_type type, symwin_op op, enum sw_kernel_shape shape);
-/* The kernel of sends and receives. */
-const struct sw_kernel *sw_kernels_pairs(const struct sw_kernels *kernels);
-/* The kernel of several small calls of a group (kernels/group_layout.h). */
-const struct sw_kernel *sw_kernels_group(const struct sw_kernels *kernels);
+/* The kernel of sends and receives: of any number, or of a few that are not large. */
+const struct sw_kernel *sw_kernels_pairs(const struct sw_kernels *kernels, int few);
+/* The kernel of several small calls of a group (kernels/group_layout.h): of any, or if they are
+ * short and do not wait for each other, NULL if there is none for the number of ranks. */
+const struct sw_kernel *sw_kernels_group(const struct sw_kernels *kernels,
+                                         enum sw_kernel_shape shape);
 /* sw_kernel_args.op for a call by that kernel, which may be that of another type. */
 uint32_t sw_kernel_op(const struct sw_kernel *kernel, symwin_type type, symwin_op op);
 /* Bit i: there are kernels of algorithm i, of each collective that has it. */

@@ -14,8 +14,12 @@
 #include "src/collective/pairs.h"
 
 _Static_assert(sizeof(struct sw_pair_args) <= 4096, "what a kernel takes");
+_Static_assert(offsetof(struct sw_pair_args, item) == offsetof(struct sw_few_args, item) &&
+                   offsetof(struct sw_pair_args, items) == offsetof(struct sw_few_args, items),
+               "one is the beginning of the other");
 
 enum { WARP = 32, LEAST_THREADS = 64, MOST_THREADS = 512, WORD_BYTES = 8 };
+enum { MOST_PARTS = 16 }; /* blocks of an item, if items are few */
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
@@ -173,31 +177,110 @@ static int compare(const void *left, const void *right)
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
-static struct sw_grid grid_of(const struct sw_pair_args *args, const struct sw_grid *limits,
-                              unsigned room)
-{
-    uint64_t blocks = 0, bytes = 0;
-    unsigned threads = LEAST_THREADS, i;
+/* A launch of a table: its kernel and grid. */
+struct pair_plan {
+    const struct sw_kernel *kernel;
+    struct sw_grid grid;
+};
 
-    for (i = 0; i < args->items; i++) {
-        blocks += args->item[i].chunks;
+static uint64_t longest(const struct sw_pair_args *args)
+{
+    uint64_t bytes = 0;
+    unsigned i;
+
+    for (i = 0; i < args->items; i++)
         if (bytes < args->item[i].bytes)
             bytes = args->item[i].bytes;
-    }
-    while (threads < MOST_THREADS && threads * WORD_BYTES < bytes)
+    return bytes;
+}
+
+/* A word for each thread, as long as a block takes so many. */
+static unsigned threads_of(uint64_t words, const struct sw_grid *limits, unsigned room)
+{
+    unsigned threads = LEAST_THREADS;
+
+    while (threads < MOST_THREADS && threads < words)
         threads *= 2;
     if (limits->threads > 0)
         threads = (limits->threads + WARP - 1) / WARP * WARP;
-    return (struct sw_grid){.blocks = blocks < limits->blocks ? (unsigned)blocks : limits->blocks,
-                            .threads = threads < room ? threads : room};
+    return threads < room ? threads : room;
+}
+
+/* Whether the kernel for few items can do it. */
+static int are_few(const struct sw_pair_args *args)
+{
+    unsigned i;
+
+    for (i = 0; i < args->items && i < SW_PAIR_FEW; i++)
+        if (args->item[i].kind == SW_PAIR_COPY || args->item[i].before > 0)
+            return 0;
+    return args->items <= SW_PAIR_FEW && !args->large;
+}
+
+/* Each item gets equally many blocks. */
+static symwin_status plan_few(const struct sw_query *q, const struct sw_grid *asked,
+                              const struct sw_pair_args *args, struct pair_plan *plan)
+{
+    const uint64_t words = (longest(args) + WORD_BYTES - 1) / WORD_BYTES;
+    struct sw_grid limits;
+    symwin_status status;
+    uint64_t parts;
+
+    plan->kernel = sw_kernels_pairs(q->comm->kernels, 1);
+    status = sw_select_pairs(q, plan->kernel, asked, &limits);
+    if (status != SYMWIN_OK)
+        return status;
+    /* One more thread takes the header. */
+    plan->grid.threads = threads_of(words + 1, &limits, (unsigned)plan->kernel->threads);
+    parts = words / plan->grid.threads;
+    if (parts > MOST_PARTS)
+        parts = MOST_PARTS;
+    if (parts > limits.blocks / args->items)
+        parts = limits.blocks / args->items;
+    if (parts < 1)
+        parts = limits.blocks >= args->items;
+    plan->grid.blocks = (unsigned)parts * args->items;
+    return SYMWIN_OK;
+}
+
+static symwin_status plan_any(const struct sw_query *q, const struct sw_grid *asked,
+                              const struct sw_pair_args *args, struct pair_plan *plan)
+{
+    struct sw_grid limits;
+    symwin_status status;
+    uint64_t blocks = 0;
+    unsigned i;
+
+    plan->kernel = sw_kernels_pairs(q->comm->kernels, 0);
+    status = sw_select_pairs(q, plan->kernel, asked, &limits);
+    if (status != SYMWIN_OK)
+        return status;
+    for (i = 0; i < args->items; i++)
+        blocks += args->item[i].chunks;
+    plan->grid.threads = threads_of(longest(args) / WORD_BYTES, &limits,
+                                    (unsigned)plan->kernel->threads);
+    plan->grid.blocks = blocks < limits.blocks ? (unsigned)blocks : limits.blocks;
+    return SYMWIN_OK;
+}
+
+static symwin_status plan_of(const struct sw_query *q, const struct sw_grid *asked,
+                             const struct sw_pair_args *args, struct pair_plan *plan)
+{
+    symwin_status status = SYMWIN_OK;
+
+    plan->grid.blocks = 0;
+    if (are_few(args))
+        status = plan_few(q, asked, args, plan);
+    if (status == SYMWIN_OK && plan->grid.blocks == 0)
+        status = plan_any(q, asked, args, plan);
+    return status;
 }
 
 static symwin_status launch(const struct sw_pair_call *c, const struct sw_grid *asked,
                             struct sw_pair_args *args, const char *call)
 {
-    const struct sw_kernel *kernel = sw_kernels_pairs(c->comm->kernels);
     struct sw_query q = {.call = call, .comm = c->comm};
-    struct sw_grid grid = {0};
+    struct pair_plan plan = {.grid = {0}};
     struct sw_turn turn;
     symwin_status status = sw_turn_begin(c->comm, call, c->stream, &turn);
 
@@ -205,17 +288,15 @@ static symwin_status launch(const struct sw_pair_call *c, const struct sw_grid *
         return status;
     q.multiprocessors = turn.multiprocessors;
     q.most_blocks = turn.most_blocks;
-    status = sw_select_pairs(&q, asked, &grid);
-    if (status == SYMWIN_OK) {
-        grid = grid_of(args, &grid, (unsigned)kernel->threads);
-        status = sw_turn_order(&turn, grid.blocks);
-    }
+    status = plan_of(&q, asked, args, &plan);
+    if (status == SYMWIN_OK)
+        status = sw_turn_order(&turn, plan.grid.blocks);
     if (status == SYMWIN_OK) {
         args->call = sw_kernel_args_of(&turn);
         args->call.what = SW_WHAT_PAIRS;
-        status = sw_kernel_queue(&turn, kernel, &grid, args, 0);
+        status = sw_kernel_queue(&turn, plan.kernel, &plan.grid, args, 0);
     }
-    sw_turn_end(&turn, status == SYMWIN_OK, grid.blocks);
+    sw_turn_end(&turn, status == SYMWIN_OK, plan.grid.blocks);
     return status;
 }
 

@@ -359,18 +359,23 @@ static symwin_status grid_of(const struct sw_query *q, const struct sw_algorithm
     return status;
 }
 
-symwin_status sw_select_pairs(const struct sw_query *q, const struct sw_grid *asked,
-                              struct sw_grid *limits)
+symwin_status sw_select_pairs(const struct sw_query *q, const struct sw_kernel *kernel,
+                              const struct sw_grid *asked, struct sw_grid *limits)
 {
-    return limits_of(q, &sw_pairs, sw_kernels_pairs(q->comm->kernels), &(struct sw_grid){0, 0},
-                     asked, limits);
+    return limits_of(q, &sw_pairs, kernel, &(struct sw_grid){0, 0}, asked, limits);
 }
 
-symwin_status sw_select_group(const struct sw_query *q, const struct sw_grid *asked,
-                              struct sw_grid *grid)
+symwin_status sw_select_group(const struct sw_query *q, const struct sw_kernel *kernel,
+                              unsigned parts, const struct sw_grid *asked, struct sw_grid *grid)
 {
-    return grid_of(q, algorithm_of(q, SYMWIN_ALGO_ONESHOT), sw_kernels_group(q->comm->kernels),
-                   &(struct sw_grid){0, 0}, asked, grid);
+    const struct sw_algorithm *a = algorithm_of(q, SYMWIN_ALGO_ONESHOT);
+    const symwin_status status = limits_of(q, a, kernel, &(struct sw_grid){0, 0}, asked, grid);
+
+    if (status == SYMWIN_OK)
+        *grid = spread(q, a, kernel, grid->blocks / parts, grid->threads);
+    if (status == SYMWIN_OK)
+        grid->blocks *= parts;
+    return status;
 }
 
 /* Reductions by copies in place begin with a two-shot put. Tables do not cover its grid. */

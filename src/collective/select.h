@@ -83,14 +83,15 @@ struct sw_plan {
 symwin_status sw_select_plan(const struct sw_query *q, symwin_algo algo,
                              const struct sw_grid *asked, struct sw_plan *out);
 
-/* The limits of a grid for sends and receives: blocks, and threads of a block if the caller asks
+/* The limits of a grid of `kernel`, for sends and receives: blocks, and threads of a block if the caller asks
  * for them. Only the call, the communicator and the last two members of the query count. */
-symwin_status sw_select_pairs(const struct sw_query *q, const struct sw_grid *asked,
-                              struct sw_grid *limits);
+symwin_status sw_select_pairs(const struct sw_query *q, const struct sw_kernel *kernel,
+                              const struct sw_grid *asked, struct sw_grid *limits);
 
-/* The grid for small calls of a group, of `bytes` together; each of them is a query like this. */
-symwin_status sw_select_group(const struct sw_query *q, const struct sw_grid *asked,
-                              struct sw_grid *grid);
+/* The grid of `kernel` for small calls of a group: equally many blocks for each of `parts` parts of
+ * at most q->bytes; none if there cannot be so many. */
+symwin_status sw_select_group(const struct sw_query *q, const struct sw_kernel *kernel,
+                              unsigned parts, const struct sw_grid *asked, struct sw_grid *grid);
 
 /* A plan that is being queued: the argument of sw_algorithm.queue. */
 struct sw_call {

@@ -1,5 +1,5 @@
 /* Sends, receives and groups against a plain reference: random messages among all ranks, in one
- * group and outside groups, with and without windows, in graphs, among collectives, on two
+ * group and outside groups, more than a ring holds, with and without windows, in graphs, among collectives, on two
  * communicators, and by one thread for all ranks. test_send_receive_refused.c tests what fails.
  * Also runs on GPUs (tests/gpu/both.txt). */
 #include "collectives.h"
@@ -11,7 +11,7 @@ enum { SWEEP = 12, FLIGHTS = 2, REPLAYS = 3, MOST_RANKS = 8 };
 #else
 enum { SWEEP = 60, FLIGHTS = 5, REPLAYS = 6, MOST_RANKS = 8 };
 #endif
-enum { HALF = ROOM / 2, MESSAGES = 256, MOST_OF_PAIR = 2 };
+enum { HALF = ROOM / 2, MESSAGES = 256, MOST_OF_PAIR = 2, AHEAD = 50 };
 
 /* A send or a receive of this rank. */
 struct message {
@@ -44,12 +44,12 @@ static struct message message_of(unsigned number, int from, int to, int k, size_
     return m;
 }
 
-/* The messages of this rank: up to two for each pair, or one to the next rank (`plain`). */
+/* The messages of this rank: up to two for each pair, or `plain` to the next rank. */
 static void exchange_of(const struct rank *r, unsigned number, int plain, size_t base, size_t most,
                         struct exchange *e)
 {
     const unsigned own = mix(number * 31u + (unsigned)r->rank);
-    const size_t room = most / (size_t)(MOST_OF_PAIR * r->nranks);
+    const size_t room = most / (size_t)(plain > 0 ? plain : MOST_OF_PAIR * r->nranks);
     size_t at[3] = {base, base, base};
     int step, k, receives;
 
@@ -63,9 +63,10 @@ static void exchange_of(const struct rank *r, unsigned number, int plain, size_t
             const int other = receives ? (r->rank - turned + r->nranks) % r->nranks
                                        : (r->rank + turned) % r->nranks;
             const int from = receives ? other : r->rank, to = receives ? r->rank : other;
-            const int count = plain ? turned == 1 % r->nranks && r->nranks > 1
-                                    : (int)(mix(number + (unsigned)(from * 7 + to)) %
-                                            (MOST_OF_PAIR + 1));
+            const int to_next = turned == 1 % r->nranks && r->nranks > 1;
+            const int count = plain > 0 ? to_next * plain
+                                        : (int)(mix(number + (unsigned)(from * 7 + to)) %
+                                                (MOST_OF_PAIR + 1));
 
             for (k = 0; k < count; k++) {
                 struct message *m = &e->messages[e->count++];
@@ -208,6 +209,43 @@ static void alone(const struct rank *r, struct exchange *e)
     }
 }
 
+/* The messages of a side in groups of one to three. */
+static void some_at_a_time(const struct rank *r, const struct exchange *e, int receives, int stream)
+{
+    int k, open = 0;
+
+    for (k = 0; k < e->count; k++) {
+        if (e->messages[k].receives != receives)
+            continue;
+        if (open == 0)
+            host_must(symwin_group_begin(), "symwin_group_begin");
+        host_must(message_call(r, e, &e->messages[k], stream), "a message");
+        open = (open + 1) % (1 + (k + r->rank) / 9 % 3);
+        if (open == 0)
+            host_must(symwin_group_end(), "symwin_group_end");
+    }
+    if (open > 0)
+        host_must(symwin_group_end(), "symwin_group_end");
+}
+
+/* Senders come to the end of the ring before their receivers have begun. The ranks cut the messages
+ * into groups differently. */
+static void ahead(const struct rank *r, struct exchange *e)
+{
+    int i;
+
+    for (i = 0; i < 2 && r->nranks > 1; i++) {
+        exchange_of(r, 4000u + (unsigned)i, AHEAD, GUARD, HALF - 2 * GUARD, e);
+        e->options.blocks = 2 * i * e->options.blocks;
+        prepare(r, e);
+        if (r->rank == 0)
+            host_pause_ms(20);
+        some_at_a_time(r, e, r->rank == 0, 0);
+        some_at_a_time(r, e, r->rank != 0, 0);
+        done(r, e, "many ahead");
+    }
+}
+
 /* Two exchanges, each in a half of the buffers, which are filled for both. */
 static void two_exchanges(const struct rank *r, unsigned seed, struct exchange e[2])
 {
@@ -336,6 +374,7 @@ static void body(struct processes *p, int rank)
     open_rank(p, &r, WAIT_MS);
     sweep(&r, 0, e);
     alone(&r, e);
+    ahead(&r, e);
     in_flight(&r, e);
     graphs(&r, e);
     in_windows(p, &r, e);

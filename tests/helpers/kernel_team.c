@@ -329,7 +329,8 @@ struct sw_kernel_args team_args(const struct team *team, const struct team_call 
     args.count = call->count;
     args.digest = digest_of(call);
     args.op = (uint32_t)call->op;
-    if (is_shared(call->algo, call->type) && (call->op == SYMWIN_MIN || call->op == SYMWIN_MAX))
+    if (is_shared(call->algo, call->type) &&
+        (call->op == SYMWIN_MIN || call->op == SYMWIN_MAX || call->op == SYMWIN_AVG))
         args.op |= SW_KERNEL_SIGNED;
     args.done = call->done ? address_of(team, rank, offsetof(struct sw_comm_state, done)) : 0;
     args.slot_bytes = team->slot_bytes;

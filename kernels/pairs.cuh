@@ -1,0 +1,209 @@
+/* What the kernels of sends and receives share: the protocol, its words, and its waits.
+ *
+ *   in, out    this rank's device memory, aligned to an element
+ *   ring       SW_PAIR_SLOTS slots for each source (kernel_args.h)
+ *   grid       any; ranks' grids may differ; all blocks must be resident together with the peers'
+ *   entries    eight bytes with flags, because the bytes may have any value
+ *   types      none: bytes are moved
+ *
+ * Numbers. Messages from r to p consist of chunks, which have the numbers 1, 2, ... for the life of
+ * the communicator; r counts them in `sent`, p in `received`. A kernel adds its own when all its
+ * threads have read the counts. The flag of an entry is the number of its chunk, in 31 bits.
+ *
+ * Ring. Chunk s lies in slot s mod SW_PAIR_SLOTS at p, and the slot's header has count and type of
+ * the message that begins with it. An entry that is not in transit is zero: p loads the entries
+ * with the chunk's flag and stores zeros. r sends s when it knows that s - SW_PAIR_SLOTS is empty,
+ * so entries meet nothing, and since a chunk has its own flag, no thread takes another's. r learns
+ * it in two ways:
+ *
+ *   ended      each kernel of p that receives from r says first, to which number p had taken all
+ *              chunks before. Their zeros were stored by kernels that have ended, so they are in
+ *              p's memory before r's next entry can come there, and no fence is needed
+ *   taken      the kernel for any number of items also says when it has taken a chunk: one thread
+ *              writes s to `taken` at r, with release, after its block's zeros
+ *
+ * So a send waits at most until p has begun to receive that message or an earlier one of the last
+ * SW_PAIR_SLOTS chunks.
+ *
+ * Large messages have more than SW_PAIR_EAGER chunks. r sends the first one's header, and waits
+ * until p has offered its buffer to that chunk's number: with count and type, which r compares,
+ * and the buffer's offset. With an offset, the blocks of r store their chunks there, and each adds
+ * their number to `landed` at p, with release; only the first chunk has a number and a slot. p
+ * waits for the header and for all chunks. An offer stays until the message has been received: no
+ * item of the same peer and kind follows it in a kernel. A block of r that has chunks of the
+ * message has read the offer by then, and others do not read it.
+ */
+#ifndef SYMWIN_KERNELS_PAIRS_CUH
+#define SYMWIN_KERNELS_PAIRS_CUH
+
+#include "pair_layout.h"
+#include "stages.cuh"
+
+typedef sw_wire_flags sw_pair_wire;
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+/* A member of what rank `at` has with rank `with`. */
+#define SW_PAIR_AT(args, call, at, with, member)                                                   \
+    sw_state_address((args), call, at,                                                             \
+                     SW_STATE_PAIR((args).nranks, (args).slot_bytes, with) +                       \
+                         offsetof(struct sw_pair, member))
+
+SYMWIN_DEVICE uint64_t sw_pair_payload(const struct sw_kernel_args &args)
+{
+    return SW_PAIR_SLOT_BYTES(args.slot_bytes) / 2;
+}
+
+/* The slot of a chunk that `from` sends to `to`, and its header. */
+SYMWIN_DEVICE uint64_t sw_pair_slot(const struct sw_kernel_args &args, const sw_call &call,
+                                    int32_t from, int32_t to, uint64_t number)
+{
+    return sw_state_address(
+        args, call, to, SW_STATE_RING(args.nranks, args.slot_bytes, from, number % SW_PAIR_SLOTS));
+}
+
+SYMWIN_DEVICE uint64_t sw_pair_header(const struct sw_kernel_args &args, const sw_call &call,
+                                      int32_t from, int32_t to, uint64_t number)
+{
+    return SW_PAIR_AT(args, call, to, from, header) + number % SW_PAIR_SLOTS * 16;
+}
+
+SYMWIN_DEVICE bool sw_pair_is_large(const sw_pair_item &item)
+{
+    return item.chunks > SW_PAIR_EAGER;
+}
+
+/* ---- entries --------------------------------------------------------------------------------- */
+
+SYMWIN_DEVICE uint64_t sw_pair_flag(uint64_t number)
+{
+    return ((number & 0x7fffffffu) | 0x80000000u) << 32;
+}
+
+SYMWIN_DEVICE symwin_v16 sw_pair_encode(uint64_t word, uint64_t number)
+{
+    const uint64_t flag = sw_pair_flag(number);
+
+    return {(word & 0xffffffffu) | flag, word >> 32 | flag};
+}
+
+SYMWIN_DEVICE uint64_t sw_pair_decode(const symwin_v16 &entry)
+{
+    return (entry.lo & 0xffffffffu) | entry.hi << 32;
+}
+
+SYMWIN_DEVICE bool sw_pair_is_there(const symwin_v16 &entry, uint64_t number)
+{
+    const uint64_t flag = sw_pair_flag(number) >> 32;
+
+    return entry.lo >> 32 == flag && entry.hi >> 32 == flag;
+}
+
+SYMWIN_DEVICE bool sw_pair_left(const struct sw_kernel_args &args, const sw_call &call, int32_t p)
+{
+    return symwin_load_acquire_u32(SW_STATE_AT(sw_state_address(args, call, p, 0), left)) != 0;
+}
+
+/* What a thread waits for: look() is true when it is there. First an entry. */
+struct sw_pair_entry {
+    uint64_t address, number;
+    symwin_v16 value;
+
+    SYMWIN_MEMBER bool look(const struct sw_kernel_args &, const sw_call &, int32_t)
+    {
+        value = symwin_load_relaxed_v16(address);
+        return sw_pair_is_there(value, number);
+    }
+};
+
+/* The slot of chunk `number`, which this rank sends to p, is empty. */
+SYMWIN_DEVICE bool sw_pair_has_room(const struct sw_kernel_args &args, const sw_call &call,
+                                    int32_t p, uint64_t number)
+{
+    return number <= SW_PAIR_SLOTS ||
+           symwin_load_acquire_u64(SW_PAIR_AT(args, call, args.rank, p, taken) +
+                                   number % SW_PAIR_SLOTS * 8) >= number - SW_PAIR_SLOTS ||
+           symwin_load_relaxed_u64(SW_PAIR_AT(args, call, args.rank, p, ended)) >=
+               number - SW_PAIR_SLOTS;
+}
+
+struct sw_pair_room {
+    uint64_t number;
+
+    SYMWIN_MEMBER bool look(const struct sw_kernel_args &args, const sw_call &call, int32_t p)
+    {
+        return sw_pair_has_room(args, call, p, number);
+    }
+};
+
+/* Waits for something of rank p. False: the wait was given up. */
+template <class What>
+SYMWIN_DEVICE bool sw_pair_await(const struct sw_kernel_args &args, sw_call &call, int32_t p,
+                                 What &what)
+{
+    sw_wait wait = {0, 0, 0};
+    bool left = false;
+
+    for (;;) {
+        if (what.look(args, call, p))
+            break;
+        if (left) {
+            sw_give_up(call, SW_KERNEL_LEFT, p);
+            return false;
+        }
+        if (!sw_wait_turn(wait))
+            continue;
+        symwin_store_relaxed_u32(SW_STATE_AT(call.state, awaits), (uint32_t)p + 1);
+        if (!sw_wait_look(args, call, wait, p))
+            return false;
+        left = sw_pair_left(args, call, p);
+    }
+    if (wait.since != 0)
+        symwin_store_relaxed_u32(SW_STATE_AT(call.state, awaits), 0);
+    return true;
+}
+
+/* ---- headers --------------------------------------------------------------------------------- */
+
+SYMWIN_DEVICE void sw_pair_send_header(const struct sw_kernel_args &args, const sw_call &call,
+                                       const sw_pair_item &item, uint64_t number)
+{
+    symwin_store_relaxed_v16(sw_pair_header(args, call, args.rank, item.peer, number),
+                             sw_pair_encode(item.says, number));
+}
+
+/* Compares count and type of the two ranks of a message. By one thread. */
+SYMWIN_DEVICE void sw_pair_compare(sw_call &call, const sw_pair_item &item, uint64_t theirs)
+{
+    const bool receives = item.kind == SW_PAIR_RECEIVE;
+    const uint64_t sent = receives ? theirs : item.says, received = receives ? item.says : theirs;
+
+    if (SW_PAIR_TYPE(sent) != SW_PAIR_TYPE(received))
+        sw_counts_differ(call, SW_KERNEL_TYPES, item.peer, SW_PAIR_TYPE(sent),
+                         SW_PAIR_TYPE(received), receives);
+    else if (sent != received)
+        sw_counts_differ(call, SW_KERNEL_COUNTS, item.peer, SW_PAIR_COUNT(sent),
+                         SW_PAIR_COUNT(received), receives);
+}
+
+/* The header of a message's first chunk. By one thread. */
+SYMWIN_DEVICE void sw_pair_take_header(const struct sw_kernel_args &args, sw_call &call,
+                                       const sw_pair_item &item, uint64_t number)
+{
+    sw_pair_entry header = {sw_pair_header(args, call, item.peer, args.rank, number), number, {}};
+
+    if (!sw_pair_await(args, call, item.peer, header))
+        return;
+    symwin_store_relaxed_v16(header.address, {0, 0});
+    sw_pair_compare(call, item, sw_pair_decode(header.value));
+}
+
+/* Tells rank p that all chunks up to `number` were taken before this kernel. By one thread, before
+ * it waits. */
+SYMWIN_DEVICE void sw_pair_tell_ended(const struct sw_kernel_args &args, const sw_call &call,
+                                      int32_t p, uint64_t number)
+{
+    symwin_store_relaxed_u64(SW_PAIR_AT(args, call, p, args.rank, ended), number);
+}
+
+#endif
