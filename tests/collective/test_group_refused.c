@@ -95,6 +95,14 @@ static symwin_status make_call(const struct rank *r, const struct row *row, int 
                                  is == ALGO ? &put : &oneshot, s);
 }
 
+/* A call may fail at once if a launch before it has found that ranks differ. */
+static void must(const struct rank *r, const struct row *row, symwin_status status,
+                 const char *what)
+{
+    if (status != SYMWIN_OK && (row->oddity == ODDITIES || symwin_comm_check(r->comm) == SYMWIN_OK))
+        host_must(status, what);
+}
+
 static void make_calls(const struct rank *r, const struct row *row, int odd)
 {
     const int n = odd && row->oddity == FEWER ? row->place : CALLS;
@@ -104,11 +112,11 @@ static void make_calls(const struct rank *r, const struct row *row, int odd)
     if (grouped)
         host_must(symwin_group_begin(), "symwin_group_begin");
     for (k = 0; k < n; k++)
-        host_must(make_call(r, row, k, odd), "a call");
+        must(r, row, make_call(r, row, k, odd), "a call");
     if (grouped)
-        host_must(symwin_group_end(), "symwin_group_end");
+        must(r, row, symwin_group_end(), "symwin_group_end");
     if (odd && row->oddity == FEWER)
-        host_must(symwin_barrier(r->comm, r->streams[0]), "symwin_barrier");
+        must(r, row, symwin_barrier(r->comm, r->streams[0]), "symwin_barrier");
 }
 
 /* The text that is wanted, with numbers for its signs. */
