@@ -118,7 +118,7 @@ template <int N, sw_kernel_shape shape>
 SYMWIN_DEVICE void sw_move_run(const struct sw_kernel_args &args)
 {
     if constexpr (shape == SW_SHAPE_short)
-        sw_pattern_run_short<N, sw_move_short<N>>(args);
+        sw_pattern_run_short<N, sw_move_short<N>>(args, args, sw_role_of_thread(), 0);
     else
         sw_pattern_run<sw_move>(args);
 }
@@ -237,12 +237,45 @@ struct sw_group {
     }
 };
 
+/* The same of short calls that do not wait for each other. Each has as many blocks of its own, so
+ * nobody searches for the call of an entry. The grid is a multiple of the number of calls. */
+template <int N>
+SYMWIN_DEVICE void sw_group_short(const struct sw_group_args &args)
+{
+    const struct sw_group_item &item = args.item[blockIdx.x % args.call.calls];
+    const uint32_t part = blockIdx.x / args.call.calls, parts = gridDim.x / args.call.calls;
+    struct sw_kernel_args one = args.call;
+    sw_role role = sw_role_of_thread();
+
+    one.in = item.in;
+    one.out = item.out;
+    one.in_step = item.in_step;
+    one.out_step = item.out_step;
+    one.bytes = item.bytes;
+    one.to = item.to;
+    one.from = item.from;
+    role.workers /= gridDim.x;
+    role.index = part * role.workers + threadIdx.x;
+    role.workers *= parts;
+    sw_pattern_run_short<N, sw_move_short<N>>(args.call, one, role,
+                                              (uint64_t)item.begin * sw_move::wire::bytes);
+}
+
+template <int N, sw_kernel_shape shape>
+SYMWIN_DEVICE void sw_group_run(const struct sw_group_args &args)
+{
+    if constexpr (shape == SW_SHAPE_short)
+        sw_group_short<N>(args);
+    else
+        sw_group::run(args);
+}
+
 #define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
     SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
     {                                                                                              \
         SW_RUN_##family(SW_RANKS_##ranks, SW_SHAPE_##shape)(args);                                 \
     }
 #define SW_RUN_move(ranks, shape) sw_move_run<ranks, shape>
-#define SW_RUN_group(ranks, shape) sw_group::run
+#define SW_RUN_group(ranks, shape) sw_group_run<ranks, shape>
 SW_KERNEL_LIST_MOVE(SW_DEFINE)
 #undef SW_DEFINE

@@ -275,15 +275,18 @@ SYMWIN_DEVICE void sw_short_send(const struct sw_kernel_args &args, const sw_pee
  * in less code: loads for all ranks are under way together, with that of the part that this rank
  * keeps, and a word is an entry. Code costs time even where it does not run, since each launch
  * fetches it: with code for other lengths four ranks on one H100 took 3.2 us and not 2.8.
- * `Receive` has
+ * `role` is of the threads that share the call, `before` the bytes of each slot that other
+ * calls of the launch use; `launch` has its arguments (the compiler keeps those of a call of a group
+ * in registers, if nothing takes their address). `Receive` has
  *   entry(args, call, from, own, i)   receives and empties entry `i`: at `from` is that of rank 0,
  *                                     `own` is this rank's. False: the wait was given up */
 template <int N, class Receive>
-SYMWIN_DEVICE void sw_pattern_run_short(const struct sw_kernel_args &args)
+SYMWIN_DEVICE void sw_pattern_run_short(const struct sw_kernel_args &launch,
+                                        const struct sw_kernel_args &args, const sw_role &role,
+                                        uint64_t before)
 {
     typedef typename Receive::wire W;
-    const sw_rounds rounds = {args.bytes, (uint32_t)(args.bytes / 8), 1, 0};
-    const sw_role role = sw_role_of_thread();
+    const sw_rounds rounds = {args.bytes, (uint32_t)(args.bytes / 8), 1, before};
     sw_short_entries<N, W> first = {};
     sw_peer_states<N> states;
     uint64_t place, slots;
@@ -292,9 +295,9 @@ SYMWIN_DEVICE void sw_pattern_run_short(const struct sw_kernel_args &args)
     sw_call_order();
     if (role.works && role.index < rounds.extent)
         sw_short_load_all<N, W>(args, role.index, first);
-    call = sw_call_read(args);
+    call = sw_call_read(launch);
     states.find(args);
-    place = sw_slot_place<N>(args, call.round, args.rank, 0);
+    place = sw_slot_place<N>(args, call.round, args.rank, 0) + before;
     if (role.works && !call.failed) {
         sw_short_entries<N, W> entries = first;
 
@@ -305,19 +308,19 @@ SYMWIN_DEVICE void sw_pattern_run_short(const struct sw_kernel_args &args)
             sw_short_send<N, W>(args, states, place + (uint64_t)i * W::bytes, entries);
         }
     }
-    if (sw_push_goes_on<W>(args, call, role, rounds, 0)) {
-        slots = call.state + sw_slot_place<N>(args, call.round, 0, 0);
+    if (sw_push_goes_on<W>(launch, call, role, rounds, 0)) {
+        slots = call.state + sw_slot_place<N>(args, call.round, 0, 0) + before;
         SYMWIN_NO_UNROLL
         for (uint32_t i = role.index; i < rounds.extent; i += role.workers) {
             if (i != role.index)
                 sw_short_load<N, W>(args, i, 0, first.word[0]);
             if (!Receive::entry(args, call, slots + (uint64_t)i * W::bytes, first.word[0], i)) {
-                sw_call_report(args, call.epoch);
+                sw_call_report(launch, call.epoch);
                 break;
             }
         }
     }
-    sw_push_end<W>(args, call);
+    sw_push_end<W>(launch, call);
 }
 
 #endif

@@ -67,7 +67,7 @@ template <int N, sw_kernel_shape shape, class R>
 SYMWIN_DEVICE void sw_reduce_parts_run(const struct sw_kernel_args &args)
 {
     if constexpr (shape == SW_SHAPE_short)
-        sw_pattern_run_short<N, sw_reduce_parts_short<N, R>>(args);
+        sw_pattern_run_short<N, sw_reduce_parts_short<N, R>>(args, args, sw_role_of_thread(), 0);
     else
         sw_pattern_run<sw_reduce_parts<R>>(args);
 }

@@ -16,6 +16,8 @@ struct batch {
     struct call calls[SW_GROUP_CALLS];
     cuuint64_t capture; /* that the first call's stream is in; 0: none */
     uint32_t stage;     /* the calls from here on do not use each other's results */
+    int are_short;      /* each of them has a kernel for short calls */
+    size_t longest;     /* bytes of a part */
     uint64_t digests[SW_GROUP_CALLS];
 };
 
@@ -111,6 +113,9 @@ static void put_in(struct batch *b, const struct call *c, const struct sw_plan *
     if (item->waits)
         b->stage = k;
     b->args.call.calls++;
+    b->are_short = (k == 0 || b->are_short) && plan->kernel->shape == SW_SHAPE_short;
+    if (b->longest < c->query.bytes)
+        b->longest = c->query.bytes;
     b->calls[k] = *c;
     b->digests[k] = sw_call_digest(c, plan);
 }
@@ -180,9 +185,31 @@ static void complete_args(struct batch *b, const struct sw_turn *turn)
     args->to = args->from = SW_EVERY_RANK;
 }
 
+/* The kernel and its grid; *q is like each of the calls. */
+static symwin_status select_grid(const struct batch *b, struct sw_query *q,
+                                 const struct sw_grid *asked, const struct sw_kernel **kernel,
+                                 struct sw_grid *grid)
+{
+    struct sw_grid limits = *asked;
+    symwin_status status = SYMWIN_OK;
+
+    *kernel = sw_kernels_group(q->comm->kernels, SW_SHAPE_short);
+    if (*kernel != NULL && b->are_short && b->stage == 0) {
+        q->bytes = b->longest;
+        status = sw_select_group(q, *kernel, b->args.call.calls, asked, grid);
+    }
+    if (status != SYMWIN_OK || grid->blocks > 0)
+        return status;
+    *kernel = sw_kernels_group(q->comm->kernels, SW_SHAPE_any);
+    q->bytes = (size_t)b->args.entries * SW_GROUP_ENTRY_BYTES; /* a thread for each */
+    if (b->stage > 0)
+        limits.blocks = 1; /* calls that use each other's results meet in the block */
+    return sw_select_group(q, *kernel, 1, &limits, grid);
+}
+
 static symwin_status launch_batch(struct batch *b)
 {
-    const struct sw_kernel *kernel = sw_kernels_group(b->calls[0].query.comm->kernels);
+    const struct sw_kernel *kernel = NULL;
     struct sw_query q = b->calls[0].query;
     struct sw_grid asked = {0, 0}, grid = {0, 0};
     struct sw_turn turn;
@@ -199,10 +226,7 @@ static symwin_status launch_batch(struct batch *b)
     }
     q.multiprocessors = turn.multiprocessors;
     q.most_blocks = turn.most_blocks;
-    q.bytes = (size_t)b->args.entries * SW_GROUP_ENTRY_BYTES; /* a thread for each */
-    if (b->stage > 0)
-        asked.blocks = 1; /* calls that use each other's results meet in the block */
-    status = sw_select_group(&q, &asked, &grid);
+    status = select_grid(b, &q, &asked, &kernel, &grid);
     if (status == SYMWIN_OK)
         status = sw_turn_order(&turn, grid.blocks);
     if (status == SYMWIN_OK)
@@ -231,6 +255,7 @@ symwin_status sw_requests_run(const struct sw_request *r, size_t n, unsigned num
         return status;
     memset(&b, 0, offsetof(struct batch, calls));
     b.stage = 0;
+    b.longest = 0;
     status = sw_scope_enter_context(r->comm->context, &scope);
     if (status == SYMWIN_OK)
         status = gather(&b, r, n, number, taken);
