@@ -83,8 +83,9 @@ struct sw_plan {
 symwin_status sw_select_plan(const struct sw_query *q, symwin_algo algo,
                              const struct sw_grid *asked, struct sw_plan *out);
 
-/* The limits of a grid of `kernel`, for sends and receives: blocks, and threads of a block if the caller asks
- * for them. Only the call, the communicator and the last two members of the query count. */
+/* The limits of a grid of `kernel`, for sends and receives: blocks, and threads of a block if the
+ * caller asks for them. Only the call, the communicator and the last two members of the query
+ * count. */
 symwin_status sw_select_pairs(const struct sw_query *q, const struct sw_kernel *kernel,
                               const struct sw_grid *asked, struct sw_grid *limits);
 

@@ -1,7 +1,7 @@
 /* Sends, receives and groups against a plain reference: random messages among all ranks, in one
- * group and outside groups, more than a ring holds, with and without windows, in graphs, among collectives, on two
- * communicators, and by one thread for all ranks. test_send_receive_refused.c tests what fails.
- * Also runs on GPUs (tests/gpu/both.txt). */
+ * group and outside groups, more than a ring holds, with and without windows, in graphs, among
+ * collectives, on two communicators, and by one thread for all ranks. test_send_receive_refused.c
+ * tests what fails. Also runs on GPUs (tests/gpu/both.txt). */
 #include "collectives.h"
 
 #if defined(__SANITIZE_THREAD__)
