@@ -259,16 +259,20 @@ def note_of(comments):
     return "; ".join(found)
 
 
+def name_of(collective):
+    """allgather -> all-gather."""
+    words = {"allreduce": "all-reduce", "allgather": "all-gather", "alltoall": "all-to-all",
+             "sendrecv": "send and receive"}
+    return words.get(collective, collective.replace("_", "-"))
+
+
 def picture(paths, options):
     """The SVG text of the rows that the options select."""
     rows, comments = read(paths)
     kept, links, said = choose(rows, options)
     lines = lines_of(kept, options.all)
-    words = {"allreduce": "all-reduce", "allgather": "all-gather", "alltoall": "all-to-all",
-             "sendrecv": "send and receive"}
     name, kind, op, ranks, mode, place = said
-    name = words.get(name, name.replace("_", "-"))
-    title = (f"{name}, {ranks} rank{'s' if ranks != '1' else ''}, "
+    title = (f"{name_of(name)}, {ranks} rank{'s' if ranks != '1' else ''}, "
              f"{kind} {op}, {mode}, {place} of place").replace(" none,", ",")
     return draw(lines, links, title.replace("in of place", "in place"), note_of(comments))
 

@@ -4,14 +4,16 @@
     bench/report.py            writes the pages and the pictures
     bench/report.py --check    writes nothing; exit status 1 if they are out of date
 
-The pages are README.md, docs/performance.md and docs/notes/performance-tables.md. The data is in
-symwin-perf's CSV files in bench/results. A file is named DATE-MACHINE-perf-KIND.csv, as
+The pages are README.md, docs/performance.md and two of docs/notes, performance-tables.md and
+collectives-tables.md. The data is in symwin-perf's CSV files in bench/results. A file is named DATE-MACHINE-perf-KIND.csv, as
 bench/run.sh does, with N-ranks- before perf if not all GPUs of the machine took part. KIND is
 
     graph    graph replays: all algorithms, in place and out of place, rivals, links
     stream   stream launches: the library's choice, rivals
     types    several types at equal bytes
     sms      grids of several sizes; several runs may be concatenated
+
+A file DATE-MACHINE-collectives-graph.csv has graph replays of several collectives, beside rivals.
 
 The newest file of a kind, machine and number of ranks is used. Files of the emulated driver
 (MACHINE is "emulated") are ignored. In the pages, the text between <!-- begin NAME --> and
@@ -30,6 +32,7 @@ import plot  # pylint: disable=wrong-import-position
 from plot import Bad, size_name  # pylint: disable=wrong-import-position
 
 FILE = re.compile(r"(\d{4}-\d\d-\d\d)-(.+?)-(?:(\d+)-ranks-)?perf-(graph|stream|types|sms)\.csv")
+COLLECTIVES = re.compile(r"(\d{4}-\d\d-\d\d)-(.+?)-(?:(\d+)-ranks-)?collectives-(graph)\.csv")
 MARKER = re.compile(r"^<!-- (begin|end) (\S+) -->$")
 HEAD_LINES = ((r"symwin-perf \S+, commit (\S+), ", ("commit",)),
               (r"rank 0: device \d+, (.*), process \d+$", ("gpu",)),
@@ -46,17 +49,21 @@ FIGURES = ("time_us", "busbw_gbs", "host_us")
 WORDS = ("library", "algo", "type", "op", "placement", "mode", "launched", "blocks", "wrong")
 NOTHING = "Not measured."
 COLUMNS = 100  # of a line outside of tables
-PAGES = ("README.md", "docs/performance.md", "docs/notes/performance-tables.md")
+PAGES = ("README.md", "docs/performance.md", "docs/notes/performance-tables.md",
+         "docs/notes/collectives-tables.md")
 KI, MI, GI = 1 << 10, 1 << 20, 1 << 30
 HEAD = (KI, 64 * KI, MI, 16 * MI, 64 * MI, 256 * MI, GI)  # sizes of the short tables: graphs,
 HEAD_STREAM = (KI, 64 * KI, MI, 16 * MI)                  # streams, where the host's time counts
+HEAD_COLLECTIVES = (64, 4 * KI, 32 * KI, 256 * KI, 2 * MI, 16 * MI)
 
 
 class Table:
-    """One CSV file: its rows, and its head: that of the first run if there are several."""
+    """One CSV file: its rows of a collective, and its head: that of the first run if there are
+    several. `others` has the other collectives of the file."""
 
-    def __init__(self, path, date, kind, machine):
+    def __init__(self, path, date, kind, machine, collective="allreduce"):
         self.path, self.date, self.kind, self.machine = path, date, kind, machine
+        self.collective, self.others = collective, []
         self.head, self.rows = {}, {}
         self.lines, self.unchecked = 0, 0
         for number, comment, row in plot.parse(path):
@@ -80,7 +87,9 @@ class Table:
 
     def add(self, where, row):
         plot.convert(row, where, WHOLE, FIGURES, WORDS)
-        if row.get("collective", "allreduce") != "allreduce":  # older files do not have the column
+        if row["collective"] != self.collective:
+            if row["collective"] not in self.others:
+                self.others.append(row["collective"])
             return
         key = tuple(row[name] for name in ("library", "algo", "type", "op", "placement", "bytes"))
         if row["mode"] != MODES[self.kind]:
@@ -116,23 +125,42 @@ class Table:
 
 # ---- which files ---------------------------------------------------------------------------------
 
-def find(folder):
-    """{(machine, ranks): {kind: Table}}, by machine, most ranks first."""
-    newest, groups = {}, {}
+def newest_of(folder, pattern):
+    """[((machine, the number of ranks that it says, kind), (date, name))], by date."""
+    newest = {}
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
         raise Bad(f"{folder}: {error.strerror}") from error
     for name in names:  # by date
-        found = FILE.fullmatch(name)
+        found = pattern.fullmatch(name)
         if found and found[2] != "emulated":
             newest[found[2], found[3], found[4]] = (found[1], name)
-    for (machine, said, kind), (date, name) in sorted(newest.items(), key=lambda item: item[1]):
+    return sorted(newest.items(), key=lambda item: item[1])
+
+
+def find(folder):
+    """{(machine, ranks): {kind: Table}}, by machine, most ranks first."""
+    groups = {}
+    for (machine, said, kind), (date, name) in newest_of(folder, FILE):
         table = Table(os.path.join(folder, name), date, kind, machine)
         if said is not None and int(said) != table.ranks:
             raise Bad(f"{table.path}: rows of {table.ranks} ranks under this name")
         groups.setdefault((machine, table.ranks), {})[kind] = table
     return dict(sorted(groups.items(), key=lambda item: (item[0][0], -item[0][1])))
+
+
+def find_collectives(folder):
+    """[{collective: Table}] of each file that has rivals: the others are of no interest here."""
+    groups = []
+    for (machine, _, kind), (date, name) in newest_of(folder, COLLECTIVES):
+        path = os.path.join(folder, name)
+        first = Table(path, date, kind, machine)
+        tables = {"allreduce": first}
+        tables.update({other: Table(path, date, kind, machine, other) for other in first.others})
+        if any(table.choose(library="nccl") for table in tables.values()):
+            groups.append(tables)
+    return groups
 
 
 def name_of(tables):
@@ -189,6 +217,12 @@ def rivals_of(table, **want):
     return {name: rows for name, rows in rivals.items() if rows}
 
 
+def quickest(rivals, size):
+    """The rival's row of least time, None if none was timed."""
+    rows = [rows_of[size] for rows_of in rivals.values() if size in rows_of]
+    return min(rows, key=lambda row: row["time_us"], default=None)
+
+
 def pairs_of(rows_of, ours):
     """A rival's rows and ours, at the sizes that both have."""
     return [(rows_of[row["bytes"]], row) for row in ours if row["bytes"] in rows_of]
@@ -230,6 +264,7 @@ class Report:
 
     def __init__(self, folder):
         self.groups = find(folder)
+        self.collective_groups = find_collectives(folder)
         self.base = "."     # folder of the page that is being filled
         self.pictures = {}  # path -> SVG
 
@@ -320,8 +355,9 @@ class Report:
 
     def drawn(self, table):
         """Draws a table's picture, in a file beside it; returns the lines that show it."""
-        path = table.path[:-len("csv")] + "svg"
-        options = plot.options_of([table.path, "--output", path])
+        end = "" if table.collective == "allreduce" else "-" + table.collective
+        path = f"{table.path[:-len('.csv')]}{end}.svg"
+        options = plot.options_of([table.path, "--output", path, "--collective", table.collective])
         try:
             self.pictures[path] = plot.picture(options.files, options)
         except Bad as error:
@@ -432,6 +468,41 @@ class Report:
                 yield grid(head, rows)
         return self.sections("sms", body)
 
+    def of_collectives(self, body):
+        """For each file of collectives, a heading, its origin and the blocks of body(tables)."""
+        blocks = []
+        for tables in self.collective_groups:
+            first = next(iter(tables.values()))
+            what = "Graph replays, out of place, bf16, sums where there is an operation; the size is"
+            text = f"{what} that of a rank's larger buffer; {self.origin(first)}:"
+            blocks += [["### " + name_of(tables)], textwrap.wrap(text, COLUMNS)]
+            blocks += list(body(tables))
+        return [line for block in blocks for line in [""] + block][1:] or [NOTHING]
+
+    def collectives(self):
+        """A picture and a table for each."""
+        def body(tables):
+            for name, table in tables.items():
+                yield ["#### " + plot.name_of(name)]
+                if any(row["bytes"] > 0 for row in table.ours()):
+                    yield self.drawn(table)
+                for type_, op in table.pairs():
+                    yield versus(table, "out", type_, op, False)
+        return self.of_collectives(body)
+
+    def head_collectives(self):
+        """The times at some sizes, and in brackets those of the quickest rival."""
+        def body(tables):
+            rows = []
+            for name, table in tables.items():
+                ours, rivals = by_size(table.ours(placement="out")), rivals_of(table, placement="out")
+                cells = [f"{figure(ours.get(size))} ({figure(quickest(rivals, size))})"
+                         for size in HEAD_COLLECTIVES]
+                if any(size in ours for size in HEAD_COLLECTIVES):
+                    rows.append([plot.name_of(name)] + cells)
+            yield grid([""] + [size_name(size) for size in HEAD_COLLECTIVES], rows)
+        return self.of_collectives(body)
+
     def links(self):
         """The newest table of a group that has rows of links."""
         rows = []
@@ -451,7 +522,8 @@ NAMES = {"number": Report.number, "scores": Report.scores,
          "graph": lambda report: report.sections("graph", report.calls(False)),
          "stream": lambda report: report.sections("stream", report.calls(True)),
          "in-place": Report.in_place, "algorithms": Report.algorithms, "types": Report.types,
-         "sms": Report.sms, "links": Report.links}
+         "sms": Report.sms, "links": Report.links, "head-collectives": Report.head_collectives,
+         "collectives": Report.collectives}
 
 
 # ---- the pages -----------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ my $folder   = tempdir(CLEANUP => 1);
 my $results  = "$folder/results";
 my $document = "$folder/docs/page.md";
 my @blocks =
-  qw(number scores head head-stream measured graph stream in-place algorithms types sms links);
+  qw(number scores head head-stream head-collectives collectives measured graph stream in-place
+  algorithms types sms links);
 my $names =
   'library,algo,type,op,bytes,count,placement,memory,mode,ranks,calls,repetitions,time_us,'
   . 'algbw_gbs,busbw_gbs,wrong,p50_us,p99_us,max_us,host_us,ratio,launched,blocks,threads,measured';
@@ -397,16 +398,50 @@ spew($document, $good);
 $results = "$folder/nowhere";
 refused(qr/\S+nowhere: No such file/, 'no folder of results');
 
+# ---- other collectives ---------------------------------------------------------------------------
+
+$results = "$folder/collectives";
+mkdir $results;
+my $of = "$results/2026-01-02-4-x-x1-collectives-graph.csv";
+sub collective {
+    my ($name, @row) = @_;
+    return row(@row) =~ s/\n/,$name\n/r;
+}
+my $ours = head('c1', '--collective all') =~ s/,measured\n/,measured,collective\n/r
+  . collective('allreduce', 'symwin', 'auto', 'bf16', 64, 'out', 2, 'oneshot', 1)
+  . collective('allgather', 'symwin', 'auto', 'bf16', 64, 'out', 3, 'oneshot', 1)
+  . collective('barrier', 'symwin', 'auto', 'none', 0, 'out', 4, 'oneshot', 1, wrong => '');
+spew($of, $ours);
+is((report(''))[0], 0, 'collectives without rivals');
+is(block($_), 'Not measured.', "$_: without rivals") for qw(collectives head-collectives);
+spew($of, $ours . collective('allgather', 'nccl', 'nccl', 'bf16', 64, 'out', 7, '', '')
+      . collective('allgather', 'nccl', 'nccl-window', 'bf16', 64, 'out', 6, '', ''));
+($status, $said) = report('');
+is($status, 0, 'with rivals');
+like($said, qr/collectives-graph-allgather\.svg$/m, 'a picture of its own');
+like(slurp("$results/2026-01-02-4-x-x1-collectives-graph-allgather.svg"), qr/all-gather, 4 ranks/,
+    'with its title');
+like(block('head-collectives'), cells('all-gather', '3.00 (6.00)', ('- (-)') x 5),
+    'the quickest rival');
+like(block('head-collectives'), cells('all-reduce', '2.00 (-)', ('- (-)') x 5), 'no rival');
+unlike(block('head-collectives'), qr/barrier/, 'a barrier has no size');
+like(block('collectives'),
+    cells('64 B', 'oneshot', '3.00', '0.032', '7.00', '2.33', '6.00', '2.00'), 'its table');
+like(block('collectives'), qr/^#### barrier\n\n\| size/m, 'a barrier has no picture');
+
 # ---- the pages of this repository --------------------------------------------------------------
 
 $said = `python3 bench/report.py --check 2>&1`;
 is("$?$said", '0', 'the pages are what bench/results give');
 my %where = map { $_ => join ' ', (slurp($_) // '') =~ /^<!-- begin (\S+) -->$/mg }
-  qw(README.md docs/performance.md docs/notes/performance-tables.md);
+  qw(README.md docs/performance.md docs/notes/performance-tables.md
+  docs/notes/collectives-tables.md);
 is($where{'README.md'}, 'number', 'the README has one number');
-is($where{'docs/performance.md'}, 'scores head head-stream',
+is($where{'docs/performance.md'}, 'scores head head-stream head-collectives',
     'docs/performance.md has the short tables');
 is($where{'docs/notes/performance-tables.md'},
     'measured graph stream in-place algorithms types sms links', 'its note has all');
+
+is($where{'docs/notes/collectives-tables.md'}, 'collectives', 'and so has that of the others');
 
 done_testing();
