@@ -1,6 +1,6 @@
 /* The kernel for few sends and receives (pairs.cuh has the protocol), which small messages use.
  *
- *   items      SW_PAIR_FEW at most, at most one send and one receive of each peer, none of them large
+ *   items      SW_PAIR_FEW at most: one send and one receive of each peer at most, none large
  *   grid       any multiple of the number of items
  *
  * Each item has blocks of its own, which may wait for it: no item keeps another from progress. The

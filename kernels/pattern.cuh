@@ -276,8 +276,8 @@ SYMWIN_DEVICE void sw_short_send(const struct sw_kernel_args &args, const sw_pee
  * keeps, and a word is an entry. Code costs time even where it does not run, since each launch
  * fetches it: with code for other lengths four ranks on one H100 took 3.2 us and not 2.8.
  * `role` is of the threads that share the call, `before` the bytes of each slot that other calls of
- * the launch use; `launch` has the launch's arguments. (The compiler keeps those of a call of a group
- * in registers if nothing takes their address.) `Receive` has
+ * the launch use; `launch` has the launch's arguments. (The compiler keeps those of a call of a
+ * group in registers if nothing takes their address.) `Receive` has
  *   entry(args, call, from, own, i)   receives and empties entry `i`: at `from` is that of rank 0,
  *                                     `own` is this rank's. False: the wait was given up */
 template <int N, class Receive>
