@@ -1,5 +1,5 @@
-/* Arguments of the kernels of sends and receives (pairs.cu, pairs_few.cuh). Shared by the host, nvcc
- * and the emulated driver's compiler; plain C99. */
+/* Arguments of the kernels of sends and receives (pairs.cu, pairs_few.cuh). Shared by the host,
+ * nvcc and the emulated driver's compiler; plain C99. */
 #ifndef SYMWIN_PAIR_LAYOUT_H
 #define SYMWIN_PAIR_LAYOUT_H
 
