@@ -4,9 +4,10 @@
     bench/report.py            writes the pages and the pictures
     bench/report.py --check    writes nothing; exit status 1 if they are out of date
 
-The pages are README.md, docs/performance.md and two of docs/notes, performance-tables.md and
-collectives-tables.md. The data is in symwin-perf's CSV files in bench/results. A file is named DATE-MACHINE-perf-KIND.csv, as
-bench/run.sh does, with N-ranks- before perf if not all GPUs of the machine took part. KIND is
+The pages are README.md, docs/performance.md, and performance-tables.md and collectives-tables.md of
+docs/notes. The data is in symwin-perf's CSV files in bench/results. A file is named
+DATE-MACHINE-perf-KIND.csv, as bench/run.sh does, with N-ranks- before perf if not all GPUs of the
+machine took part. KIND is
 
     graph    graph replays: all algorithms, in place and out of place, rivals, links
     stream   stream launches: the library's choice, rivals
