@@ -496,7 +496,8 @@ class Report:
         def body(tables):
             rows = []
             for name, table in tables.items():
-                ours, rivals = by_size(table.ours(placement="out")), rivals_of(table, placement="out")
+                ours = by_size(table.ours(placement="out"))
+                rivals = rivals_of(table, placement="out")
                 cells = [f"{figure(ours.get(size))} ({figure(quickest(rivals, size))})"
                          for size in HEAD_COLLECTIVES]
                 if any(size in ours for size in HEAD_COLLECTIVES):
