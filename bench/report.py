@@ -474,8 +474,8 @@ class Report:
         blocks = []
         for tables in self.collective_groups:
             first = next(iter(tables.values()))
-            what = "Graph replays, out of place, bf16, sums where there is an operation; the size is"
-            text = f"{what} that of a rank's larger buffer; {self.origin(first)}:"
+            what = "Graph replays, out of place, bf16, sums where there is an operation; the size"
+            text = f"{what} is that of a rank's larger buffer; {self.origin(first)}:"
             blocks += [["### " + name_of(tables)], textwrap.wrap(text, COLUMNS)]
             blocks += list(body(tables))
         return [line for block in blocks for line in [""] + block][1:] or [NOTHING]
