@@ -1,6 +1,6 @@
 /* All-reduce by copies, for messages so large that only link bandwidth counts: the copy engines
  * move all data, and the multiprocessors only sum. This file has the kernels; copies.c queues them
- * and the copies.
+ * and the copies. Collectives that only move bytes have BEGIN ahead of their copies and END behind.
  *
  *   in, out    windows at in_offset and out_offset, which are equal on all ranks; any element
  *              alignment; equal (in place: see below), but not partly overlapping

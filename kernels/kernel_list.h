@@ -172,8 +172,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 #define SW_KERNEL_LIST_PAIRS(X)                                                                    \
     X(pairs, pair, oneshot, bytes, move, n, any) X(pairs, few, oneshot, bytes, move, n, short)
 #define SW_KERNEL_LIST_PUT(X)                                                                      \
-    X(put, move, put, bytes, move, n, any)                                                         \
-    X(put, move, twoshot, bytes, move, n, any) X(put, move, copies, bytes, move, n, any)
+    X(put, move, put, bytes, move, n, any) X(put, move, twoshot, bytes, move, n, any)
 #define SW_KERNEL_LIST_BARRIER(X) X(barrier, barrier, oneshot, bytes, move, n, any)
 #define SW_KERNEL_LIST_REDUCE_PARTS(X)                                                             \
     SW_KERNEL_ALL_TYPES(X, reduce_parts, parts, oneshot)                                           \

@@ -7,8 +7,6 @@
  *              Broadcast: each rank but the root loads its share of the root's part, and stores it
  *              to all ranks but the root. So each link carries every byte once. If the root's input
  *              is in no window, the root first copies it to its output, and the others load that
- *   copies     what is around the copies that copies.c queues: BEGIN ahead of them, END behind
- *              them, one block each. They are one call, which END counts
  *
  *   in         this rank's device memory, any alignment: a part for each rank, or one part. In a
  *              window at in_offset for a gather; for a broadcast that is the root's alone, or
@@ -23,7 +21,6 @@
  * end barrier makes all stores visible.
  */
 #include "bytes.cuh"
-#include "copies_layout.h"
 #include "pattern.cuh"
 #include "window.cuh"
 
@@ -152,23 +149,6 @@ SYMWIN_DEVICE void sw_run_twoshot(const struct sw_kernel_args &args)
             sw_move_part(sw_goal_here(), sw_crew_of_grid(), args.in, args.out, args.bytes);
     }
     sw_call_end(args, call, 0);
-}
-
-/* ---- around copies --------------------------------------------------------------------------- */
-
-/* What BEGIN has acquired happens before the copies, and they before what END releases, by the
- * order of the stream. After a failure BEGIN stops no copy, and END tells the peers nothing. */
-SYMWIN_DEVICE void sw_run_copies(const struct sw_kernel_args &args)
-{
-    sw_call call = sw_call_begin(args);
-
-    if (args.stage == SW_COPIES_END) {
-        sw_call_end(args, call, 0);
-        return;
-    }
-    sw_start_barrier(args, call, SW_HEADER_STREAM);
-    if (call.failed)
-        sw_call_report(args, call.epoch);
 }
 
 #define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \

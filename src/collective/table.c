@@ -70,12 +70,12 @@ static const struct sw_algorithm allreduce[SW_ALGOS] = {
     [SYMWIN_ALGO_TWOSHOT] = {                                                                      \
         .chosen = SW_CHOSEN, .needs = SW_NEEDS_WINDOWS, .model_us = us, .family = SW_FAMILY_move}
 
-/* Not measured yet. `one`: hosts do not know other ranks' offsets, so all have to be the same. */
+/* Not measured yet. `one`: hosts do not know other ranks' offsets, so all have to be the same. The
+ * kernels around the copies are the all-reduce's. */
 #define COPY(more, one)                                                                            \
     [SYMWIN_ALGO_COPIES] = {.chosen = SW_NEVER_CHOSEN,                                             \
                             .needs = SW_NEEDS_WINDOWS | SW_NEEDS_STREAMS | (more),                 \
                             .model_us = sw_model_parts_copied,                                     \
-                            .family = SW_FAMILY_move,                                              \
                             .one_offset = one,                                                     \
                             .only_words = 1,                                                       \
                             .queue = sw_copies_queue}
