@@ -382,8 +382,8 @@ typedef struct symwin_parts {
     int on_device;
 } symwin_parts;
 
-/* Every rank gets from every rank the part that is for it, of any length. The calls with parts have
- * no query.
+/* Every rank gets from every rank the part that is for it, of any length. The queries of calls with
+ * parts answer for what this rank passes: with arrays in device memory, for the room.
  *
  *   in, out   device memory, aligned to the element. A buffer whose parts have no elements may be
  *             NULL
@@ -413,6 +413,11 @@ SYMWIN_API symwin_status symwin_alltoallv_with(symwin_comm *comm, const void *in
                                                const symwin_parts *out_parts, symwin_type type,
                                                const symwin_collective_options *options,
                                                struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_alltoallv_query(symwin_comm *comm, const void *in,
+                                                const symwin_parts *in_parts, const void *out,
+                                                const symwin_parts *out_parts, symwin_type type,
+                                                const symwin_collective_options *options,
+                                                symwin_collective_info *info);
 
 /* Every rank gets the parts of all ranks, of any length. Statuses are as for symwin_alltoallv().
  *
@@ -428,6 +433,10 @@ SYMWIN_API symwin_status symwin_allgatherv_with(symwin_comm *comm, const void *i
                                                 const symwin_parts *parts, symwin_type type,
                                                 const symwin_collective_options *options,
                                                 struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_allgatherv_query(symwin_comm *comm, const void *in, const void *out,
+                                                 const symwin_parts *parts, symwin_type type,
+                                                 const symwin_collective_options *options,
+                                                 symwin_collective_info *info);
 
 /* Every rank gets its part of the result, of any length. Operations, the order of the ranks and the
  * bits are as for symwin_reduce_scatter(), statuses as for symwin_alltoallv().
@@ -446,6 +455,11 @@ SYMWIN_API symwin_status symwin_reduce_scatterv_with(symwin_comm *comm, const vo
                                                      symwin_type type, symwin_op op,
                                                      const symwin_collective_options *options,
                                                      struct CUstream_st *stream);
+SYMWIN_API symwin_status symwin_reduce_scatterv_query(symwin_comm *comm, const void *in,
+                                                      const symwin_parts *parts, const void *out,
+                                                      symwin_type type, symwin_op op,
+                                                      const symwin_collective_options *options,
+                                                      symwin_collective_info *info);
 
 /* What follows in a rank's stream waits for what comes before the call in all ranks' streams, and
  * sees what that has written, to other ranks' memory too. The host does not wait.

@@ -28,9 +28,9 @@
 
 #define PERF_FN SW_TYPES_FN
 
-/* Instead of a rank: the result of the all-reduce; or parts of `part` elements, the first ones of
- * each rank in turn. */
-enum { PERF_RESULT = -1, PERF_PARTS = -2 };
+/* Instead of a rank: the result of the all-reduce; parts of `part` elements, the first ones of
+ * each rank in turn; or unequal parts, what each rank in turn has for rank `to`. */
+enum { PERF_RESULT = -1, PERF_PARTS = -2, PERF_UNEQUAL = -3 };
 
 struct perf_data {
     int32_t nranks;
@@ -38,7 +38,8 @@ struct perf_data {
     int32_t op;   /* symwin_op */
     uint32_t seed;
     int32_t without; /* PERF_PARTS: a rank that has no part */
-    uint64_t part;   /* PERF_PARTS */
+    int32_t to;      /* PERF_UNEQUAL */
+    uint64_t part;   /* PERF_PARTS; PERF_UNEQUAL: elements of a share */
     uint64_t first;  /* the index of what is called element 0, also of each part */
 };
 
@@ -200,10 +201,45 @@ PERF_FN uint64_t perf_encode(int32_t type, int64_t value)
     }
 }
 
-/* The bits of an element of a rank's input, of the result (PERF_RESULT) or of parts
- * (PERF_PARTS). */
+/* Unequal parts: the shares that rank `from` has for rank `to`, and as many the other way. Rank 0
+ * has 1, 2, 3, ... of them for the ranks, and for the last of three or more ranks none; rank r has
+ * the same, from its r-th on. */
+PERF_FN int32_t perf_shares(int32_t nranks, int32_t from, int32_t to)
+{
+    return (from + to + 1) % nranks + (nranks < 3);
+}
+
+/* Those that come before them in the input of rank `from`; of all ranks if `to` is nranks. */
+PERF_FN uint64_t perf_shares_before(int32_t nranks, int32_t from, int32_t to)
+{
+    uint64_t before = 0;
+
+    for (int32_t p = 0; p < to; p++)
+        before += (uint64_t)perf_shares(nranks, from, p);
+    return before;
+}
+
+/* Finds the rank and the element of its input that is element *index of unequal parts. */
+PERF_FN int32_t perf_unequal(const struct perf_data *data, uint64_t *index)
+{
+    uint64_t share = *index / data->part;
+    int32_t rank = 0;
+
+    while (share >= (uint64_t)perf_shares(data->nranks, rank, data->to)) {
+        share -= (uint64_t)perf_shares(data->nranks, rank, data->to);
+        rank++;
+    }
+    share += perf_shares_before(data->nranks, rank, data->to);
+    *index = share * data->part + *index % data->part;
+    return rank;
+}
+
+/* The bits of an element of a rank's input, of the result (PERF_RESULT) or of parts (PERF_PARTS,
+ * PERF_UNEQUAL). */
 PERF_FN uint64_t perf_element(const struct perf_data *data, int32_t rank, uint64_t index)
 {
+    if (rank == PERF_UNEQUAL)
+        rank = perf_unequal(data, &index);
     if (rank == PERF_PARTS) {
         rank = (int32_t)(index / data->part);
         rank += rank >= data->without;

@@ -5,14 +5,34 @@
 
 static const struct sw_collective sendrecv = {.call = "symwin_send"};
 
+static int is_on_device(symwin_collective collective)
+{
+    return (int)collective > PERF_SENDRECV;
+}
+
 const struct sw_collective *collective_of(symwin_collective collective)
 {
-    return (int)collective == PERF_SENDRECV ? &sendrecv : &sw_collectives[collective];
+    if ((int)collective == PERF_SENDRECV)
+        return &sendrecv;
+    return &sw_collectives[is_on_device(collective)
+                               ? SYMWIN_ALLTOALLV + ((int)collective - PERF_ALLTOALLV_DEVICE)
+                               : (int)collective];
 }
 
 const char *collective_name(symwin_collective collective)
 {
-    return (int)collective == PERF_SENDRECV ? "sendrecv" : symwin_collective_name(collective);
+    switch ((int)collective) {
+    case PERF_SENDRECV:
+        return "sendrecv";
+    case PERF_ALLTOALLV_DEVICE:
+        return "alltoallv_device";
+    case PERF_ALLGATHERV_DEVICE:
+        return "allgatherv_device";
+    case PERF_REDUCE_SCATTERV_DEVICE:
+        return "reduce_scatterv_device";
+    default:
+        return symwin_collective_name(collective);
+    }
 }
 
 int collective_has_root(symwin_collective collective)
@@ -26,6 +46,32 @@ int collective_in_place(symwin_collective collective)
 }
 
 /* ---- a rank's part ---- */
+
+/* Of unequal parts; `count` elements are a share. An all-gather's and a reduce-scatter's are those
+ * that an all-to-all has on rank 0. */
+static struct layout of_parts(const struct sw_collective *is, int nranks, int rank, uint64_t count)
+{
+    const int all = is == &sw_collectives[SYMWIN_ALLTOALLV];
+    const int gathers = is == &sw_collectives[SYMWIN_ALLGATHERV];
+    const uint64_t whole = count * perf_shares_before(nranks, 0, nranks);
+    const uint64_t part = count * (uint64_t)perf_shares(nranks, 0, rank);
+    const uint64_t before = count * perf_shares_before(nranks, 0, rank);
+    struct layout layout = {
+        .in = gathers ? part : whole,
+        .out = is->reduces ? part : whole,
+        .larger = whole,
+        .in_at = gathers ? before : 0,
+        .out_at = is->reduces ? before : 0,
+        .first = is->reduces ? before : 0,
+        .part = count,
+        .to = all ? rank : 0,
+        .who = is->reduces ? PERF_RESULT : PERF_UNEQUAL,
+    };
+
+    layout.sends = layout.in > 0;
+    layout.receives = layout.out > 0;
+    return layout;
+}
 
 struct layout layout_of(symwin_collective collective, int nranks, int rank, int root,
                         uint64_t count)
@@ -46,6 +92,8 @@ struct layout layout_of(symwin_collective collective, int nranks, int rank, int 
         .who = root,
     };
 
+    if (is->by_parts)
+        return of_parts(is, nranks, rank, count);
     if ((int)collective == PERF_SENDRECV)
         layout.who = (rank + nranks - 1) % nranks;
     if (is->reduces)
@@ -60,7 +108,31 @@ struct perf_data layout_data(const struct layout *layout, struct perf_data data)
     data.first = layout->first;
     data.part = layout->part;
     data.without = layout->without;
+    data.to = layout->to;
     return data;
+}
+
+symwin_parts parts_of(struct rank *r, symwin_collective collective, uint64_t count)
+{
+    const int n = r->job->nranks, on_device = is_on_device(collective);
+    const int from = collective_of(collective) == &sw_collectives[SYMWIN_ALLTOALLV] ? r->rank : 0;
+    uint64_t *const counts = on_device ? (uint64_t *)(uintptr_t)r->device_counts : r->counts;
+
+    for (int p = 0; p < n; p++) {
+        r->counts[p] = count * (uint64_t)perf_shares(n, from, p);
+        r->counts[n + p] = count * perf_shares_before(n, from, p);
+    }
+    return (symwin_parts){.counts = counts,
+                          .displacements = counts + n,
+                          .room = count * perf_shares_before(n, from, n),
+                          .on_device = on_device};
+}
+
+int parts_prepare(struct rank *r, symwin_collective collective, uint64_t count)
+{
+    (void)parts_of(r, collective, count);
+    return ok(symwin_memcpy(r->device, (void *)(uintptr_t)r->device_counts, r->counts,
+                            2 * (size_t)r->job->nranks * sizeof *r->counts, r->stream));
 }
 
 /* Of a link's call: what the rank before stores, or what each other one does. */
@@ -90,13 +162,14 @@ struct layout result_layout(const struct rank *r, const struct result *result)
 struct result result_of_size(const struct job *job, symwin_collective collective, symwin_type type,
                              size_t bytes)
 {
-    const size_t step = symwin_type_bytes(type) *
-                        (size_t)layout_of(collective, job->nranks, 0, 0, 1).larger;
+    const size_t size = symwin_type_bytes(type);
+    const size_t step = size * (size_t)layout_of(collective, job->nranks, 0, 0, 1).larger;
+    size_t count = bytes / step;
 
-    return (struct result){.collective = collective,
-                           .type = type,
-                           .bytes = bytes / step * step,
-                           .count = bytes / step};
+    if (collective_of(collective)->by_parts && count >= 16 / size)
+        count -= count % (16 / size);
+    return (struct result){
+        .collective = collective, .type = type, .bytes = count * step, .count = count};
 }
 
 unsigned char *result_in(const struct rank *r, const struct result *result, const struct pair *pair)

@@ -79,7 +79,7 @@ static int needs_one_offset(const struct result *result)
 {
     return result->in_place && result->way->kind == WAY_SYMWIN &&
            (int)result->collective != PERF_SENDRECV &&
-           sw_algorithm(result->collective, result->way->algo)->one_offset;
+           collective_of(result->collective)->algos[result->way->algo].one_offset;
 }
 
 static int first_call(struct rank *r, const struct result *result, const struct pair *pair)
@@ -100,7 +100,8 @@ static int queue_first(struct rank *r, void *context)
 
     for (int i = 0; i < plan->rotate && good; i++) {
         good = first_call(r, result, &plan->pairs[i]);
-        if (i == 0 && !good && failure() == SYMWIN_UNSUPPORTED && result->way->optional) {
+        if (i == 0 && !good && failure() == SYMWIN_UNSUPPORTED &&
+            (result->way->optional || collective_of(result->collective)->by_parts)) {
             plan->unsupported = 1;
             return 1;
         }
@@ -117,7 +118,8 @@ static int prepare(struct rank *r, const struct plan *plan)
     const struct layout *is = &plan->layout;
     const int spoils = !result->in_place || is->out > is->in || !is->sends;
     const struct perf_data data = layout_data(is, plan->data);
-    int good = 1;
+    int good = !collective_of(result->collective)->by_parts ||
+               parts_prepare(r, result->collective, result->count);
 
     for (int i = 0; i < plan->rotate && result->count > 0 && good; i++) {
         if (spoils && is->receives)

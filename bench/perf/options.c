@@ -40,7 +40,8 @@ static const char usage[] =
     "  --collective LIST\n"
     "                 collectives, or all: each has its own table; sizes are those of its larger\n"
     "                 buffer. sendrecv: each rank sends to the next one and receives from the one\n"
-    "                 before, in a group                                      allreduce\n"
+    "                 before, in a group. alltoallv, allgatherv, reduce_scatterv: unequal parts;\n"
+    "                 with _device, of counts in device memory                allreduce\n"
     "  -r N           root of broadcast, gather, scatter and reduce                  0\n"
     "  -d LIST        types, or all                                                 f32\n"
     "  -o LIST        operations, or all                                            sum\n"
@@ -116,10 +117,9 @@ static const char usage_more[] =
 const char *const options_types[] = {SYMWIN_TYPE_LIST(TYPE_NAME) NULL};
 const char *const options_ops[] = {SYMWIN_OP_LIST(NAME) NULL};
 static const char *const algos[] = {SYMWIN_ALGO_LIST(NAME) NULL};
-/* Those with parts of unequal lengths come last in symwin.h, and are not timed yet. */
-enum { LAST = SYMWIN_BARRIER + 1 };
-#define TIMED(name, value, text) value < LAST ? #text : value == LAST ? "sendrecv" : NULL,
-static const char *const collectives[] = {SYMWIN_COLLECTIVE_LIST(TIMED) NULL};
+static const char *const collectives[] = {SYMWIN_COLLECTIVE_LIST(NAME) "sendrecv",
+                                          "alltoallv_device", "allgatherv_device",
+                                          "reduce_scatterv_device", NULL};
 static const char *const places[] = {"0", "1", "both", NULL};
 static const char *const rivals[] = {"nccl",     "nccl-window",     "nccl-plain",         "torch",
                                      "nccl-reg", "nccl-reg-symwin", "nccl-window-symwin", NULL};
@@ -302,16 +302,9 @@ static int set_algos(struct perf_options *options, const char *value)
 
 static int set_collectives(struct perf_options *options, const char *value)
 {
-    unsigned bits = list("--collective", collectives, value, options->collective_order);
-
-    if ((bits & 1u << LAST) != 0)
-        bits ^= 1u << LAST | 1u << PERF_SENDRECV;
-    for (int i = 0; options->collective_order[i] != 0; i++)
-        if (options->collective_order[i] == LAST + 1)
-            options->collective_order[i] = PERF_SENDRECV + 1;
-    options->collectives = bits;
+    options->collectives = list("--collective", collectives, value, options->collective_order);
     options->collectives_given = 1;
-    return bits != 0;
+    return options->collectives != 0;
 }
 
 /* The index of the value in the list; -1: not there, and a message has been printed. */
@@ -519,20 +512,22 @@ static const char *check_collectives(const struct perf_options *o)
 {
     int reduce = 0, have_root = 0, have_choice = 0;
 
-    for (int i = 0; i < SW_COLLECTIVES; i++) {
-        if ((o->collectives & 1u << i) == 0)
+    for (int i = 0; i < PERF_COLLECTIVES; i++) {
+        const struct sw_collective *is = collective_of((symwin_collective)i);
+
+        if ((o->collectives & 1u << i) == 0 || i == PERF_SENDRECV)
             continue;
-        reduce |= sw_collectives[i].reduces;
-        have_root |= sw_has_root((symwin_collective)i);
-        have_choice |= !sw_collectives[i].no_data;
+        reduce |= is->reduces;
+        have_root |= is->root_sends || is->root_receives;
+        have_choice |= !is->no_data && !is->by_parts;
     }
     if (o->collectives_given && o->kernel_count > 0)
         return "--kernel: the kernel says which collective it is (SYMWIN_KERNEL_ABOUT): leave out "
                "--collective";
     if (o->race && o->kernel_count == 0 &&
-        (o->collectives & (1u << SYMWIN_BARRIER | 1u << PERF_SENDRECV)) != 0)
-        return "--race checks data where ranks put it: leave barrier and sendrecv out of "
-               "--collective";
+        (o->collectives >> PERF_SENDRECV != 0 || (o->collectives & 1u << SYMWIN_BARRIER) != 0))
+        return "--race checks data where ranks put it: leave barrier, sendrecv and what ends in "
+               "_device out of --collective";
     if (o->root >= 0 && o->kernel_count > 0)
         return "--kernel: the check has every root, and the table root 0: leave out -r";
     if ((o->collectives & PERF_TORCH_COLLECTIVES) == 0 && (o->rivals & PERF_TORCH) != 0)
@@ -542,7 +537,8 @@ static const char *check_collectives(const struct perf_options *o)
     if (!have_root && o->root >= 0)
         return "-r is about collectives with a root: name one by --collective";
     if (!have_choice && o->tune != NULL)
-        return "--tune: barrier and sendrecv have no choice to measure: name another --collective";
+        return "--tune: barrier and sendrecv have no choice to measure, and of unequal parts no "
+               "two ranks have one size: name another --collective";
     if (o->collectives == 1u << PERF_SENDRECV && o->placements == PERF_IN_PLACE)
         return "--in-place: a rank of sendrecv needs two buffers: leave it out";
     return NULL;

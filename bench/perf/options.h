@@ -13,15 +13,22 @@ enum {
     PERF_MOST_CALLS = 10000,
     PERF_MOST_REPETITIONS = 1000,
     PERF_MOST_KERNELS = 8,
-    PERF_MOST_NAMES = 16 /* more than there are types or operations */
+    PERF_MOST_NAMES = 32 /* more than there are collectives, types or operations */
 };
 
 /* Stream calls wait in the stream behind the start gate. A CUDA stream holds about a thousand
  * operations before a launch blocks. A call is one or two operations, but `copies` has many. */
 enum { PERF_MOST_STREAM_CALLS = 400, PERF_MOST_OPERATIONS = 1000 };
 
-/* Sends and receives in a ring, beside the values of symwin_collective. */
-enum { PERF_SENDRECV = SW_COLLECTIVES, PERF_COLLECTIVES };
+/* Beside the values of symwin_collective: sends and receives in a ring; and those by parts, again,
+ * with their arrays in device memory. */
+enum {
+    PERF_SENDRECV = SW_COLLECTIVES,
+    PERF_ALLTOALLV_DEVICE,
+    PERF_ALLGATHERV_DEVICE,
+    PERF_REDUCE_SCATTERV_DEVICE,
+    PERF_COLLECTIVES
+};
 
 enum { PERF_OUT_OF_PLACE = 1, PERF_IN_PLACE = 2 };
 enum {
@@ -107,6 +114,11 @@ int options_nth(const unsigned char order[PERF_MOST_NAMES], unsigned bits, int i
 
 /* The next size after `bytes`; 0: that was the last. */
 size_t options_next_size(const struct perf_options *options, size_t bytes);
+
+/* ---- layout.c ---- */
+
+/* As the library's table, of PERF_SENDRECV and those by parts too. */
+const struct sw_collective *collective_of(symwin_collective collective);
 
 /* ---- options.c ---- */
 

@@ -135,8 +135,7 @@ struct pair;
 
 /* ---- layout.c -------------------------------------------------------------------------------- */
 
-/* As the library's table and names, and of PERF_SENDRECV too. */
-const struct sw_collective *collective_of(symwin_collective collective);
+/* As the library's names, of PERF_SENDRECV and those by parts too. */
 const char *collective_name(symwin_collective collective);
 int collective_has_root(symwin_collective collective);
 int collective_in_place(symwin_collective collective); /* whether it can be */
@@ -150,7 +149,7 @@ struct layout {
     /* What the output must be, as arguments of fill() and compare(). */
     int who;
     uint64_t first, part;
-    int without;
+    int without, to;
 };
 
 struct layout layout_of(symwin_collective collective, int nranks, int rank, int root,
@@ -160,6 +159,12 @@ struct layout layout_of(symwin_collective collective, int nranks, int rank, int 
 struct perf_data layout_data(const struct layout *layout, struct perf_data data);
 
 struct layout result_layout(const struct rank *r, const struct result *result);
+
+/* The parts of a call by parts, equal for input and output; each begins where the one before it
+ * ends. parts_prepare() brings them to device memory if the collective has them there. It queues
+ * that, outside captures. */
+symwin_parts parts_of(struct rank *r, symwin_collective collective, uint64_t count);
+int parts_prepare(struct rank *r, symwin_collective collective, uint64_t count);
 
 /* A call of this size, rounded down to whole elements. */
 struct result result_of_size(const struct job *job, symwin_collective collective, symwin_type type,
@@ -244,6 +249,9 @@ struct rank {
     int blocks, threads; /* grid of these kernels */
     void *staging;       /* owned, host memory: to fill and compare without kernels */
     uint64_t scalar;     /* of a pre-multiplied sum: the bits of an element */
+    /* owned: counts, then displacements, of a call by parts; in host and in device memory */
+    uint64_t *counts;
+    CUdeviceptr device_counts;
     struct pair memory[MEMORY_KINDS][PERF_MOST_ROTATE];
     double *host_us; /* owned: of each call in a stream repetition */
     struct own_kernel own[PERF_MOST_KERNELS];
@@ -395,6 +403,7 @@ struct perf_call {
     symwin_op op;
     int root;
     symwin_collective_options options;
+    symwin_parts parts; /* set by collective_call() */
 };
 
 /* Queues it. */

@@ -102,7 +102,9 @@ static int open_gate(struct rank *r)
            ok(sw_check(sw_drv.cuMemAlloc(&r->gate_data, 256), "cuMemAlloc for the start gate")) &&
            CUDA(cuMemsetD8, (r->gate_data, 0, 256)) &&
            ok(sw_check(sw_drv.cuMemAlloc(&r->report, sizeof(struct perf_report)),
-                       "cuMemAlloc for the report"));
+                       "cuMemAlloc for the report")) &&
+           ok(sw_check(sw_drv.cuMemAlloc(&r->device_counts, 16 * (size_t)r->job->nranks),
+                       "cuMemAlloc for counts"));
 }
 
 static int open_stream(struct rank *r)
@@ -116,7 +118,9 @@ static int open_stream(struct rank *r)
         return 0;
     r->host_us = calloc((size_t)calls * (size_t)(o->rounds > 0 ? o->rounds : 1),
                         sizeof *r->host_us);
-    return r->host_us != NULL || fail(SYMWIN_NO_MEMORY, "no memory for the times");
+    r->counts = calloc(2 * (size_t)r->job->nranks, sizeof *r->counts);
+    return (r->host_us != NULL && r->counts != NULL) ||
+           fail(SYMWIN_NO_MEMORY, "no memory for the times");
 }
 
 /* If the communicators cannot be created, each rank fails by itself, without an agreement. */
@@ -152,11 +156,13 @@ void rank_close(struct rank *r, int failed)
     r->comm = r->control = NULL;
     DROP(cuMemFree, r->gate_data);
     DROP(cuMemFree, r->report);
+    DROP(cuMemFree, r->device_counts);
     DROP(cuMemFreeHost, r->gate);
     DROP(cuEventDestroy, r->begin);
     DROP(cuEventDestroy, r->end);
     DROP(cuStreamDestroy, r->stream);
     free(r->host_us);
+    free(r->counts);
     free(r->staging);
     sw_scope_leave(&r->scope);
 }

@@ -449,7 +449,8 @@ static int tune_all(struct tuning *t)
 
     for (int i = 0; (c = options_nth(o->collective_order, o->collectives, i)) >= 0 && good; i++) {
         t->collective = (symwin_collective)c;
-        good = c == PERF_SENDRECV || sw_collectives[c].no_data || tune_collective(t);
+        good = c == PERF_SENDRECV || collective_of(t->collective)->no_data ||
+               collective_of(t->collective)->by_parts || tune_collective(t);
     }
     if (good && t->measured == 0)
         return fail(SYMWIN_INVALID, "--tune: every size is smaller than an element");

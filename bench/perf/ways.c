@@ -113,7 +113,8 @@ int way_serves(const struct way *way, symwin_collective collective)
     case WAY_SYMWIN:
         if ((int)collective == PERF_SENDRECV)
             return way->algo == SYMWIN_ALGO_AUTO || way->algo == SYMWIN_ALGO_ONESHOT;
-        return way->algo == SYMWIN_ALGO_AUTO || sw_algo_is_there(collective, way->algo);
+        return way->algo == SYMWIN_ALGO_AUTO ||
+               collective_of(collective)->algos[way->algo].chosen != SW_ABSENT;
     case WAY_OWN:
         return way->collective == collective;
     case WAY_NCCL:
@@ -362,6 +363,9 @@ COLLECTIVE(scatter, DATA, c->root)
 COLLECTIVE(reduce_scatter, DATA, c->op)
 COLLECTIVE(reduce, DATA, c->op, c->root)
 COLLECTIVE(barrier, c->comm)
+COLLECTIVE(alltoallv, c->comm, c->in, &c->parts, c->out, &c->parts, c->type)
+COLLECTIVE(allgatherv, c->comm, c->in, c->out, &c->parts, c->type)
+COLLECTIVE(reduce_scatterv, c->comm, c->in, &c->parts, c->out, c->type, c->op)
 
 /* To the next rank, and from the one before. */
 static symwin_status sendrecv_call(const struct perf_call *c, CUstream stream)
@@ -400,7 +404,13 @@ static const struct {
     [SYMWIN_REDUCE_SCATTER] = {reduce_scatter_call, reduce_scatter_query},
     [SYMWIN_REDUCE] = {reduce_call, reduce_query},
     [SYMWIN_BARRIER] = {barrier_call, barrier_query},
+    [SYMWIN_ALLTOALLV] = {alltoallv_call, alltoallv_query},
+    [SYMWIN_ALLGATHERV] = {allgatherv_call, allgatherv_query},
+    [SYMWIN_REDUCE_SCATTERV] = {reduce_scatterv_call, reduce_scatterv_query},
     [PERF_SENDRECV] = {sendrecv_call, sendrecv_query},
+    [PERF_ALLTOALLV_DEVICE] = {alltoallv_call, alltoallv_query},
+    [PERF_ALLGATHERV_DEVICE] = {allgatherv_call, allgatherv_query},
+    [PERF_REDUCE_SCATTERV_DEVICE] = {reduce_scatterv_call, reduce_scatterv_query},
 };
 
 /* This rank's scalar, if the call needs one. */
@@ -431,13 +441,19 @@ static struct perf_call call_of(struct rank *r, const struct result *result,
 
 int collective_call(struct rank *r, symwin_collective collective, const struct perf_call *c)
 {
-    return ok(collectives[collective].call(c, r->stream));
+    struct perf_call call = *c;
+
+    if (collective_of(collective)->by_parts)
+        call.parts = parts_of(r, collective, c->count);
+    return ok(collectives[collective].call(&call, r->stream));
 }
 
 int way_query(struct rank *r, const struct result *result, symwin_collective_info *info)
 {
-    const struct perf_call call = call_of(r, result, &r->memory[result->way->memory][0]);
+    struct perf_call call = call_of(r, result, &r->memory[result->way->memory][0]);
 
+    if (collective_of(result->collective)->by_parts)
+        call.parts = parts_of(r, result->collective, result->count);
     if (result->way->kind != WAY_OWN)
         return ok(collectives[result->collective].query(&call, info));
     *info = (symwin_collective_info){0};

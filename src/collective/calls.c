@@ -82,20 +82,25 @@ static symwin_status call(struct sw_request r, CUstream stream)
     return status == SYMWIN_OK ? sw_request_run(&r, NULL) : status;
 }
 
-static symwin_status query(struct sw_request r, symwin_collective_info *info)
+symwin_status sw_request_query(struct sw_request *r, symwin_collective_info *info)
 {
+    const struct sw_collective *c = &sw_collectives[r->collective];
     symwin_status status;
 
-    r.name = sw_collectives[r.collective].query;
-    status = sw_request_check(&r);
-    if (status == SYMWIN_OK &&
-        (info == NULL || (r.count == 0 && !sw_collectives[r.collective].no_data)))
-        return sw_fail(SYMWIN_INVALID, "%s: %s", r.name,
+    r->name = c->query;
+    status = sw_request_check(r);
+    if (status == SYMWIN_OK && (info == NULL || (r->count == 0 && !c->no_data && !c->by_parts)))
+        return sw_fail(SYMWIN_INVALID, "%s: %s", r->name,
                        info == NULL ? "info is NULL" : "count is 0, for which nothing is launched");
     if (status != SYMWIN_OK)
         return status;
-    sw_request_read_scalar(&r);
-    return sw_request_run(&r, info);
+    sw_request_read_scalar(r);
+    return sw_request_run(r, info);
+}
+
+static symwin_status query(struct sw_request r, symwin_collective_info *info)
+{
+    return sw_request_query(&r, info);
 }
 
 #define NO_OP SYMWIN_SUM /* of collectives that do not reduce */

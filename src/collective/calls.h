@@ -41,6 +41,9 @@ void sw_request_read_scalar(struct sw_request *r);
 /* Launches the call, or with `info` reports what would be launched. */
 symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info *info);
 
+/* A query: checks the arguments, and reports what would be launched. */
+symwin_status sw_request_query(struct sw_request *r, symwin_collective_info *info);
+
 /* ---- batch.c --------------------------------------------------------------------------------- */
 
 /* Launches the first calls of `n` of one communicator, which follow each other in a group, in one

@@ -186,25 +186,29 @@ int sw_parts_in_place(const struct sw_request *r)
 
 #define NO_OP SYMWIN_SUM
 
-static symwin_status call(symwin_collective collective, symwin_comm *comm, const void *in,
-                          const symwin_parts *in_parts, void *out, const symwin_parts *out_parts,
-                          symwin_type type, symwin_op op, const symwin_collective_options *options,
-                          CUstream stream)
+static struct sw_request request(symwin_collective collective, symwin_comm *comm, const void *in,
+                                 const symwin_parts *in_parts, const void *out,
+                                 const symwin_parts *out_parts, symwin_type type, symwin_op op,
+                                 const symwin_collective_options *options)
+{
+    return (struct sw_request){.collective = collective,
+                               .name = sw_request_name(collective, options),
+                               .comm = comm,
+                               .in = in,
+                               .out = out,
+                               .type = type,
+                               .op = op,
+                               .options = options,
+                               .parts = {in_parts, out_parts}};
+}
+
+static symwin_status call(struct sw_request r, CUstream stream)
 {
     struct sw_table_args table;
-    struct sw_request r = {.collective = collective,
-                           .name = sw_request_name(collective, options),
-                           .comm = comm,
-                           .in = in,
-                           .out = out,
-                           .type = type,
-                           .op = op,
-                           .options = options,
-                           .stream = stream,
-                           .parts = {in_parts, out_parts},
-                           .table = &table};
     symwin_status status = sw_request_check(&r);
 
+    r.stream = stream;
+    r.table = &table;
     if (status == SYMWIN_OK)
         sw_request_read_scalar(&r);
     if (sw_grouped())
@@ -212,12 +216,21 @@ static symwin_status call(symwin_collective collective, symwin_comm *comm, const
     return status == SYMWIN_OK ? sw_request_run(&r, NULL) : status;
 }
 
+static symwin_status query(struct sw_request r, symwin_collective_info *info)
+{
+    struct sw_table_args table;
+
+    r.table = &table;
+    return sw_request_query(&r, info);
+}
+
 symwin_status symwin_alltoallv_with(symwin_comm *comm, const void *in, const symwin_parts *in_parts,
                                     void *out, const symwin_parts *out_parts, symwin_type type,
                                     const symwin_collective_options *options,
                                     struct CUstream_st *stream)
 {
-    return call(SYMWIN_ALLTOALLV, comm, in, in_parts, out, out_parts, type, NO_OP, options, stream);
+    return call(request(SYMWIN_ALLTOALLV, comm, in, in_parts, out, out_parts, type, NO_OP, options),
+                stream);
 }
 
 symwin_status symwin_alltoallv(symwin_comm *comm, const void *in, const symwin_parts *in_parts,
@@ -227,12 +240,23 @@ symwin_status symwin_alltoallv(symwin_comm *comm, const void *in, const symwin_p
     return symwin_alltoallv_with(comm, in, in_parts, out, out_parts, type, NULL, stream);
 }
 
+symwin_status symwin_alltoallv_query(symwin_comm *comm, const void *in,
+                                     const symwin_parts *in_parts, const void *out,
+                                     const symwin_parts *out_parts, symwin_type type,
+                                     const symwin_collective_options *options,
+                                     symwin_collective_info *info)
+{
+    return query(
+        request(SYMWIN_ALLTOALLV, comm, in, in_parts, out, out_parts, type, NO_OP, options), info);
+}
+
 symwin_status symwin_allgatherv_with(symwin_comm *comm, const void *in, void *out,
                                      const symwin_parts *parts, symwin_type type,
                                      const symwin_collective_options *options,
                                      struct CUstream_st *stream)
 {
-    return call(SYMWIN_ALLGATHERV, comm, in, NULL, out, parts, type, NO_OP, options, stream);
+    return call(request(SYMWIN_ALLGATHERV, comm, in, NULL, out, parts, type, NO_OP, options),
+                stream);
 }
 
 symwin_status symwin_allgatherv(symwin_comm *comm, const void *in, void *out,
@@ -242,12 +266,22 @@ symwin_status symwin_allgatherv(symwin_comm *comm, const void *in, void *out,
     return symwin_allgatherv_with(comm, in, out, parts, type, NULL, stream);
 }
 
+symwin_status symwin_allgatherv_query(symwin_comm *comm, const void *in, const void *out,
+                                      const symwin_parts *parts, symwin_type type,
+                                      const symwin_collective_options *options,
+                                      symwin_collective_info *info)
+{
+    return query(request(SYMWIN_ALLGATHERV, comm, in, NULL, out, parts, type, NO_OP, options),
+                 info);
+}
+
 symwin_status symwin_reduce_scatterv_with(symwin_comm *comm, const void *in,
                                           const symwin_parts *parts, void *out, symwin_type type,
                                           symwin_op op, const symwin_collective_options *options,
                                           struct CUstream_st *stream)
 {
-    return call(SYMWIN_REDUCE_SCATTERV, comm, in, parts, out, NULL, type, op, options, stream);
+    return call(request(SYMWIN_REDUCE_SCATTERV, comm, in, parts, out, NULL, type, op, options),
+                stream);
 }
 
 symwin_status symwin_reduce_scatterv(symwin_comm *comm, const void *in, const symwin_parts *parts,
@@ -255,4 +289,14 @@ symwin_status symwin_reduce_scatterv(symwin_comm *comm, const void *in, const sy
                                      struct CUstream_st *stream)
 {
     return symwin_reduce_scatterv_with(comm, in, parts, out, type, op, NULL, stream);
+}
+
+symwin_status symwin_reduce_scatterv_query(symwin_comm *comm, const void *in,
+                                           const symwin_parts *parts, const void *out,
+                                           symwin_type type, symwin_op op,
+                                           const symwin_collective_options *options,
+                                           symwin_collective_info *info)
+{
+    return query(request(SYMWIN_REDUCE_SCATTERV, comm, in, parts, out, NULL, type, op, options),
+                 info);
 }

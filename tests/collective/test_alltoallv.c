@@ -142,10 +142,20 @@ static CUresult note_launch(const CUlaunchConfig *config, CUfunction function, v
 
 static unsigned threads_for(const struct rank *r, const symwin_parts *parts, symwin_type type)
 {
+    symwin_collective_info gathers = {0}, exchanges = {0};
+
+    host_must(symwin_alltoallv_query(r->comm, r->in, parts, r->out, parts, type, NULL, &exchanges),
+              "symwin_alltoallv_query");
+    host_must(symwin_allgatherv_query(r->comm, r->in, r->out, parts, type, NULL, &gathers),
+              "symwin_allgatherv_query");
     host_must(symwin_alltoallv(r->comm, r->in, parts, r->out, parts, type, r->streams[0]),
               "symwin_alltoallv");
     job_wait(r, 0);
     host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    must_be((unsigned)(exchanges.blocks * exchanges.threads) == launched &&
+                (unsigned)(gathers.blocks * gathers.threads) == launched &&
+                exchanges.algo == SYMWIN_ALGO_ONESHOT && !exchanges.measured,
+            "a query says what is launched", r->rank);
     return launched;
 }
 

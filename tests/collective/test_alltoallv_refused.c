@@ -29,6 +29,7 @@ static void arguments(const struct rank *r, const struct arrays *a)
     uint64_t counts[PARTS_RANKS] = {0}, more[PARTS_RANKS] = {0}, far[PARTS_RANKS] = {0};
     symwin_parts good = {counts, NULL, 0, 0}, bad = good;
     const symwin_collective_options put = {.size = sizeof put, .algo = SYMWIN_ALGO_PUT};
+    symwin_collective_info info;
     int p;
 
     for (p = 0; p < r->nranks; p++)
@@ -76,6 +77,14 @@ static void arguments(const struct rank *r, const struct arrays *a)
                                   r->streams[0]),
             SYMWIN_UNSUPPORTED,
             "symwin_alltoallv_with: there is no algorithm put for it; pass auto");
+    refused(r, symwin_alltoallv_query(r->comm, r->in, &good, r->out, &good, SYMWIN_U32, NULL, NULL),
+            SYMWIN_INVALID, "symwin_alltoallv_query: info is NULL");
+    refused(r, symwin_allgatherv_query(r->comm, r->in, r->out, NULL, SYMWIN_U32, NULL, &info),
+            SYMWIN_INVALID, "symwin_allgatherv_query: parts is NULL");
+    refused(
+        r,
+        symwin_alltoallv_query(r->comm, r->in, &good, r->out, &good, (symwin_type)12, NULL, &info),
+        SYMWIN_INVALID, "symwin_alltoallv_query: there is no type 12");
     refused(r,
             symwin_alltoallv(r->comm, r->in, &good, r->out, &good, (symwin_type)12, r->streams[0]),
             SYMWIN_INVALID, "there is no type 12");

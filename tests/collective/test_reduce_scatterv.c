@@ -174,9 +174,27 @@ static int is_right(const struct rank *r, const struct call *c)
     return wrong == 0;
 }
 
+/* Also when no rank has elements. */
+static void asks(const struct rank *r, const struct call *c)
+{
+    static const uint64_t none[PARTS_RANKS] = {0};
+    const symwin_parts parts = {none, NULL, 0, 0};
+    uint64_t scalar;
+    const symwin_collective_options options = job_options(r, &c->job, &scalar);
+    symwin_collective_info info = {0};
+
+    host_must(symwin_reduce_scatterv_query(r->comm, in_of(r, c), &parts, out_of(r, c), c->job.type,
+                                           c->job.op, &options, &info),
+              "symwin_reduce_scatterv_query");
+    must_be(info.algo == SYMWIN_ALGO_ONESHOT && info.blocks == 1 && info.threads > 0, "a query",
+            r->rank);
+}
+
 static void run(const struct rank *r, const struct call *c, struct arrays *a)
 {
     prepare(r, c, a);
+    if (r->nranks <= SW_TABLE_RANKS)
+        asks(r, c);
     host_must(launch(r, c, a, 0), "symwin_reduce_scatterv_with");
     job_wait(r, 0);
     host_must(symwin_comm_check(r->comm), "symwin_comm_check");
@@ -268,10 +286,15 @@ static void arguments(const struct rank *r, const struct arrays *a)
                                               .scalar_on_device = 1};
     uint64_t counts[PARTS_RANKS];
     symwin_parts good = {counts, NULL, 0, 0}, bad = good;
+    symwin_collective_info info;
     int p;
 
     for (p = 0; p < PARTS_RANKS; p++)
         counts[p] = 4;
+    refused(r,
+            symwin_reduce_scatterv_query(r->comm, r->in, &good, r->out, SYMWIN_F32,
+                                         SYMWIN_PREMUL_SUM, NULL, &info),
+            SYMWIN_INVALID, "symwin_reduce_scatterv_query: SYMWIN_PREMUL_SUM multiplies");
     refused(r, plain(r, r->in, NULL, r->out), SYMWIN_INVALID,
             "symwin_reduce_scatterv: parts is NULL");
     bad.counts = NULL;

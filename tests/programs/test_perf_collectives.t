@@ -13,9 +13,11 @@ my $build  = $ENV{SYMWIN_BUILD} || 'build';
 my $perf   = "$build/bench/symwin-perf";
 my $folder = tempdir(CLEANUP => 1);
 my $threads = slurp("$build/flags") =~ /-fsanitize=thread/; # a run takes many times as long
-my @reducing = qw(allreduce reduce_scatter reduce);
-my @all = qw(allreduce allgather alltoall broadcast gather scatter reduce_scatter reduce barrier
-  sendrecv);
+my @reducing = qw(allreduce reduce_scatter reduce reduce_scatterv reduce_scatterv_device);
+my @unequal = qw(alltoallv allgatherv reduce_scatterv);
+my @all = (qw(allreduce allgather alltoall broadcast gather scatter reduce_scatter reduce barrier),
+    @unequal, 'sendrecv', map { "${_}_device" } @unequal);
+my %is_unequal = map { ($_ => 1, "${_}_device" => 1) } @unequal;
 
 sub perf {
     my ($environment, $arguments) = @_;
@@ -143,7 +145,10 @@ refused('', '-t 2 --algo put', 'put does not have any of the collectives');
 refused('', '-t 2 --collective prefix',
     '--collective: unknown name "prefix"; names are allreduce allgather alltoall');
 refused('', '-t 2 --collective barrier,allgather --race',
-    'leave barrier and sendrecv out of');
+    'leave barrier, sendrecv and what ends in _device out of');
+refused('', '-t 2 --collective alltoallv_device --race', 'what ends in _device out of');
+refused('', '-t 2 --collective alltoallv,reduce_scatterv_device --tune a',
+    'of unequal parts no two ranks have one size');
 refused('', '-t 2 --collective gather --against torch',
     'torch has allreduce, allgather and reduce_scatter only');
 refused('', '-t 2 --collective all --kernel a.cu', 'the kernel says which collective it is');
@@ -172,6 +177,29 @@ for ('-t 1', '-t 4 -G 0', '-t 2 -n 7 --group 3 --rotate 3',
         'is found');
 }
 
+# Unequal parts: one rank has none, or sends itself nothing; in streams and processes, several pairs
+# of buffers and groups too; every rank's output is checked, to its last element.
+for ('-t 1', '-t 4 -G 0', '-t 2 -n 7 --group 3 --rotate 3', '-t 3 -b 64K --in-place both',
+    $threads ? () : ('-t 5 -d i8,f64 -o sum,avg', '--nproc 3 --rotate 2'))
+{
+    my $collectives = join ',', @unequal, map { "${_}_device" } @unequal;
+    good('', "-b 1K -e 64K -f 64 -n 2 $_ --collective $collectives");
+}
+for my $name (qw(alltoallv allgatherv reduce_scatterv_device)) {
+    my ($status, undef, $error) =
+      perf('SYMWIN_PERF_BREAK=1', "-t 3 -b 48 -e 48 -n 1 --collective $name");
+    is($status, 1, "one wrong element of $name: exit status");
+    like($error, qr/^symwin-perf: rank 0: auto, f32 \w+, 48 bytes .* 1 wrong; element \d+ is/m,
+        'is found');
+}
+{
+    my @rows = good('', '-t 3 -b 96 -e 1000 -i 37 -n 1 -G 1 -d u8 --collective alltoallv');
+    is(join(' ', grep { $_ % 48 } map { $_->{bytes} } @rows), '',
+        'shares are multiples of 16 bytes');
+    @rows = good('', '-t 3 -b 12 -e 12 -n 1 -G 1 -d u8 --collective alltoallv,allgatherv_device');
+    is(join(' ', map { $_->{count} } @rows), '4 4', 'or shorter');
+}
+
 # ---- NCCL --------------------------------------------------------------------------------------
 
 SKIP: {
@@ -197,14 +225,14 @@ SKIP: {
             my $places = $name =~ /^(barrier|sendrecv)$/ ? 'out' : 'outin';
             my $theirs = $name =~ /^(alltoall|sendrecv)$/ ? 'out' : 'outin';
             my %want = (auto => $places);
-            if ($name ne 'barrier') {
+            if ($name ne 'barrier' && !$is_unequal{$name}) {
                 $want{$_} = $theirs for qw(nccl nccl-reg nccl-plain);
                 $want{'nccl-window'} = $theirs unless $name =~ /^(broadcast|reduce)$/;
             }
             is_deeply($ways{$name}, \%want, "$which: $name: what NCCL has of it");
         }
     }
-    for my $name ($threads ? 'gather' : grep { $_ ne 'barrier' } @all) {
+    for my $name ($threads ? 'gather' : grep { $_ ne 'barrier' && !$is_unequal{$_} } @all) {
         my ($status, $output, $error) = perf("FAKE_NCCL=wrong $nccl",
             "-t 2 -b 64 -e 64 -n 1 --collective $name --algo none --against nccl");
         is($status, 1, "wrong results of NCCL's $name: exit status");
