@@ -3,8 +3,8 @@
  * does with what it receives; the rest is here.
  *
  * Who knows what. A rank knows what it sends to each peer and what it receives from each, and
- * nothing of the others. What travels from r to p depends only on its length, which both know, and
- * on what both have agreed on: slots and types.
+ * nothing of the others. What travels from r to p depends only on its length, which both know, on
+ * what both have agreed on, slots and types, and of large parts on a word of p.
  *
  * Rounds. A pair's part travels in an odd number of rounds, or in none if it is empty. Round c uses
  * the slots of parity (q + c) & 1, where q is the number of the call's first round (push.cuh). The
