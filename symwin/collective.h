@@ -390,7 +390,9 @@ typedef struct symwin_parts {
  *   in_parts  what this rank sends to each rank
  *   out_parts what it receives from each: as many elements as that rank sends. It stores no more
  *             than this, whatever is sent. Ranks may differ in where they have their arrays. In
- *             place, `out` is `in`, and both have equal parts; this is not checked on the device
+ *             place, `out` is `in`, and both have equal parts; this is not checked on the device.
+ *             If `out` is another buffer, in a window (symwin_window_register()), large parts are
+ *             stored straight into it. The receiver alone has to know the window
  *   options   ONESHOT
  *
  * A rank without any element makes the call too.
@@ -423,7 +425,8 @@ SYMWIN_API symwin_status symwin_alltoallv_query(symwin_comm *comm, const void *i
  *
  *   in       this rank's part: parts->counts[rank] elements, unchecked if the arrays are in device
  *            memory. In place, it is this rank's part of `out`
- *   out      a part from each rank
+ *   out      a part from each rank. In a window it gets large parts as in symwin_alltoallv(), in
+ *            place too
  *   parts    of `out`; the counts are equal on all ranks, and displacements need not be
  *   options  ONESHOT */
 SYMWIN_API symwin_status symwin_allgatherv(symwin_comm *comm, const void *in, void *out,

@@ -54,9 +54,20 @@ symwin_status sw_requests_run(const struct sw_request *r, size_t n, unsigned num
 
 /* ---- parts.c --------------------------------------------------------------------------------- */
 
-/* Checks the parts of a request and writes the sides of r->table. bytes[b]: how far parts reach in
- * buffer b. *longest: bytes of a part, for the grid. */
-symwin_status sw_parts_find(const struct sw_request *r, size_t bytes[2], size_t *longest);
+/* Bytes of a request by parts, to be zeroed. */
+struct sw_parts_bytes {
+    size_t reach[2]; /* how far parts reach in each buffer */
+    size_t part;     /* of a part, for the grid */
+    size_t most;     /* no part has more */
+};
+
+/* Checks the parts of a request and writes r->table, but for its place. */
+symwin_status sw_parts_find(const struct sw_request *r, struct sw_parts_bytes *bytes);
+
+/* Writes the place: whether peers may store straight into `out`. Afterwards, with the buffers that
+ * were found. */
+struct sw_buffer;
+void sw_parts_place(const struct sw_request *r, const struct sw_buffer buffers[2], int in_place);
 
 /* Whether `in` and `out` of a request whose parts were found may be the same memory. */
 int sw_parts_in_place(const struct sw_request *r);

@@ -201,26 +201,30 @@ symwin_status sw_call_find_buffers(struct call *c, int launched, int *agrees)
     return place_buffers(c);
 }
 
-/* The same for a collective by parts. Its kernels need no windows. */
+/* The same for a collective by parts. Its kernels need no windows, but may use that of `out`. */
 static symwin_status find_parts(struct call *c, const struct sw_request *r)
 {
     struct sw_buffer *in = &c->buffers[IN], *out = &c->buffers[OUT];
-    size_t bytes[2] = {0, 0};
-    symwin_status status = sw_parts_find(r, bytes, &c->query.bytes);
+    struct sw_parts_bytes bytes = {.part = 0};
+    symwin_status status = sw_parts_find(r, &bytes);
 
     if (status == SYMWIN_OK)
         status = check_scalar(c);
     if (status != SYMWIN_OK)
         return status;
-    in->bytes = bytes[IN];
-    out->bytes = bytes[OUT];
+    in->bytes = bytes.reach[IN];
+    out->bytes = bytes.reach[OUT];
+    c->query.bytes = bytes.part;
+    c->query.large_parts = bytes.most > r->table->large;
     c->query.in_place = sw_parts_in_place(r);
     if (in->bytes > 0 && out->bytes > 0 && !c->query.in_place &&
         overlap(c, in->address, out->address))
         return refuse_overlap(c, "overlap in part");
     status = sw_buffers_find(c->query.comm, c->name, c->collective->call, SYMWIN_OK, c->query.type,
                              c->buffers, NULL, NULL);
-    in->offset = out->offset = 0; /* kernels do not use it */
+    if (status == SYMWIN_OK)
+        sw_parts_place(r, c->buffers, c->query.in_place);
+    in->offset = out->offset = 0; /* what kernels use is in the table */
     return status;
 }
 

@@ -93,7 +93,7 @@ static enum sw_kernel_shape shape_of(const struct sw_query *q, symwin_algo algo)
     const struct sw_algorithm *a = algorithm_of(q, algo);
     const int flows = a->long_ranks == SW_ANY_RANKS || a->long_ranks == q->comm->nranks;
 
-    if (flows && is_long(q))
+    if ((flows && is_long(q)) || q->large_parts)
         return SW_SHAPE_long;
     if (a->any)
         return SW_SHAPE_any;

@@ -53,6 +53,7 @@ struct sw_query {
     int windows_aligned; /* so is what is used of windows: equal on all ranks */
     int windows;         /* both buffers are in windows */
     unsigned transports; /* of both windows */
+    int large_parts;     /* of a collective by parts: one may be stored straight into a window */
 
     /* Only for the grid; 0: the whole device, and no limit. */
     unsigned multiprocessors; /* of the stream's part of the device */

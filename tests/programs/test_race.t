@@ -120,11 +120,11 @@ for ('', '--algo all', '--algo put,twoshot') {
         $want, 'each that the all-reduce has, and no other, has its turn') or diag($output);
 }
 
-($status, $output) = hunt('', '--collective allgather,reduce --seconds 4');
+($status, $output) = hunt('', '--collective allgather,reduce,alltoallv --seconds 5');
 is($status, 0, "other collectives: exit status") or diag($output);
 is(join(', ', sort $output =~ /^ok      emulated driver, 3 ranks: (\w+ of \w+) \(\d+ bursts?\)$/mg),
-    'copies of allgather, oneshot of allgather, oneshot of reduce, put of allgather, '
-      . 'twoshot of reduce', 'each of theirs has its turn') or diag($output);
+    'copies of allgather, oneshot of allgather, oneshot of alltoallv, oneshot of reduce, '
+      . 'put of allgather, twoshot of reduce', 'each of theirs has its turn') or diag($output);
 
 # ---- messages -----------------------------------------------------------------------------------
 
