@@ -15,7 +15,7 @@ enum { TURNS = 4, MOST_RANKS = 5, ONE_GRAPH = 0 };
 enum { TURNS = 16, MOST_RANKS = 8, ONE_GRAPH = 0 };
 #endif
 
-enum { CALLS = 16, PITCH = ROOM / CALLS, COMMS = 6, WIDE = 30 };
+enum { CALLS = 16, PITCH = ROOM / CALLS, COMMS = 6 };
 
 /* The communicators, in the order in which they are made: splits of an earlier one. */
 static const struct part {
@@ -53,7 +53,6 @@ struct member {
     struct act acts[CALLS];
     unsigned char *arrays;              /* device memory */
     uint32_t *gate;                     /* a word in device memory, which streams wait for */
-    CUgreenCtx green;                   /* the part of the device that all streams have */
     struct CUstream_st *streams[COMMS]; /* each for the graph of a communicator */
     CUgraphExec graphs[COMMS];          /* NULL: the communicator has none in this turn */
 };
@@ -87,54 +86,7 @@ static void split(struct member *m, int i)
     r->nranks = info.nranks;
 }
 
-static void make_stream(const struct member *m, struct CUstream_st **stream)
-{
-    host_must_cuda(sw_drv.cuGreenCtxStreamCreate(stream, m->green, CU_STREAM_NON_BLOCKING, 0),
-                   "cuGreenCtxStreamCreate");
-}
-
-/* A part of the device has few multiprocessors, so that calls have to wait for each other. */
-static void open_streams(struct member *m)
-{
-    struct rank *r = &m->in[0];
-    unsigned multiprocessors;
-    int i;
-
-    m->green = host_make_part(r->device, 2, &multiprocessors);
-    for (i = 0; i < 2; i++) {
-        host_must(symwin_stream_destroy(r->device, r->streams[i]), "symwin_stream_destroy");
-        make_stream(m, &r->streams[i]);
-    }
-    for (i = 0; i < COMMS; i++)
-        make_stream(m, &m->streams[i]);
-}
-
-static void close_streams(struct member *m)
-{
-    struct rank *r = &m->in[0];
-    int i;
-
-    for (i = 0; i < COMMS; i++)
-        host_must_cuda(sw_drv.cuStreamDestroy(m->streams[i]), "cuStreamDestroy");
-    for (i = 0; i < 2; i++) {
-        host_must_cuda(sw_drv.cuStreamDestroy(r->streams[i]), "cuStreamDestroy");
-        host_must(symwin_stream_create(r->device, &r->streams[i]), "symwin_stream_create");
-    }
-    host_must_cuda(sw_drv.cuGreenCtxDestroy(m->green), "cuGreenCtxDestroy");
-}
-
 /* ---- calls ---- */
-
-/* Such calls do not fit beside each other in a part of an emulated device. */
-static void widen(struct job *j)
-{
-    while (j->is->in_each || j->is->out_each || j->is->collective == SYMWIN_BARRIER)
-        j->is = &shapes[(j->is - shapes + 1) % SHAPES];
-    j->count = WIDE * 32 * 8 / symwin_type_bytes(j->type);
-    j->options.algo = SYMWIN_ALGO_ONESHOT;
-    j->options.blocks = WIDE;
-    j->options.threads = 32;
-}
 
 static void plan(struct member *m, unsigned turn, int k)
 {
@@ -155,8 +107,6 @@ static void plan(struct member *m, unsigned turn, int k)
         a->job = job_any(r, 5000 + turn, k, (size_t)k * PITCH, PITCH);
         if (all / 1024 % 3 == 0)
             a->job.is = &shapes[all / 4096 % SHAPES]; /* as many of those that reduce */
-        if (all / 65536 % 2 == 0)
-            widen(&a->job);
         job_prepare(r, &a->job);
         break;
     case PARTS:
@@ -359,25 +309,27 @@ static void body(struct processes *p, int rank)
     open_rank(p, r, WAIT_MS);
     m->arrays = host_alloc(r->device, CALLS * ARRAYS_BYTES);
     m->gate = host_alloc(r->device, 4);
-    host_must(sw_scope_enter(r->device, &scope), "scope");
-    open_streams(m);
     for (i = 0; i < COMMS; i++) {
         if (i > 0)
             split(m, i);
+        host_must(symwin_stream_create(r->device, &m->streams[i]), "symwin_stream_create");
         if (m->in[i].comm != NULL) /* before the first capture */
             host_must(symwin_barrier(m->in[i].comm, m->streams[i]), "symwin_barrier");
     }
     finish(m);
+    host_must(sw_scope_enter(r->device, &scope), "scope");
     for (turn = 0; turn < TURNS; turn++)
         run_turn(p, m, turn + (unsigned)p->count * 100);
+    sw_scope_leave(&scope);
     processes_barrier(p); /* no rank may destroy what others still use */
-    for (i = COMMS - 1; i > 0; i--)
-        symwin_comm_destroy(m->in[i].comm);
-    close_streams(m);
+    for (i = COMMS - 1; i >= 0; i--) {
+        host_must(symwin_stream_destroy(r->device, m->streams[i]), "symwin_stream_destroy");
+        if (i > 0)
+            symwin_comm_destroy(m->in[i].comm);
+    }
     host_must(symwin_mem_free(m->arrays), "symwin_mem_free");
     host_must(symwin_mem_free(m->gate), "symwin_mem_free");
     close_rank(p, r);
-    sw_scope_leave(&scope);
     free(m);
 }
 
