@@ -243,7 +243,7 @@ static void make_others(struct member *m, unsigned turn)
     }
 }
 
-/* Streams of one rank wait until that rank has made all calls. */
+/* Streams of one rank wait until all ranks have made all calls. */
 static void hold(const struct member *m, unsigned turn)
 {
     const struct rank *r = &m->in[0];
@@ -275,7 +275,7 @@ static void finish(struct member *m)
     }
 }
 
-static void run_turn(struct member *m, unsigned turn)
+static void run_turn(struct processes *p, struct member *m, unsigned turn)
 {
     int i;
 
@@ -288,7 +288,8 @@ static void run_turn(struct member *m, unsigned turn)
     launch(m, turn, 0);
     make_others(m, turn);
     launch(m, turn, 1);
-    host_pause_ms(2);
+    processes_barrier(p);
+    host_pause_ms(1); /* what need not wait begins */
     finish(m);
     for (i = 0; i < CALLS; i++)
         check(m, turn, i);
@@ -318,7 +319,7 @@ static void body(struct processes *p, int rank)
     finish(m);
     host_must(sw_scope_enter(r->device, &scope), "scope");
     for (turn = 0; turn < TURNS; turn++)
-        run_turn(m, turn + (unsigned)p->count * 100);
+        run_turn(p, m, turn + (unsigned)p->count * 100);
     sw_scope_leave(&scope);
     processes_barrier(p); /* no rank may destroy what others still use */
     for (i = COMMS - 1; i >= 0; i--) {
