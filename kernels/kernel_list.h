@@ -6,7 +6,7 @@
  * SYMWIN_ALGO_LIST, SYMWIN_TYPE_LIST and SYMWIN_OP_LIST, but that `sum` is for averages too, and
  * `other` for all that is neither, pre-multiplied sums too: args.op says what it is.
  * `ranks` is n, any number, or 2, 4 or 8, and `shape` what the message must be (push.cuh; select.c
- * looks): any, aligned, whole, short or long. What is asked for most so has kernels without the
+ * looks): any, aligned, whole, short, long or tiny. What is asked for most has kernels without the
  * code that it does not need; what is asked for least shares one, since each takes a third of a
  * millisecond to load when a communicator is created (H200). All take one struct by value
  * (SW_KERNEL_ARGS_*), in grids of one dimension, any number of blocks, of as many threads as the
@@ -59,6 +59,7 @@ enum sw_kernel_shape {
     SW_SHAPE_whole,
     SW_SHAPE_short,
     SW_SHAPE_long,
+    SW_SHAPE_tiny,
     SW_SHAPES
 };
 enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
@@ -162,6 +163,9 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     X(move, move, oneshot, bytes, move, 2, short)                                                  \
     X(move, move, oneshot, bytes, move, 4, short)                                                  \
     X(move, move, oneshot, bytes, move, 8, short)                                                  \
+    X(move, move, oneshot, bytes, move, 2, tiny)                                                   \
+    X(move, move, oneshot, bytes, move, 4, tiny)                                                   \
+    X(move, move, oneshot, bytes, move, 8, tiny)                                                   \
     X(move, group, oneshot, bytes, move, n, any)                                                   \
     X(move, group, oneshot, bytes, move, 2, short)                                                 \
     X(move, group, oneshot, bytes, move, 4, short)                                                 \

@@ -80,15 +80,38 @@ struct sw_move {
     }
 };
 
-/* Of N ranks, in a short call. */
-template <int N>
+/* Of N ranks, in a short call: a part is words, or if it is tiny 4, 2 or 1 bytes. */
+template <int N, sw_kernel_shape shape>
 struct sw_move_short {
     typedef typename sw_wire_of<SW_SHAPE_short, false>::type wire;
+
+    SYMWIN_DEVICE uint32_t entries(const struct sw_kernel_args &args)
+    {
+        return shape == SW_SHAPE_tiny ? 1 : (uint32_t)(args.bytes / 8);
+    }
+
+    SYMWIN_DEVICE uint64_t load(const struct sw_kernel_args &args, uint64_t address)
+    {
+        if (shape != SW_SHAPE_tiny)
+            return sw_element_load<8, SW_OWN>(address);
+        return args.bytes == 4   ? sw_element_load<4, SW_OWN>(address)
+               : args.bytes == 2 ? sw_element_load<2, SW_OWN>(address)
+                                 : sw_element_load<1, SW_OWN>(address);
+    }
 
     SYMWIN_DEVICE void store(const struct sw_kernel_args &args, int32_t p, uint32_t i,
                              uint64_t word)
     {
-        sw_element_store<8, SW_OWN>(args.out + (uint32_t)p * args.out_step + (uint64_t)i * 8, word);
+        const uint64_t address = args.out + (uint32_t)p * args.out_step + (uint64_t)i * 8;
+
+        if (shape != SW_SHAPE_tiny)
+            sw_element_store<8, SW_OWN>(address, word);
+        else if (args.bytes == 4)
+            sw_element_store<4, SW_OWN>(address, word);
+        else if (args.bytes == 2)
+            sw_element_store<2, SW_OWN>(address, word);
+        else
+            sw_element_store<1, SW_OWN>(address, word);
     }
 
     SYMWIN_DEVICE bool entry(const struct sw_kernel_args &args, sw_call &call, uint64_t from,
@@ -117,8 +140,8 @@ struct sw_move_short {
 template <int N, sw_kernel_shape shape>
 SYMWIN_DEVICE void sw_move_run(const struct sw_kernel_args &args)
 {
-    if constexpr (shape == SW_SHAPE_short)
-        sw_pattern_run_short<N, sw_move_short<N>>(args, args, sw_role_of_thread(), 0);
+    if constexpr (shape == SW_SHAPE_short || shape == SW_SHAPE_tiny)
+        sw_pattern_run_short<N, sw_move_short<N, shape>>(args, args, sw_role_of_thread(), 0);
     else
         sw_pattern_run<sw_move>(args);
 }
@@ -257,8 +280,8 @@ SYMWIN_DEVICE void sw_group_short(const struct sw_group_args &args)
     role.workers /= gridDim.x;
     role.index = part * role.workers + threadIdx.x;
     role.workers *= parts;
-    sw_pattern_run_short<N, sw_move_short<N>>(args.call, one, role,
-                                              (uint64_t)item.begin * sw_move::wire::bytes);
+    sw_pattern_run_short<N, sw_move_short<N, SW_SHAPE_short>>(
+        args.call, one, role, (uint64_t)item.begin * sw_move::wire::bytes);
 }
 
 template <int N, sw_kernel_shape shape>

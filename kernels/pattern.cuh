@@ -241,24 +241,23 @@ struct sw_short_entries {
     uint64_t word[N][W::words];
 };
 
-template <int N, class W>
+template <int N, class Receive>
 SYMWIN_DEVICE void sw_short_load(const struct sw_kernel_args &args, uint32_t i, int32_t step,
-                                 uint64_t word[W::words])
+                                 uint64_t word[1])
 {
     const int32_t p = sw_rank_after<N>(args, step);
-    const uint64_t address = args.in + (uint32_t)p * args.in_step + (uint64_t)i * (W::words * 8);
 
     if (sw_pattern_has(args.to, p))
-        word[0] = sw_element_load<8, SW_OWN>(address);
+        word[0] = Receive::load(args, args.in + (uint32_t)p * args.in_step + (uint64_t)i * 8);
 }
 
-template <int N, class W>
+template <int N, class Receive>
 SYMWIN_DEVICE void sw_short_load_all(const struct sw_kernel_args &args, uint32_t i,
-                                     sw_short_entries<N, W> &entries)
+                                     sw_short_entries<N, typename Receive::wire> &entries)
 {
     SYMWIN_UNROLL
     for (int step = 0; step < N; step++)
-        sw_short_load<N, W>(args, i, step, entries.word[step]);
+        sw_short_load<N, Receive>(args, i, step, entries.word[step]);
 }
 
 template <int N, class W>
@@ -278,6 +277,8 @@ SYMWIN_DEVICE void sw_short_send(const struct sw_kernel_args &args, const sw_pee
  * `role` is of the threads that share the call, `before` the bytes of each slot that other calls of
  * the launch use; `launch` has the launch's arguments. (The compiler keeps those of a call of a
  * group in registers if nothing takes their address.) `Receive` has
+ *   entries(args)                     of a part
+ *   load(args, address)               a word of the input
  *   entry(args, call, from, own, i)   receives and empties entry `i`: at `from` is that of rank 0,
  *                                     `own` is this rank's. False: the wait was given up */
 template <int N, class Receive>
@@ -286,7 +287,7 @@ SYMWIN_DEVICE void sw_pattern_run_short(const struct sw_kernel_args &launch,
                                         uint64_t before)
 {
     typedef typename Receive::wire W;
-    const sw_rounds rounds = {args.bytes, (uint32_t)(args.bytes / 8), 1, before};
+    const sw_rounds rounds = {args.bytes, Receive::entries(args), 1, before};
     sw_short_entries<N, W> first = {};
     sw_peer_states<N> states;
     uint64_t place, slots;
@@ -294,7 +295,7 @@ SYMWIN_DEVICE void sw_pattern_run_short(const struct sw_kernel_args &launch,
 
     sw_call_order();
     if (role.works && role.index < rounds.extent)
-        sw_short_load_all<N, W>(args, role.index, first);
+        sw_short_load_all<N, Receive>(args, role.index, first);
     call = sw_call_read(launch);
     states.find(args);
     place = sw_slot_place<N>(args, call.round, args.rank, 0) + before;
@@ -304,7 +305,7 @@ SYMWIN_DEVICE void sw_pattern_run_short(const struct sw_kernel_args &launch,
         SYMWIN_NO_UNROLL
         for (uint32_t i = role.index; i < rounds.extent; i += role.workers) {
             if (i != role.index)
-                sw_short_load_all<N, W>(args, i, entries);
+                sw_short_load_all<N, Receive>(args, i, entries);
             sw_short_send<N, W>(args, states, place + (uint64_t)i * W::bytes, entries);
         }
     }
@@ -313,7 +314,7 @@ SYMWIN_DEVICE void sw_pattern_run_short(const struct sw_kernel_args &launch,
         SYMWIN_NO_UNROLL
         for (uint32_t i = role.index; i < rounds.extent; i += role.workers) {
             if (i != role.index)
-                sw_short_load<N, W>(args, i, 0, first.word[0]);
+                sw_short_load<N, Receive>(args, i, 0, first.word[0]);
             if (!Receive::entry(args, call, slots + (uint64_t)i * W::bytes, first.word[0], i)) {
                 sw_call_report(launch, call.epoch);
                 break;

@@ -48,6 +48,16 @@ template <int N, class R>
 struct sw_reduce_parts_short {
     typedef typename sw_wire_of<SW_SHAPE_short, R::spares>::type wire;
 
+    SYMWIN_DEVICE uint32_t entries(const struct sw_kernel_args &args)
+    {
+        return (uint32_t)(args.bytes / 8);
+    }
+
+    SYMWIN_DEVICE uint64_t load(const struct sw_kernel_args &, uint64_t address)
+    {
+        return sw_element_load<8, SW_OWN>(address);
+    }
+
     SYMWIN_DEVICE bool entry(const struct sw_kernel_args &args, sw_call &call, uint64_t from,
                              const uint64_t own[1], uint32_t i)
     {

@@ -99,6 +99,8 @@ static enum sw_kernel_shape shape_of(const struct sw_query *q, symwin_algo algo)
         return SW_SHAPE_any;
     if (!q->aligned || q->bytes > round_bytes(q->comm, a))
         return SW_SHAPE_any;
+    if (a->words && a->flags && (q->bytes == 1 || q->bytes == 2 || q->bytes == 4))
+        return SW_SHAPE_tiny;
     if (q->bytes % (a->flags ? WORD_BYTES : ITEM_BYTES) != 0)
         return SW_SHAPE_aligned;
     return is_short(q, a) ? SW_SHAPE_short : SW_SHAPE_whole;

@@ -37,22 +37,10 @@ static int closer_is_deaf(void)
     return deaf;
 }
 
-/* Closes one whose close takes long, until *where is closed. Returns its number, which is free. */
-static int occupy(int *where)
-{
-    const int fd = hostile_slow(SLOW_S, where);
-    int turns = 0;
-
-    sw_closer_close(fd);
-    while (fcntl(fd, F_GETFD) >= 0 && turns++ < 1000)
-        usleep(1000);
-    return fd;
-}
-
 static void test_thread(void)
 {
     int where, status = -1;
-    const int fd = occupy(&where);
+    const int fd = hostile_occupy_closer(SLOW_S, &where);
     pid_t child;
 
     TAP_EQ("signals are not for the thread that closes", closer_is_deaf(), 1);
@@ -111,7 +99,7 @@ static void test_many(void)
         printf("# skipped: this process may not have %d descriptors\n", 2 * MANY);
         return;
     }
-    occupy(&where);
+    hostile_occupy_closer(SLOW_S, &where);
     for (i = 0; i < MANY; i++)
         if ((fds[i] = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0)
             abort();

@@ -142,7 +142,7 @@ static uint64_t headers_of(const struct member *m, int i)
     int odd;
 
     for (odd = 0; odd < 2; odd++) {
-        const uint64_t at = SW_STATE_HEADER(RANKS, odd, comm->rank);
+        const uint64_t at = SW_STATE_HEADER(comm->nranks, odd, comm->rank);
 
         host_must(
             host_copy(m->device, &header, (void *)(peer + comm->state_offset + at), sizeof header),

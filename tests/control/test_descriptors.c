@@ -172,7 +172,7 @@ static void test_threads(void)
  * without end, the communicator ends. */
 static void test_slow_close(void)
 {
-    enum { FEW = QUARTER - 5, ROUNDS = 10 };
+    enum { FEW = QUARTER - 5, ROUNDS = 10, SLOW_S = 60 };
     const int before = sw_closer_wait(5) ? harness_count_entries("/proc/self/fd") : -1;
     symwin_status status = SYMWIN_OK;
     struct sw_message *list = NULL;
@@ -180,7 +180,7 @@ static void test_slow_close(void)
     struct comm c;
 
     comm_open(&c);
-    sw_closer_close(hostile_slow(10, &where));
+    hostile_occupy_closer(SLOW_S, &where);
     for (i = 0; i < ROUNDS && !sw_exchange_outcome(c.group->exchange, &status, &culprit); i++) {
         int fds;
 

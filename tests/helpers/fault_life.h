@@ -3,6 +3,7 @@
 #ifndef SYMWIN_TESTS_FAULT_LIFE_H
 #define SYMWIN_TESTS_FAULT_LIFE_H
 
+#include "each_call.h"
 #include "processes.h"
 #include "steps.h"
 
@@ -22,6 +23,7 @@ enum stage {
     ALLOC,
     REGISTER,
     REDUCE,
+    EACH_OTHER,
     CHANNEL,
     CONNECT,
     AGAIN,
@@ -140,6 +142,16 @@ static symwin_status reduce(struct life *l, uint32_t *in, uint32_t *out)
     return status;
 }
 
+static symwin_status each(struct life *l)
+{
+    const struct each e = {l->comm, l->rank, RANKS, l->device, l->memory, l->stream};
+    const symwin_status status = each_run(&e);
+
+    if (status != SYMWIN_OK)
+        abort_for_all(l);
+    return status;
+}
+
 /* Two channels with a neighbour, on a window and on other memory; the communicator's destruction
  * closes one of them. The rank that fails first aborts for all;
  * its neighbour gets the same status. */
@@ -189,6 +201,8 @@ static symwin_status live(struct processes *p, struct life *l, enum stage stage)
         return symwin_window_register(l->comm, l->memory, 2 * BYTES, 0, &l->window);
     case REDUCE:
         return reduce(l, l->memory, l->memory + BYTES / sizeof *l->memory);
+    case EACH_OTHER:
+        return each(l);
     case CHANNEL:
         return make_channels(l);
     case CONNECT:

@@ -4,6 +4,7 @@
 #ifndef SYMWIN_TESTS_HOSTILE_H
 #define SYMWIN_TESTS_HOSTILE_H
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -143,6 +144,24 @@ HARNESS_UNUSED int hostile_slow(int seconds, int *where)
     close(lingering);
     close(ends[0]);
     return ends[1];
+}
+
+/* Hands the closer thread one whose close takes long, until *where is closed, and waits until that
+ * close has begun: the thread takes what waits in any order. Returns its number, which is free. */
+HARNESS_UNUSED int hostile_occupy_closer(int seconds, int *where)
+{
+    const int fd = hostile_slow(seconds, where);
+    const int64_t deadline = sw_now_ms() + 1000 * seconds;
+
+    sw_closer_close(fd);
+    while (fcntl(fd, F_GETFD) >= 0) {
+        if (sw_now_ms() > deadline) {
+            fprintf(stderr, "hostile_occupy_closer: the close has not begun\n");
+            exit(1);
+        }
+        usleep(1000);
+    }
+    return fd;
 }
 
 HARNESS_UNUSED int hostile_send_frame(int socket, const union sw_frame *frame)

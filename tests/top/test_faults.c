@@ -1,5 +1,5 @@
 /* The fault sweep of the public calls; fault_sweep.h describes what it does with each. */
-#include "harness.h"
+#include "each_call.h"
 
 enum { BYTES = 3 << 20 };
 
@@ -280,18 +280,11 @@ static symwin_status allreduce_copies(struct harness_team *team, int rank, struc
     return allreduce(s, SYMWIN_ALGO_COPIES, 8192);
 }
 
-static symwin_status alltoall(struct harness_team *team, int rank, struct state *s)
+static symwin_status each(struct harness_team *team, int rank, struct state *s)
 {
-    (void)team;
-    (void)rank;
-    return symwin_alltoall(s->comm, s->memory, (char *)s->memory + 8192, 99, SYMWIN_F32, s->stream);
-}
+    const struct each e = {s->comm, rank, team->nranks, s->on, s->memory, s->stream};
 
-static symwin_status gather(struct harness_team *team, int rank, struct state *s)
-{
-    (void)team;
-    return symwin_gather(s->comm, s->memory, rank == 1 ? (char *)s->memory + 8192 : NULL, 99,
-                         SYMWIN_F32, 1, s->stream);
+    return each_run(&e);
 }
 
 /* On a second stream, so that the library has to order the two. */
@@ -393,8 +386,7 @@ static const struct fault_case cases[] = {
     {"allreduce twoshot_mc", 4, with_window, allreduce_twoshot_mc, NULL, 0},
     {"allreduce copies", 2, with_window, allreduce_copies, NULL, 0},
     {"allreduce copies", 3, with_window, allreduce_copies, NULL, 0},
-    {"alltoall", 4, with_window, alltoall, NULL, 0},
-    {"gather", 2, with_window, gather, NULL, 0},
+    {"each other collective", 2, with_window, each, NULL, 0},
     {"allreduce on another stream", 2, with_call_before, allreduce_oneshot, NULL, 0},
     {"register, another allocator's", 1, with_foreign, register_foreign, made_registration, 0},
     {"allreduce that connects", 2, with_registered, connect_and_leave, NULL, 0},

@@ -1,14 +1,15 @@
 /* A rank is killed, stopped or exits at any step of its life: what happens to the others.
  *
- * Four processes create a communicator, register, reduce, exchange, deregister and destroy. The
- * victim ends at its N-th call of the system, of malloc or of the driver. Every survivor must
- * return soon: with PEER_LOST naming the victim (TIMEOUT if it was stopped), or with success if the
- * victim was no longer needed. In calls that end by an agreement, all survivors return the same.
- * Nothing is left behind.
+ * Four processes create a communicator, register, reduce, exchange, call each other collective,
+ * deregister and destroy. The victim ends at its N-th call of the system, of malloc or of the
+ * driver. Every survivor must return soon: with PEER_LOST naming the victim (TIMEOUT if it was
+ * stopped), or with success if the victim was no longer needed. In calls that end by an agreement,
+ * all survivors return the same. Nothing is left behind.
  *
  *     test_kill [STRIDE]                     every STRIDE-th step (default 29, more with a
  *                                            sanitizer; make soak: 1)
  *     test_kill VICTIM STEP ACTION [HOSTS]   one run, as a complaint names it; HOSTS as "abab" */
+#include "each_call.h"
 #include "processes.h"
 #include "steps.h"
 
@@ -36,6 +37,7 @@ enum stage {
     REGISTER,
     REDUCE,
     EXCHANGE,
+    EACH_OTHER,
     CHANNEL,
     CONNECT,
     AGAIN,
@@ -44,9 +46,9 @@ enum stage {
     STAGES
 };
 
-static const char *const stage_names[] = {"create",         "register",   "reduce",
-                                          "exchange",       "channel",    "connect",
-                                          "register again", "deregister", "destroy"};
+static const char *const stage_names[] = {
+    "create",  "register", "reduce",         "exchange",   "each collective",
+    "channel", "connect",  "register again", "deregister", "destroy"};
 
 struct plan {
     int victim;
@@ -162,6 +164,9 @@ static symwin_status life(struct processes *p, int rank, const struct plan *plan
             break;
         case EXCHANGE:
             status = exchange(comm, rank, device, memory, stream);
+            break;
+        case EACH_OTHER:
+            status = each_run(&(struct each){comm, rank, RANKS, device, memory, stream});
             break;
         case CHANNEL:
             status = symwin_mem_alloc(device, BYTES, 0, &own);

@@ -1,13 +1,13 @@
 /* The fault sweep across processes: every call of the system, of malloc and of the driver in the
  * life of a communicator fails, one after the other, once or for good.
  *
- * Four ranks create a communicator, register, reduce, make channels, connect registered memory,
- * register again, deregister and destroy. They are four processes, four threads of one, or two
- * processes of two threads. One process (for faults of the driver: one rank) is the victim.
- * Whatever the fault, every rank returns soon; in agreed calls all ranks have one status that names
- * one rank, the victim's; every failure has an error text; nothing is left behind; and without the
- * fault the same processes succeed with a new id. An interrupted call (EINTR) never fails. A tuning
- * table is read, too.
+ * Four ranks create a communicator, register, reduce, call each other collective, make channels,
+ * connect registered memory, register again, deregister and destroy. They are four processes, four
+ * threads of one, or two processes of two threads. One process (for faults of the driver: one rank)
+ * is the victim. Whatever the fault, every rank returns soon; in agreed calls all ranks have one
+ * status that names one rank, the victim's; every failure has an error text; nothing is left
+ * behind; and without the fault the same processes succeed with a new id. An interrupted call
+ * (EINTR) never fails. A tuning table is read, too.
  *
  * If a rank cannot tell some of the others, since its connection to them failed, those get TIMEOUT
  * or PEER_LOST, which name it.
@@ -33,7 +33,7 @@ enum {
 };
 
 static const char *const stage_names[STAGES] = {
-    "id",      "create",  "alloc",          "register",   "reduce",
+    "id",      "create",  "alloc",          "register",   "reduce", "each collective",
     "channel", "connect", "register again", "deregister", "end"};
 
 static const char *const kind_names[KINDS] = {"nothing", "system", "interruption", "driver"};
