@@ -224,10 +224,11 @@ SYMWIN_API symwin_status symwin_allreduce_query(symwin_comm *comm, const void *i
  *            r's from element r * count on. They must not overlap, except in place as stated. What
  *            is of the root alone is ignored on other ranks, and may be NULL there. Any memory
  *            works. Large parts are moved or reduced without a copy if the buffer that the call
- *            names, which all ranks pass, lies in a window (symwin_window_register(); registered
- *            buffers do not become windows for them). Then it must be in windows on all ranks, or
- *            on no rank, and at equal offsets, but for gather and scatter; otherwise large calls
- *            end in SYMWIN_MISMATCH
+ *            names, which all ranks pass, lies in a window. Then it must be in windows on all ranks,
+ *            or on no rank, and at equal offsets, but for gather and scatter; otherwise large calls
+ *            end in SYMWIN_MISMATCH. But for gather and scatter, a registered buffer becomes a
+ *            window in the first call that goes over windows, any other in the first capture of
+ *            one. For this the host waits for the other ranks: see symwin/register.h
  *   root     a rank, equal on all ranks. SYMWIN_INVALID, on this rank alone: there is no such rank
  *
  * Ranks may differ in grids, and but for one case in whether they work in place.
@@ -258,7 +259,7 @@ SYMWIN_API symwin_status symwin_allgather_query(symwin_comm *comm, const void *i
  *
  *   in       a part for each rank
  *   out      a part from each rank. In place, `out` is `in`: on all ranks or on none, if `out` is
- *            in a window
+ *            in a window, registered or captured
  *   options  ONESHOT; PUT and COPIES with `out` in a window, not in place */
 SYMWIN_API symwin_status symwin_alltoall(symwin_comm *comm, const void *in, void *out,
                                          uint64_t count, symwin_type type,
@@ -519,9 +520,8 @@ SYMWIN_API symwin_status symwin_recv_with(symwin_comm *comm, void *out, uint64_t
  * not be alike: those of calls made at once wait for each other. If calls use each other's results,
  * the launch has one block.
  *
- * If a group has several communicators, registered buffers and captured ones are connected before
- * anything is launched, for each communicator in a thread of its own. An all-reduce that names an
- * algorithm over windows fails in a group if its buffers are registered but not connected yet.
+ * Registered buffers and captured ones are connected before anything is launched; if a group has
+ * several communicators, for each in a thread of its own.
  *
  * The sends and receives of a communicator in a group make progress together, whatever their order:
  * exchanges and rings do not deadlock. They are on one stream, and come after the collectives of
