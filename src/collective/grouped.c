@@ -203,6 +203,44 @@ symwin_status symwin_recv(symwin_comm *comm, void *out, uint64_t count, symwin_t
     return symwin_recv_with(comm, out, count, type, peer, NULL, stream);
 }
 
+/* Not collected in a group. */
+static symwin_status query(struct sw_pair_call c, const symwin_collective_options *options,
+                           symwin_message_info *info)
+{
+    symwin_status status = check(&c, options);
+
+    if (status == SYMWIN_OK && info == NULL)
+        status = sw_fail(SYMWIN_INVALID, "%s: info is NULL", c.name);
+    return status == SYMWIN_OK ? sw_pair_answer(&c, info) : status;
+}
+
+symwin_status symwin_send_query(symwin_comm *comm, const void *in, uint64_t count, symwin_type type,
+                                int peer, const symwin_collective_options *options,
+                                symwin_message_info *info)
+{
+    return query((struct sw_pair_call){.name = "symwin_send_query",
+                                       .comm = comm,
+                                       .peer = peer,
+                                       .buffer = in,
+                                       .count = count,
+                                       .type = type},
+                 options, info);
+}
+
+symwin_status symwin_recv_query(symwin_comm *comm, const void *out, uint64_t count,
+                                symwin_type type, int peer,
+                                const symwin_collective_options *options, symwin_message_info *info)
+{
+    return query((struct sw_pair_call){.name = "symwin_recv_query",
+                                       .comm = comm,
+                                       .receives = 1,
+                                       .peer = peer,
+                                       .buffer = out,
+                                       .count = count,
+                                       .type = type},
+                 options, info);
+}
+
 /* ---- groups ---------------------------------------------------------------------------------- */
 
 /* Calls see() with the sends and receives of each communicator. */
