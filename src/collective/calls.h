@@ -44,13 +44,9 @@ symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info 
 /* A query: checks the arguments, and reports what would be launched. */
 symwin_status sw_request_query(struct sw_request *r, symwin_collective_info *info);
 
-/* ---- batch.c --------------------------------------------------------------------------------- */
-
-/* Launches the first calls of `n` of one communicator, which follow each other in a group, in one
- * kernel if they are small and move bytes. `number`: of r[0] among the communicator's in the group,
- * from 1 on. *taken: so many are done with; 0: the first one is to be launched alone. */
-enum { SW_REQUESTS = SW_GROUP_CALLS + 1 }; /* more are not looked at */
-symwin_status sw_requests_run(const struct sw_request *r, size_t n, unsigned number, size_t *taken);
+/* Checks a call of a group, which is launched later. If its ranks are to agree on its buffers
+ * first, what depends on that is left out. */
+symwin_status sw_request_check_grouped(const struct sw_request *r);
 
 /* ---- parts.c --------------------------------------------------------------------------------- */
 

@@ -84,6 +84,10 @@ struct sw_plan {
 symwin_status sw_select_plan(const struct sw_query *q, symwin_algo algo,
                              const struct sw_grid *asked, struct sw_plan *out);
 
+/* Whether such a call by `algo` would go over windows if its buffers were in some: the answer is
+ * the same on all ranks. Of the query only the call counts, not where the buffers lie. */
+int sw_select_wants_windows(const struct sw_query *q, symwin_algo algo);
+
 /* The limits of a grid of `kernel`, for sends and receives: blocks, and threads of a block if the
  * caller asks for them. Only the call, the communicator and the last two members of the query
  * count. */

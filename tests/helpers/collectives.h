@@ -9,7 +9,10 @@
 #ifndef TEST_SLOT_BYTES
 #define TEST_SLOT_BYTES 512
 #endif
-enum { ROOM = 1 << 17, GUARD = 64, SLOT = TEST_SLOT_BYTES, FILLED = 0x5a, SCALARS = 64 };
+#ifndef TEST_ROOM
+#define TEST_ROOM (1 << 17)
+#endif
+enum { ROOM = TEST_ROOM, GUARD = 64, SLOT = TEST_SLOT_BYTES, FILLED = 0x5a, SCALARS = 64 };
 
 #if defined(__SANITIZE_THREAD__)
 enum { WAIT_MS = 100000 };
@@ -19,7 +22,7 @@ enum { WAIT_MS = 60000 };
 enum { WAIT_MS = 20000 };
 #endif
 
-enum { IN = 1, OUT = 2, ALGOS = 4 };
+enum { IN = 1, OUT = 2, REGISTERED = 4, ALGOS = 4 };
 
 /* What a collective is, apart from the library's own table. */
 struct shape {
@@ -121,6 +124,18 @@ HARNESS_UNUSED int shape_has(const struct shape *is, symwin_algo algo)
         if (is->algos[a] == algo)
             return 1;
     return 0;
+}
+
+/* Registered buffers become windows for it. */
+HARNESS_UNUSED int shape_connects(const struct shape *is)
+{
+    return is->decides != 0 && !is->any_offset;
+}
+
+/* Whether its algorithms over windows serve it with these buffers in windows, or registered. */
+HARNESS_UNUSED int shape_is_over(const struct shape *is, int windows)
+{
+    return (windows & is->decides) != 0 && ((windows & REGISTERED) == 0 || shape_connects(is));
 }
 
 HARNESS_UNUSED uint32_t mix(uint32_t x)
