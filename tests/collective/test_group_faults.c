@@ -65,6 +65,8 @@ static symwin_status end(symwin_status status)
         tap_ok(0, "a group has the status of its call");
     if (symwin_group_end() != SYMWIN_INVALID)
         tap_ok(0, "no group is left open");
+    if (symwin_group_begin() != SYMWIN_OK || symwin_group_end() != SYMWIN_OK)
+        tap_ok(0, "the next group works");
     if (ended != SYMWIN_OK)
         return sw_fail(ended, "%s", text);
     return SYMWIN_OK;
