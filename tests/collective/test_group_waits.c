@@ -1,5 +1,5 @@
-/* What decides which calls of a group are one launch, and which of them wait: memory with several
- * addresses, and captures. test_group.c has the rest. */
+/* Groups: memory with several addresses, calls in a capture and outside it, and parts of unequal
+ * lengths among others. test_group.c has the rest. */
 #define TEST_SLOT_BYTES 8192
 #include "collectives.h"
 
@@ -94,6 +94,64 @@ static void in_and_outside_a_capture(const struct rank *r)
     sw_scope_leave(&scope);
 }
 
+/* Rank p's word `i` of what it sends to rank `to`. */
+static uint32_t word_for(int p, int to, int i)
+{
+    return (uint32_t)(p * 10000 + to * 100 + i);
+}
+
+static uint64_t exchanged(int from, int to)
+{
+    return (uint64_t)(1 + (from + 2 * to) % 3);
+}
+
+/* Collectives with parts, of which each uses what the one before it has written: what the call gets
+ * is copied, but for the arrays. All ranks get p + 1 words of rank p, then add theirs. */
+static void parts_of_a_group(const struct rank *r)
+{
+    uint32_t *const in = (uint32_t *)(void *)r->in, *const swapped = in + 1024;
+    uint32_t *const all = swapped + 1024, *const sums = all + 1024;
+    const int n = r->nranks;
+    uint64_t sent[8], received[8], gathered[8];
+    symwin_parts from, to;
+    int p, i, at;
+
+    for (p = at = 0; p < n; p++) {
+        sent[p] = exchanged(r->rank, p);
+        received[p] = exchanged(p, r->rank);
+        gathered[p] = (uint64_t)p + 1;
+        for (i = 0; i < (int)sent[p]; i++)
+            host_put_u32(r->device, (unsigned char *)(in + at++), word_for(r->rank, p, i));
+    }
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    from = (symwin_parts){.counts = sent};
+    to = (symwin_parts){.counts = received};
+    host_must(symwin_alltoallv(r->comm, in, &from, swapped, &to, SYMWIN_U32, r->streams[0]),
+              "symwin_alltoallv");
+    from = to = (symwin_parts){.counts = gathered};
+    host_must(symwin_allgatherv(r->comm, swapped, all, &from, SYMWIN_U32, r->streams[1]),
+              "symwin_allgatherv");
+    host_must(
+        symwin_reduce_scatterv(r->comm, all, &to, sums, SYMWIN_U32, SYMWIN_SUM, r->streams[0]),
+        "symwin_reduce_scatterv");
+    memset(&from, 0xff, sizeof from);
+    memset(&to, 0xff, sizeof to);
+    host_must(symwin_group_end(), "symwin_group_end");
+    job_wait(r, 0);
+    job_wait(r, 1);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    for (p = at = 0; p < n; p++)
+        for (i = 0; i < (int)received[p]; i++, at++) {
+            must_be(host_get_u32(r->device, (unsigned char *)(swapped + at)) ==
+                        word_for(p, r->rank, i),
+                    "symwin_alltoallv in a group", r->rank);
+            if (at <= r->rank)
+                must_be(host_get_u32(r->device, (unsigned char *)(sums + at)) ==
+                            (uint32_t)n * word_for(p, r->rank, i),
+                        "its words, gathered and added", r->rank);
+        }
+}
+
 static void body(struct processes *p, int rank)
 {
     struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
@@ -101,6 +159,7 @@ static void body(struct processes *p, int rank)
 
     open_rank(p, &r, WAIT_MS);
     in_and_outside_a_capture(&r);
+    parts_of_a_group(&r);
     host_must(symwin_window_register(r.comm, r.out, ROOM, 0, &window), "register");
     by_other_addresses(p, &r, window);
     processes_barrier(p);
