@@ -64,16 +64,30 @@ static int share_memory(const struct sw_buffer *a, const struct sw_buffer *b)
              b->within < a->within + a->bytes));
 }
 
+/* Whether a buffer is given by its address in the flat range: the memory there has another one, by
+ * which other calls may know it. */
+static int is_in_flat_range(const struct call *c)
+{
+    const struct sw_group *group = c->query.comm->group;
+    const uint64_t bytes = (uint64_t)group->stride * (uint64_t)c->query.comm->nranks;
+
+    return c->buffers[IN].address - group->base < bytes ||
+           c->buffers[OUT].address - group->base < bytes;
+}
+
 /* Whether a call uses what calls of its stage write, or the other way round. */
 static int must_wait(const struct batch *b, const struct call *c)
 {
     const struct call *other = &b->calls[b->stage];
 
-    for (; other < &b->calls[b->args.call.calls]; other++)
+    for (; other < &b->calls[b->args.call.calls]; other++) {
         if (share_memory(&c->buffers[IN], &other->buffers[OUT]) ||
             share_memory(&c->buffers[OUT], &other->buffers[OUT]) ||
             share_memory(&c->buffers[OUT], &other->buffers[IN]))
             return 1;
+        if (is_in_flat_range(c) || is_in_flat_range(other))
+            return 1;
+    }
     return 0;
 }
 

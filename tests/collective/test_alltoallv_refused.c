@@ -94,6 +94,9 @@ static void arguments(const struct rank *r, const struct arrays *a)
     bad = (symwin_parts){device, NULL, 100, 1};
     refused(r, call(r, r->in, &bad, r->out, &good), SYMWIN_INVALID,
             "in_parts->displacements is NULL, and must be an array in device memory");
+    bad.displacements = counts;
+    refused(r, call(r, r->in, &bad, r->out, &good), SYMWIN_INVALID,
+            "in_parts->displacements (0x|is not device memory");
     bad.displacements = (const uint64_t *)(const void *)(a->device + 4);
     refused(r, call(r, r->in, &bad, r->out, &good), SYMWIN_INVALID,
             "an array of in_parts is not aligned to 8 bytes");
