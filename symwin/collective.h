@@ -480,7 +480,8 @@ SYMWIN_API symwin_status symwin_barrier_query(symwin_comm *comm,
 /* Sends elements to rank `peer`, or receives them from there. Only these two ranks take part. The
  * n-th send of a rank to a peer is for the n-th receive of the peer from it; both pass the same
  * count and type. Order, streams, captures and threads are as for symwin_allreduce(), among
- * collectives too. A send may end before its receive begins, or wait for it.
+ * collectives too. A send may end before its receive begins, or wait for it; so ranks that exchange
+ * data, or pass it round a ring, make the send and the receive in one group.
  *
  *   count    elements; 0 sends an empty message, which needs its receive too
  *   in, out  device memory, aligned to the element; NULL if count is 0. Large messages are stored
@@ -540,7 +541,8 @@ SYMWIN_API symwin_status symwin_recv_query(symwin_comm *comm, const void *out, u
 /* Between these two, calls of collectives, sends and receives of this thread are checked and
  * collected; the outermost symwin_group_end() launches them. Groups may be nested, and may have
  * calls of several communicators, of several ranks that the thread drives too. Queries and other
- * calls are not collected.
+ * calls are not collected. So symwin_comm_create(), symwin_comm_split() and
+ * symwin_window_register(), which wait for the other ranks, are made in a thread for each rank.
  *
  * The collectives of a communicator in a group come in the order of the calls, and those of several
  * communicators in any order. Up to 16 small calls in a row that move bytes (all-gather,
