@@ -500,9 +500,9 @@ SYMWIN_API symwin_status symwin_recv_with(symwin_comm *comm, void *out, uint64_t
  * all-to-all, broadcast, gather, scatter; 128 KiB of parts together, with the default slots) are
  * made at once, in one launch. So all ranks put the same collectives in a group. Their streams need
  * not be alike, but two calls are in one capture on all ranks or on none; streams of calls made at
- * once wait for each other. If calls use each other's results, the launch has one block. Memory that
- * has several addresses is known by windows, and by symwin_window_peer_pointer(); otherwise name it
- * alike in a group.
+ * once wait for each other. If calls use each other's results, the launch has one block. Memory
+ * that has several addresses is known by windows, and by symwin_window_peer_pointer(); otherwise
+ * name it alike in a group.
  *
  * If a group has several communicators, registered buffers and captured ones are connected before
  * anything is launched, for each communicator in a thread of its own. An all-reduce that names an
