@@ -114,8 +114,8 @@ static uint32_t blocks_of(const struct rank *r, int blocks)
 
 static void grids(const struct rank *r)
 {
-    must_be(blocks_of(r, 0) > 2, "several blocks", r->rank);
-    must_be(blocks_of(r, 2) == 2, "as many as a call asks for", r->rank);
+    must_be(blocks_of(r, 0) > 1, "several blocks", r->rank);
+    must_be(blocks_of(r, 1) == 1, "as many as a call asks for", r->rank);
 }
 
 /* Rank p's word `i` of what it sends to rank `to`. */
