@@ -94,6 +94,30 @@ static void in_and_outside_a_capture(const struct rank *r)
     sw_scope_leave(&scope);
 }
 
+/* Blocks of a launch of two calls, of which one asks for `blocks`. */
+static uint32_t blocks_of(const struct rank *r, int blocks)
+{
+    const symwin_collective_options options = {.size = sizeof options, .blocks = blocks};
+    const uint32_t before = r->comm->done;
+    int k;
+
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    for (k = 0; k < 2; k++)
+        host_must(symwin_broadcast_with(r->comm, r->in, r->out + k * 4096, 2048, SYMWIN_U8, 0,
+                                        k == 0 ? &options : NULL, r->streams[0]),
+                  "symwin_broadcast_with");
+    host_must(symwin_group_end(), "symwin_group_end");
+    job_wait(r, 0);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    return r->comm->done - before;
+}
+
+static void grids(const struct rank *r)
+{
+    must_be(blocks_of(r, 0) > 1, "several blocks", r->rank);
+    must_be(blocks_of(r, 1) == 1, "as many as a call asks for", r->rank);
+}
+
 /* Rank p's word `i` of what it sends to rank `to`. */
 static uint32_t word_for(int p, int to, int i)
 {
@@ -160,6 +184,7 @@ static void body(struct processes *p, int rank)
     open_rank(p, &r, WAIT_MS);
     in_and_outside_a_capture(&r);
     parts_of_a_group(&r);
+    grids(&r);
     host_must(symwin_window_register(r.comm, r.out, ROOM, 0, &window), "register");
     by_other_addresses(p, &r, window);
     processes_barrier(p);
