@@ -97,15 +97,23 @@ struct life {
     symwin_registration *registration;
 };
 
+/* Beside what reduce() uses. */
+static struct each each_of(const struct life *l)
+{
+    return (struct each){l->comm, l->rank, RANKS, l->device, l->memory + EACH_WORDS, l->stream};
+}
+
 static symwin_status allocate(struct life *l)
 {
+    struct each e;
     symwin_status status = symwin_mem_alloc(l->device, 2 * BYTES, 0, (void **)&l->memory);
 
     if (status == SYMWIN_OK)
         status = symwin_mem_alloc(l->device, BYTES, 0, (void **)&l->buffer);
     if (status == SYMWIN_OK)
         status = symwin_stream_create(l->device, &l->stream);
-    return status;
+    e = each_of(l);
+    return status == SYMWIN_OK ? each_fill(&e) : status;
 }
 
 static void abort_for_all(const struct life *l)
@@ -144,7 +152,7 @@ static symwin_status reduce(struct life *l, uint32_t *in, uint32_t *out)
 
 static symwin_status each(struct life *l)
 {
-    const struct each e = {l->comm, l->rank, RANKS, l->device, l->memory, l->stream};
+    const struct each e = each_of(l);
     const symwin_status status = each_run(&e);
 
     if (status != SYMWIN_OK)

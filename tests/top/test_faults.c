@@ -280,9 +280,22 @@ static symwin_status allreduce_copies(struct harness_team *team, int rank, struc
     return allreduce(s, SYMWIN_ALGO_COPIES, 8192);
 }
 
+static struct each each_of(const struct harness_team *team, int rank, const struct state *s)
+{
+    return (struct each){s->comm, rank, team->nranks, s->on, s->memory, s->stream};
+}
+
+static symwin_status with_each(struct harness_team *team, int rank, struct state *s)
+{
+    const symwin_status status = with_window(team, rank, s);
+    const struct each e = each_of(team, rank, s);
+
+    return status == SYMWIN_OK ? each_fill(&e) : status;
+}
+
 static symwin_status each(struct harness_team *team, int rank, struct state *s)
 {
-    const struct each e = {s->comm, rank, team->nranks, s->on, s->memory, s->stream};
+    const struct each e = each_of(team, rank, s);
 
     return each_run(&e);
 }
@@ -386,7 +399,7 @@ static const struct fault_case cases[] = {
     {"allreduce twoshot_mc", 4, with_window, allreduce_twoshot_mc, NULL, 0},
     {"allreduce copies", 2, with_window, allreduce_copies, NULL, 0},
     {"allreduce copies", 3, with_window, allreduce_copies, NULL, 0},
-    {"each other collective", 2, with_window, each, NULL, 0},
+    {"each other collective", 2, with_each, each, NULL, 0},
     {"allreduce on another stream", 2, with_call_before, allreduce_oneshot, NULL, 0},
     {"register, another allocator's", 1, with_foreign, register_foreign, made_registration, 0},
     {"allreduce that connects", 2, with_registered, connect_and_leave, NULL, 0},

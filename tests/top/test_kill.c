@@ -157,6 +157,8 @@ static symwin_status life(struct processes *p, int rank, const struct plan *plan
             if (status == SYMWIN_OK)
                 status = symwin_stream_create(device, &stream);
             if (status == SYMWIN_OK)
+                status = each_fill(&(struct each){comm, rank, RANKS, device, memory, stream});
+            if (status == SYMWIN_OK)
                 status = symwin_window_register(comm, memory, 2 * BYTES, 0, &window);
             break;
         case REDUCE:
