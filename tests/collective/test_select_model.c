@@ -1,0 +1,218 @@
+/* What the model alone selects. test_select.c asks for calls on a communicator. */
+#include "harness.h"
+#include "src/collective/select.h"
+
+#define KIB ((size_t)1 << 10)
+
+/* The model's time for an all-reduce. */
+static double model_us(symwin_algo algo, const struct sw_model *m)
+{
+    return sw_algorithm(SYMWIN_ALLREDUCE, algo)->model_us(m);
+}
+
+/* The algorithm with the shortest time in the model. */
+static symwin_algo best(int nranks, size_t bytes, int is_float, int windows)
+{
+    static const symwin_algo algos[] = {SYMWIN_ALGO_ONESHOT_SENTINEL, SYMWIN_ALGO_TWOSHOT_PUSH,
+                                        SYMWIN_ALGO_TWOSHOT_PUT, SYMWIN_ALGO_COPIES,
+                                        SYMWIN_ALGO_TWOSHOT};
+    const struct sw_model m = {.nranks = nranks, .bytes = bytes, .is_float = is_float};
+    symwin_algo found = algos[0];
+    int i;
+
+    for (i = 1; i < 2 + 3 * windows; i++)
+        if (model_us(algos[i], &m) < model_us(found, &m))
+            found = algos[i];
+    return found;
+}
+
+static void prefers(int nranks, size_t bytes, int is_float, int windows, symwin_algo want)
+{
+    const symwin_algo got = best(nranks, bytes, is_float, windows);
+
+    tap_ok(got == want, "%d ranks, %zu bytes of %s%s: %s%s%s", nranks, bytes,
+           is_float ? "floats" : "integers", windows ? " in windows" : "", symwin_algo_name(want),
+           got == want ? "" : ", not ", got == want ? "" : symwin_algo_name(got));
+}
+
+/* What was measured on H200s, and the crossings between these results. */
+static void measured(void)
+{
+    prefers(2, 8, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
+    prefers(2, (size_t)MIB, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
+    prefers(2, 2 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(2, 8 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(2, 16 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(2, 64 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUT);
+    prefers(2, 64 * (size_t)MIB, 1, 0, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(4, 128 * KIB, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
+    prefers(4, 256 * KIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(4, 4 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(4, 64 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUT);
+    prefers(4, 256 * (size_t)MIB, 1, 1, SYMWIN_ALGO_COPIES);
+    prefers(2, 256 * (size_t)MIB, 1, 1, SYMWIN_ALGO_COPIES);
+    prefers(4, 1024 * (size_t)MIB, 1, 0, SYMWIN_ALGO_TWOSHOT_PUSH);
+}
+
+static void others(void)
+{
+    const struct sw_model floats = {.nranks = 4, .bytes = 4096, .is_float = 1};
+    const struct sw_model integers = {.nranks = 4, .bytes = 4096};
+
+    prefers(1, 8, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
+    prefers(3, 256 * KIB, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
+    prefers(3, 512 * KIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(8, 32 * KIB, 1, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
+    prefers(8, 128 * KIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(8, 64 * (size_t)MIB, 1, 1, SYMWIN_ALGO_TWOSHOT_PUT);
+    prefers(4096, 8, 1, 0, SYMWIN_ALGO_ONESHOT_SENTINEL);
+    prefers(4096, 64 * KIB, 1, 0, SYMWIN_ALGO_TWOSHOT_PUSH);
+    /* With flags, pushes carry twice the bytes. */
+    prefers(2, 512 * KIB, 0, 1, SYMWIN_ALGO_ONESHOT_SENTINEL);
+    prefers(2, (size_t)MIB, 0, 1, SYMWIN_ALGO_TWOSHOT_PUSH);
+    prefers(4, 32 * (size_t)MIB, 0, 1, SYMWIN_ALGO_TWOSHOT);
+    tap_ok(model_us(SYMWIN_ALGO_ONESHOT, &floats) ==
+               model_us(SYMWIN_ALGO_ONESHOT_SENTINEL, &integers),
+           "flags cost as much whatever the type");
+}
+
+/* With few blocks. Measured on H200s, in us; "own" are loads by kernels for that number of ranks:
+ *
+ *   GPUs  size     blocks  loads  own loads  bulk  copies  pushes  puts
+ *   2     16 MiB    4      118    100        114   147
+ *   2     64 MiB    8      292    215        225   292
+ *   2     256 MiB  16      843                     760
+ *   2     64 MiB   32      220                     211
+ *   2     16 MiB   16      62.5                                    66.7
+ *   2     16 MiB   32      59.7                                    61.9
+ *   4     1 MiB     4             15.0                     29.7
+ *   4     1 MiB    16             12.7                     12.1
+ *   4     8 MiB    24             47                       54
+ *   4     64 MiB    4             400              508
+ *   4     256 MiB   8             1288             1496
+ *   4     256 MiB  16             1293             1237 */
+static void few_blocks(void)
+{
+    static const struct {
+        int nranks, blocks, own_loads;
+        size_t bytes;
+        symwin_algo want;
+    } cases[] = {{2, 4, 0, 16 * MIB, SYMWIN_ALGO_TWOSHOT_BULK},
+                 {2, 8, 0, 64 * MIB, SYMWIN_ALGO_TWOSHOT_BULK},
+                 {2, 4, 1, 16 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {2, 8, 1, 64 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {2, 8, 1, 256 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {2, 16, 0, 16 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {2, 32, 0, 16 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {2, 32, 1, 64 * MIB, SYMWIN_ALGO_COPIES},
+                 {2, 16, 0, 256 * MIB, SYMWIN_ALGO_COPIES},
+                 {2, 16, 1, 256 * MIB, SYMWIN_ALGO_COPIES},
+                 {4, 4, 1, MIB, SYMWIN_ALGO_TWOSHOT},
+                 {4, 16, 1, MIB, SYMWIN_ALGO_TWOSHOT_PUSH},
+                 {4, 24, 1, 8 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {4, 4, 1, 64 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {4, 8, 1, 256 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {4, 16, 1, 256 * MIB, SYMWIN_ALGO_COPIES}};
+    size_t i;
+
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct sw_model m = {.nranks = cases[i].nranks,
+                                   .bytes = cases[i].bytes,
+                                   .is_float = 1,
+                                   .most_blocks = cases[i].blocks,
+                                   .own_loads = cases[i].own_loads};
+        symwin_algo found = SYMWIN_ALGO_ONESHOT_SENTINEL;
+        int a;
+
+        for (a = SYMWIN_ALGO_ONESHOT; symwin_algo_name((symwin_algo)a) != NULL; a++)
+            if (sw_algo_is_there(SYMWIN_ALLREDUCE, (symwin_algo)a) &&
+                !sw_algo_needs(SYMWIN_ALLREDUCE, (symwin_algo)a, SW_NEEDS_MULTICAST) &&
+                model_us((symwin_algo)a, &m) < model_us(found, &m))
+                found = (symwin_algo)a;
+        tap_ok(found == cases[i].want, "%d ranks, %zu bytes by %d blocks%s: %s", cases[i].nranks,
+               cases[i].bytes, cases[i].blocks,
+               cases[i].own_loads ? ", loads by kernels for so many ranks" : "",
+               symwin_algo_name(found));
+    }
+}
+
+/* Ranks that share a device. What was fastest on one H100, or at most a tenth slower: `bytes` are
+ * those of a part. bench/results/2026-11-25-1-x-nvidia-h100-shared-algos.csv */
+static void one_device(void)
+{
+    static const struct {
+        symwin_collective collective;
+        int nranks;
+        size_t bytes;
+        symwin_algo want;
+    } cases[] = {{SYMWIN_ALLREDUCE, 2, 256 * KIB, SYMWIN_ALGO_ONESHOT_SENTINEL},
+                 {SYMWIN_ALLREDUCE, 2, 16 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {SYMWIN_ALLREDUCE, 4, 32 * KIB, SYMWIN_ALGO_ONESHOT_SENTINEL},
+                 {SYMWIN_ALLREDUCE, 4, 256 * KIB, SYMWIN_ALGO_TWOSHOT_PUSH},
+                 {SYMWIN_ALLREDUCE, 4, 2 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {SYMWIN_ALLREDUCE, 8, 256 * KIB, SYMWIN_ALGO_TWOSHOT_PUSH},
+                 {SYMWIN_ALLREDUCE, 8, 2 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {SYMWIN_REDUCE_SCATTER, 4, 64 * KIB, SYMWIN_ALGO_ONESHOT},
+                 {SYMWIN_REDUCE_SCATTER, 4, 4 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {SYMWIN_REDUCE_SCATTER, 8, 256 * KIB, SYMWIN_ALGO_TWOSHOT},
+                 {SYMWIN_REDUCE, 4, 256 * KIB, SYMWIN_ALGO_ONESHOT},
+                 {SYMWIN_REDUCE, 4, 2 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {SYMWIN_REDUCE, 8, 2 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {SYMWIN_ALLGATHER, 4, 64 * KIB, SYMWIN_ALGO_ONESHOT},
+                 {SYMWIN_ALLGATHER, 4, 512 * KIB, SYMWIN_ALGO_PUT},
+                 {SYMWIN_ALLTOALL, 8, 32 * KIB, SYMWIN_ALGO_ONESHOT},
+                 {SYMWIN_ALLTOALL, 8, 256 * KIB, SYMWIN_ALGO_PUT},
+                 {SYMWIN_BROADCAST, 4, 256 * KIB, SYMWIN_ALGO_ONESHOT},
+                 {SYMWIN_BROADCAST, 8, 2 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {SYMWIN_GATHER, 4, 4 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {SYMWIN_GATHER, 8, 2 * MIB, SYMWIN_ALGO_TWOSHOT},
+                 {SYMWIN_SCATTER, 4, 64 * KIB, SYMWIN_ALGO_ONESHOT},
+                 {SYMWIN_SCATTER, 4, 4 * MIB, SYMWIN_ALGO_PUT}};
+    size_t i;
+
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct sw_collective *c = &sw_collectives[cases[i].collective];
+        const struct sw_model m = {
+            .nranks = cases[i].nranks, .bytes = cases[i].bytes, .is_float = 1, .one_device = 1};
+        int a, found = (int)c->small;
+
+        for (a = 0; a < SW_ALGOS; a++)
+            if (c->algos[a].chosen == SW_CHOSEN && (c->algos[a].needs & SW_NEEDS_STREAMS) == 0 &&
+                c->algos[a].model_us(&m) < c->algos[found].model_us(&m))
+                found = a;
+        tap_ok(found == (int)cases[i].want, "%d ranks of one device, %s of %zu bytes: %s",
+               cases[i].nranks, c->call, cases[i].bytes, symwin_algo_name((symwin_algo)found));
+    }
+}
+
+/* With growing size, an algorithm that was left for the next one is not selected again. */
+static void crosses_once(int nranks)
+{
+    symwin_algo last = SYMWIN_ALGO_ONESHOT_SENTINEL;
+    unsigned left = 0; /* algorithms, as bits */
+    int again = 0;
+    size_t bytes;
+
+    for (bytes = 8; bytes < (size_t)1 << 50; bytes += bytes / 8) {
+        const symwin_algo now = best(nranks, bytes, 1, 1);
+
+        if (now != last)
+            left |= 1u << last;
+        again += (left >> now & 1) != 0;
+        last = now;
+    }
+    tap_ok(!again && last == SYMWIN_ALGO_COPIES, "%d ranks: from one shot to copies", nranks);
+}
+
+int main(void)
+{
+    int nranks;
+
+    measured();
+    others();
+    few_blocks();
+    one_device();
+    for (nranks = 2; nranks <= 4096; nranks *= 2)
+        crosses_once(nranks);
+    return tap_done();
+}
