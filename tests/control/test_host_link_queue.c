@@ -1,7 +1,7 @@
 /* Hosts that read nothing for a while, and hosts that send without end; one of two is the test. All
- * frames arrive, in order, once a host reads, and sending does not wait for that. The send queue has
- * a bound. A host that sends without end does not keep the poll lock, and closing a connection does
- * not wait. */
+ * frames arrive, in order, once a host reads, and sending does not wait for that. The send queue
+ * has a bound. A host that sends without end does not keep the poll lock, and closing a connection
+ * does not wait. */
 #include "host_pair.h"
 
 /* ---- a host that reads nothing for a while ---- */
