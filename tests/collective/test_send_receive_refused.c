@@ -53,7 +53,8 @@ static void arguments(const struct rank *r)
     put.algo = SYMWIN_ALGO_AUTO;
     put.blocks = 100000;
     refused(r, symwin_send_with(r->comm, r->in, 1, SYMWIN_U32, next, &put, r->streams[0]),
-            SYMWIN_UNSUPPORTED, "symwin_send_with: 100000 blocks were asked for");
+            SYMWIN_UNSUPPORTED,
+            "symwin_send_with: 100000 blocks were asked for|; pass no more, or 0");
     refused(r, send_u32(r, r->in, 1, r->rank), SYMWIN_INVALID,
             "symwin_send: rank |sends to itself without a receive in the group");
     refused(r, recv_u32(r, r->out, 1, r->rank), SYMWIN_INVALID,
@@ -138,7 +139,8 @@ static struct row rows[] = {
      "in a send or receive, the type differs: rank 0 sends u32 to rank 1, which receives f32"},
     {"another type of many", TYPE, 900, 900, 1, SYMWIN_MISMATCH, "rank 0 sends u32|receives f32"},
     {"a sender that is late", LATE, 5, 5, 0, SYMWIN_TIMEOUT,
-     "in a send or receive, rank 1 waited 100 ms for rank 0; destroy"},
+     "in a send or receive, rank 1 waited 100 ms for rank 0; make sends and receives that "
+     "wait for each other in one group (symwin_group_begin()); destroy"},
     {"a receiver that is late", LATE, 900, 900, 0, SYMWIN_TIMEOUT,
      "rank 0 waited 100 ms for rank 1"},
     {"a rank that another waits for", CHAIN, 900, 900, 0, SYMWIN_TIMEOUT, "ms for rank 2;"},
@@ -175,6 +177,8 @@ static const char *words_for(const struct rank *r, const struct row *row)
     const int waits = late ? r->rank == (row->sent > LARGE ? 0 : 1)
                            : r->rank == 1 || (r->rank == 0 && row->sent > LARGE);
 
+    if (row->status == SYMWIN_MISMATCH && r->rank == 2)
+        return "no majority agrees; symwin_comm_check() on the rank that noticed says which";
     return waits || row->oddity == ABORTS ? row->words : "";
 }
 
