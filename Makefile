@@ -253,7 +253,7 @@ fuzz-minimise:
 	@MAKE='$(MAKE)' fuzz/run.sh $(BUILD) 0 minimise
 
 fuzz-check:
-	@MAKE='$(MAKE)' fuzz/run.sh $(BUILD) 12
+	@MAKE='$(MAKE)' fuzz/run.sh $(BUILD) 8
 
 fuzzers: $(FUZZERS)
 
@@ -275,7 +275,7 @@ help:
 # | make race            symwin-perf under ThreadSanitizer, for its --race; also in make benches
 # | make bench           measures, updates docs/performance.md; make benches only builds
 # | make fuzz            clang's libFuzzer on the fuzzers of fuzz/, each for SECONDS=600
-# | make fuzz-check      the same for a minute in all; with gcc, random changes of the kept inputs
+# | make fuzz-check      the same for 8 s each; with gcc, random changes of the kept inputs
 # | make fuzz-minimise   leaves out inputs of fuzz/corpus that reach nothing new; needs clang
 # | make install         PREFIX=/usr/local DESTDIR=
 # | make format          clang-format in place; make check-format only checks

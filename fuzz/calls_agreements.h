@@ -51,6 +51,7 @@ static int holds_settled(const struct memory *m)
 struct part {
     struct memory *memory;
     char *ptr;
+    int none; /* the agreement is not about it; the rest does not count */
     int settled, registered;
     char *span;           /* where the registered span begins, in its allocation */
     size_t before, after; /* registered bytes around the buffer */
@@ -354,25 +355,27 @@ static int may_serve(const struct part parts[RANKS], int place)
     return 1;
 }
 
-/* An agreement on two buffers; `places` are the connections that serve them afterwards. 0: the
- * model has no room. */
+/* An agreement on one or two buffers; `places` are the connections that serve them afterwards. 0:
+ * the model has no room. */
 static int meet(struct comm *comm, struct part parts[2][RANKS], size_t bytes, int places[2])
 {
-    int same = 1, near = 1, whole = is_whole(parts[0]), alike[2] = {0, 0}, useful, b, r;
+    int same = 1, near = 1, whole = !parts[0]->none && is_whole(parts[0]), alike[2] = {0, 0},
+        useful, b, r;
 
     /* What is over by now is not offered. */
     find_over(comm);
-    places[0] = common_place(comm, parts[0], bytes);
-    places[1] = common_place(comm, parts[1], bytes);
+    for (b = 0; b < 2; b++)
+        places[b] = parts[b]->none ? NOTHING : common_place(comm, parts[b], bytes);
     take_down(comm);
     for (r = 0; r < model.nranks; r++) {
-        same &= parts[0][r].ptr == parts[1][r].ptr;
+        same &= !parts[0][r].none && !parts[1][r].none && parts[0][r].ptr == parts[1][r].ptr;
         near &= parts[0][r].registered && parts[1][r].registered &&
                 parts[0][r].span == parts[1][r].span;
     }
-    useful = may_serve(parts[0], places[0]) && may_serve(parts[1], places[1]);
+    useful = (parts[0]->none || may_serve(parts[0], places[0])) &&
+             (parts[1]->none || may_serve(parts[1], places[1]));
     for (b = 0; b < 2; b++) {
-        if (all_settled(parts[b]) || !(all_registered(parts[b]) || useful)) {
+        if (parts[b]->none || all_settled(parts[b]) || !(all_registered(parts[b]) || useful)) {
             places[b] = NOTHING;
             continue;
         }

@@ -126,6 +126,12 @@ static int is_in_place_at(const struct planned *p, int rank, uintptr_t in, uintp
     return in + own_offset(p, rank, 0) == out + own_offset(p, rank, 1);
 }
 
+/* Whether both buffers decide, as those of all-reduces. */
+static int both_decide(const struct planned *p)
+{
+    return sw_decides(p->is->in) && sw_decides(p->is->out);
+}
+
 static int is_in_place(const struct planned *p, int rank)
 {
     return is_in_place_at(p, rank, (uintptr_t)p->in.ptr, (uintptr_t)p->out.ptr);
@@ -137,8 +143,8 @@ static int fits_in_memory(const struct planned *p, int rank)
     const size_t x = (size_t)(p->in.ptr - p->in.memory->ptr);
     const size_t y = (size_t)(p->out.ptr - p->out.memory->ptr);
 
-    return (p->windows && p->is->registers ? p->in.offset == p->out.offset
-                                           : is_in_place_at(p, rank, x, y)) ||
+    return (p->windows && both_decide(p) ? p->in.offset == p->out.offset
+                                         : is_in_place_at(p, rank, x, y)) ||
            apart(&p->in, p->in_bytes, &p->out, p->out_bytes);
 }
 
@@ -169,7 +175,7 @@ static void judge_buffers(const struct comm *comm, int rank, const struct call *
 /* Whether the call is in place, also by two addresses of one memory. */
 static int is_one_buffer(const struct planned *r, int rank)
 {
-    if (r->is->registers)
+    if (both_decide(r))
         return r->in.offset == r->out.offset;
     return is_in_place(r, rank) ||
            (r->in.in_window && r->out.in_window && r->in.memory->id == r->out.memory->id &&
@@ -214,12 +220,21 @@ static int is_settled(const struct buffer *b)
     return b->is_public || b->place != NOTHING;
 }
 
-static struct part part_of(const struct buffer *b)
+/* Whether the ranks may agree on a buffer. */
+static int is_agreed_on(const struct planned *r, enum sw_lies lies)
+{
+    return r->is->registers != SW_CONNECTS_NEVER && lies == SW_AT_ONE_OFFSET;
+}
+
+static struct part part_of(const struct planned *r, enum sw_lies lies, const struct buffer *b)
 {
     const int registered = b->registered && !b->is_public;
 
+    if (!is_agreed_on(r, lies))
+        return (struct part){.none = 1};
     return (struct part){b->memory,
                          b->ptr,
+                         0,
                          is_settled(b),
                          registered,
                          registered ? b->span : b->ptr,
@@ -227,20 +242,37 @@ static struct part part_of(const struct buffer *b)
                          registered ? b->after : 0};
 }
 
-static int is_lacking(const struct buffer *b)
+static int is_lacking(const struct planned *r, enum sw_lies lies, const struct buffer *b)
 {
-    return !b->nowhere && !is_settled(b);
+    return is_agreed_on(r, lies) && !b->nowhere && !is_settled(b);
+}
+
+static int is_ready(const struct planned *r, enum sw_lies lies, const struct buffer *b)
+{
+    return !is_agreed_on(r, lies) || is_settled(b);
+}
+
+static int is_known(const struct planned *r, enum sw_lies lies, const struct buffer *b)
+{
+    return is_ready(r, lies, b) || b->registered;
+}
+
+/* Whether windows make a difference. These calls are too small for AUTO. */
+static int is_worth_it(const struct planned *r, const struct call *c)
+{
+    return r->is->registers == SW_CONNECTS_ALWAYS ||
+           (r->is->algos[c->how.algo].needs & SW_NEEDS_WINDOWS) != 0;
 }
 
 /* Whether a rank joins an agreement before its call, which may be captured, or may have failed
  * already. */
-static int rank_meets(const struct comm *comm, const struct planned *r, unsigned capture)
+static int rank_meets(const struct comm *comm, const struct planned *r, const struct call *c,
+                      unsigned capture)
 {
-    const int known = (is_settled(&r->in) || r->in.registered) &&
-                      (is_settled(&r->out) || r->out.registered);
+    const int known = is_known(r, r->is->in, &r->in) && is_known(r, r->is->out, &r->out);
 
-    return r->is->registers && (is_lacking(&r->in) || is_lacking(&r->out)) &&
-           (known || (capture != 0 && comm->graph_register));
+    return (is_lacking(r, r->is->in, &r->in) || is_lacking(r, r->is->out, &r->out)) &&
+           is_worth_it(r, c) && (known || (capture != 0 && comm->graph_register));
 }
 
 /* Whether the ranks' calls fit together, or all fail, alone or in an agreement; otherwise ranks
@@ -255,10 +287,10 @@ static int plan_once(struct comm *comm, const struct call *c, unsigned capture)
         failed += planned[r].status != SYMWIN_OK;
         if (planned[r].in.skip || planned[r].out.skip)
             return 0;
-        planned[r].meets = rank_meets(&after, &planned[r], capture);
+        planned[r].meets = rank_meets(&after, &planned[r], c, capture);
         meets += planned[r].meets;
-        parts[0][r] = part_of(&planned[r].in);
-        parts[1][r] = part_of(&planned[r].out);
+        parts[0][r] = part_of(&planned[r], planned[r].is->in, &planned[r].in);
+        parts[1][r] = part_of(&planned[r], planned[r].is->out, &planned[r].out);
     }
     if (failed > 0 && meets == 0)
         return failed == model.nranks;
@@ -267,7 +299,9 @@ static int plan_once(struct comm *comm, const struct call *c, unsigned capture)
             return 0;
         for (r = 0; r < model.nranks; r++)
             settle(&after, r);
-        if (failed == 0 && !meet(&after, parts, planned[0].bytes, places))
+        if (failed == 0 &&
+            !meet(&after, parts, parts[0]->none ? planned[0].out_bytes : planned[0].in_bytes,
+                  places))
             return 0;
     }
     if (failed > 0) {
@@ -288,13 +322,16 @@ static int plan_once(struct comm *comm, const struct call *c, unsigned capture)
         one->windows = (sw_decides(one->is->in) || sw_decides(one->is->out)) &&
                        allows(one->is, one->is->in, &one->in) &&
                        allows(one->is, one->is->out, &one->out);
-        one->transports = one->windows && one->is->registers
+        one->transports = one->windows && both_decide(one)
                               ? one->in.transports & one->out.transports
                               : 0;
-        if (capture != 0 && one->is->registers &&
-            (one->meets || (is_settled(&one->in) && is_settled(&one->out)))) {
-            hold(&after, r, &one->in, capture);
-            hold(&after, r, &one->out, capture);
+        if (capture != 0 && one->is->registers != SW_CONNECTS_NEVER &&
+            (one->meets ||
+             (is_ready(one, one->is->in, &one->in) && is_ready(one, one->is->out, &one->out)))) {
+            if (one->is->in != SW_ANYWHERE)
+                hold(&after, r, &one->in, capture);
+            if (one->is->out != SW_ANYWHERE)
+                hold(&after, r, &one->out, capture);
         }
         if (in_windows && !one->is->by_parts && !is_pairs(one->is) && !fits_in_memory(one, r))
             one->status = SYMWIN_INVALID;
@@ -330,7 +367,7 @@ static int offsets_differ(enum sw_lies lies, const struct buffer *a, const struc
     return lies == SW_AT_ONE_OFFSET && a->offset != b->offset;
 }
 
-/* For collectives that registered buffers do not change: whether the ranks launch one call. *differ
+/* For all collectives but the all-reduce: whether the ranks launch one call. *differ
  * is set if they name an algorithm over windows, and their offsets differ. */
 static int agree_on_moves(const struct call *c, int *differ)
 {
@@ -363,7 +400,7 @@ static int agree_on_launch(const struct call *c, int *differ)
         failed += planned[r].status != SYMWIN_OK;
     if (failed > 0)
         return failed == model.nranks;
-    if (!first->is->registers)
+    if (!both_decide(first))
         return agree_on_moves(c, differ);
     for (r = 1; r < model.nranks; r++) {
         const struct planned *other = &planned[r];
@@ -517,14 +554,6 @@ static int set_apart(const struct step *s, struct call *c)
     }
 }
 
-/* A group refuses an algorithm over windows for registered buffers that no call has connected. */
-static int lacks_window_in_group(const struct call *c)
-{
-    const struct sw_collective *is = shape_of(c->collective);
-
-    return is->registers && (is->algos[c->how.algo].needs & SW_NEEDS_WINDOWS) != 0;
-}
-
 static int mismatch; /* the calls of this step must end the communicator so */
 
 /* Calls that are right on each rank, and differ. `fits`: they would succeed otherwise. */
@@ -582,8 +611,7 @@ static void plan_collective(const struct step *s, int rank, struct call *c, unsi
     c->out = planned[rank].out.ptr;
     set_parts(c, rank);
     c->grouped = s->collective == PAIRS ||
-                 ((s->a & 128) != 0 && fits && planned[rank].status == SYMWIN_OK &&
-                  !lacks_window_in_group(c));
+                 ((s->a & 128) != 0 && fits && planned[rank].status == SYMWIN_OK);
     wrong = !s->differs && is_wrong(s, c);
     if (wrong || c->comm == NULL) {
         c->want = INVALID_ONLY;
@@ -699,16 +727,19 @@ static void check_outputs(const struct call made[RANKS])
 /* Checks where the library places a buffer; internal for connected buffers. */
 static void check_place(const struct comm *comm, int rank, const struct call *c)
 {
-    const size_t bytes = c->bytes * symwin_type_bytes((symwin_type)c->type);
-    const int used = bytes > 0 && planned[rank].is->registers;
-    const int place = used ? serves(comm, rank, c->ptr, bytes) : NOTHING;
+    const struct planned *p = &planned[rank];
+    const int by_in = is_agreed_on(p, p->is->in);
+    const size_t bytes = by_in ? p->in_bytes : p->out_bytes;
+    const int used = bytes > 0 && p->is->registers != SW_CONNECTS_NEVER;
+    char *const ptr = by_in ? c->ptr : c->out;
+    const int place = used ? serves(comm, rank, ptr, bytes) : NOTHING;
     const struct connected *connected = NULL;
     struct sw_window_index_entry entry;
     enum sw_found found;
 
     if (!used)
         return;
-    found = sw_registered_find(c->comm, (uintptr_t)c->ptr, bytes, &entry);
+    found = sw_registered_find(c->comm, (uintptr_t)ptr, bytes, &entry);
     fuzz_must((found == SW_FOUND_ALL) == (place != NOTHING), "a buffer is settled, or is not");
     if (place == NOTHING)
         return;

@@ -25,6 +25,8 @@
  *                                buffer, if offsets differ. Read until this rank has finished
  *  uint64_t scalar[nranks]       written by peer p at [p]: its scalar, in calls where this rank
  *                                multiplies what it reads of p (scalar.cuh)
+ *  struct sw_landing landing[nranks]  of large parts of unequal lengths, which go straight into
+ *                                windows: what this rank has with peer p, at [p] (table.cuh)
  *  struct sw_pair pair[nranks]   of sends and receives: what this rank has with each peer
  *  entries  ring[nranks][SW_PAIR_SLOTS][...] of sends and receives: what peer p sends, at [p];
  *                                zero except for entries in transit
@@ -272,6 +274,22 @@ struct sw_kernel_args {
 #define SW_STATE_SCALAR(nranks, slot_bytes, src)                                                   \
     SW_STATE_OFFER(nranks, slot_bytes, (nranks) + (src))
 
+/* Large parts of unequal lengths (table.cuh). The upper half of a word of `place` is the epoch of
+ * its call, so nobody empties it. */
+enum { SW_PLACE_DIGEST, SW_PLACE_OFFSET, SW_PLACE_BYTES = 3, SW_PLACE_WORDS = 5 };
+struct sw_landing {
+    /* by the peer, at [epoch & 1]: its digest; where this rank's part lies in its output, or
+     * SW_NO_OFFSET; and the bytes of that part. Of the last two halves, the lower one first */
+    uint64_t place[2][SW_PLACE_WORDS];
+    uint32_t landed; /* by the blocks of the peer: SW_LANDED more for each part */
+    uint32_t taken;  /* of these, by this rank */
+    uint64_t unused[5];
+};
+#define SW_LANDED 65536u /* more than a grid has blocks */
+#define SW_STATE_LANDING(nranks, slot_bytes, src)                                                  \
+    (((SW_STATE_SCALAR(nranks, slot_bytes, nranks) + 127) & ~(uint64_t)127) +                      \
+     (uint64_t)(src) * sizeof(struct sw_landing))
+
 /* What a rank has with one peer for sends and receives (pairs.cu). Chunks and messages have numbers
  * from 1 on. */
 #define SW_PAIR_SLOTS 16
@@ -290,8 +308,7 @@ struct sw_pair {
                                          * message that begins with the slot's chunk */
 };
 #define SW_STATE_PAIR(nranks, slot_bytes, src)                                                     \
-    (((SW_STATE_SCALAR(nranks, slot_bytes, nranks) + 127) & ~(uint64_t)127) +                      \
-     (uint64_t)(src) * sizeof(struct sw_pair))
+    (SW_STATE_LANDING(nranks, slot_bytes, nranks) + (uint64_t)(src) * sizeof(struct sw_pair))
 /* Bytes of a slot: half of them are payload. */
 #define SW_PAIR_SLOT_BYTES(slot_bytes)                                                             \
     ((slot_bytes) < 512          ? (uint64_t)64                                                    \

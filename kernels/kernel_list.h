@@ -170,7 +170,8 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     X(move, group, oneshot, bytes, move, 2, short)                                                 \
     X(move, group, oneshot, bytes, move, 4, short)                                                 \
     X(move, group, oneshot, bytes, move, 8, short)
-#define SW_KERNEL_LIST_MOVE_V(X) X(move_v, table, oneshot, bytes, move, n, any)
+#define SW_KERNEL_LIST_MOVE_V(X)                                                                   \
+    X(move_v, table, oneshot, bytes, move, n, any) X(move_v, table, oneshot, bytes, move, n, long)
 /* One kernel knows all types and operations: of parts of unequal lengths, words are not many. */
 #define SW_KERNEL_LIST_REDUCE_V(X) X(reduce_v, table, oneshot, bytes, other, n, any)
 #define SW_KERNEL_LIST_PAIRS(X)                                                                    \

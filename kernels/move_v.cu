@@ -1,5 +1,5 @@
-/* All-to-all and all-gather of unequal parts by push: bytes go from the senders' parts to the
- * receivers' as a table says (table.cuh).
+/* All-to-all and all-gather of unequal parts by push, large ones by stores into windows: bytes go
+ * from the senders' parts to the receivers' as a table says (table.cuh).
  *
  *   in, out    this rank's device memory, any alignment: a part for each rank. The same part of a
  *              rank's `in` and `out` may be the same memory, if both tables are equal
@@ -13,10 +13,11 @@
  */
 #include "table.cuh"
 
+template <bool with_large>
 struct sw_move_v {
     typedef sw_byte element;
     typedef sw_wire_flags wire;
-    static constexpr bool changes = false;
+    static constexpr bool changes = false, large = with_large;
 
     SYMWIN_DEVICE void input(const struct sw_table_args &, uint64_t[][wire::words])
     {
@@ -31,6 +32,11 @@ struct sw_move_v {
 
         if (in.address == out.address || rounds.bytes == 0)
             return;
+        if (large) {
+            sw_move_part(sw_goal_here(), {role.index, role.workers}, in.address, out.address,
+                         rounds.bytes);
+            return;
+        }
         SYMWIN_NO_UNROLL
         for (uint32_t c = 0; c < rounds.count; c++) {
             const sw_part from = sw_part_of<wire>(in.address, rounds, c);
@@ -54,7 +60,7 @@ struct sw_move_v {
         SYMWIN_NO_UNROLL
         for (int32_t p = 0; p < args.call.nranks; p++) {
             const sw_table_part to = sw_table_out(args, p);
-            const sw_rounds rounds = sw_table_rounds<wire>(args, to.bytes);
+            const sw_rounds rounds = sw_rounds_from<wire, large>(args, p, to);
             const sw_part part = sw_part_of<wire>(to.address, rounds, c);
             const uint64_t slots = call.state + sw_slot_place<0>(args.call, call.round + c, p, 0);
 
@@ -84,7 +90,7 @@ struct sw_move_v {
 #define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
     SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
     {                                                                                              \
-        sw_table_run<sw_move_v>(args);                                                             \
+        sw_table_run<sw_move_v<SW_SHAPE_##shape == SW_SHAPE_long>>(args);                          \
     }
 SW_KERNEL_LIST_MOVE_V(SW_DEFINE)
 #undef SW_DEFINE

@@ -129,7 +129,7 @@ SYMWIN_DEVICE void sw_any_result(const struct sw_table_args &args, const sw_any_
 struct sw_reduce_v {
     typedef sw_byte element;
     typedef sw_wire_flags wire;
-    static constexpr bool changes = true;
+    static constexpr bool changes = true, large = false;
 
     template <int n>
     SYMWIN_DEVICE void input(const struct sw_table_args &args, uint64_t (&word)[n][wire::words])

@@ -3,8 +3,8 @@
  * does with what it receives; the rest is here.
  *
  * Who knows what. A rank knows what it sends to each peer and what it receives from each, and
- * nothing of the others. What travels from r to p depends only on its length, which both know, and
- * on what both have agreed on: slots and types.
+ * nothing of the others. What travels from r to p depends only on its length, which both know, on
+ * what both have agreed on, slots and types, and of large parts on a word of p.
  *
  * Rounds. A pair's part travels in an odd number of rounds, or in none if it is empty. Round c uses
  * the slots of parity (q + c) & 1, where q is the number of the call's first round (push.cuh). The
@@ -43,12 +43,33 @@
  * of the pair report both (failure.cuh), and ranks that wait for entries leave. A rank that needs
  * nothing from the two may have ended the call, and fails in the next.
  *
+ * Large parts. A part of more than `large` bytes, which both ranks of its pair know, waits for its
+ * receiver. With its counts the receiver writes its place into a record at the sender: an offset,
+ * or that its output is in no window. With an offset the part has no rounds. The sender's blocks
+ * share out its bytes and store them there, and each adds to a count at the receiver, with release,
+ * when it has done so. Otherwise the part travels in rounds like others. Only the kernel for long
+ * calls can do this; a rank without large parts in its tables may launch the other one.
+ *   Before: nothing is stored unless the record has the sender's own epoch and digest, and as many
+ *     bytes as the sender has. So the receiver is in the same call, and what its stream did with
+ *     the output before has ended.
+ *   After: block 0 of the receiver waits for the counts of its large parts.
+ *   Records: words carry their epoch, and have two parities, as headers do: who writes one of call
+ *     E + 2 has seen the reader's header of E + 1, so the reader's kernel of E has ended.
+ *   Counts: a block adds 1, block 0 what is left to SW_LANDED, so the receiver need not know the
+ *     grid. They go on from call to call: a peer adds to that of the next call only when this rank
+ *     has written a record of it, after this call.
+ *   Circles: records are written before any wait. Their readers wait before they send or receive
+ *     anything, and the counts need records only.
+ *   In place, a rank stores where its peer's input may be. So an all-to-all whose buffers share
+ *     memory offers no place. In an all-gather, parts in place are no peer's.
+ *
  * A part in a table in device memory that passes the end of its buffer, or has elements although
  * the buffer is NULL, is treated as empty, and reported.
  */
 #ifndef SYMWIN_KERNELS_TABLE_CUH
 #define SYMWIN_KERNELS_TABLE_CUH
 
+#include "bytes.cuh"
 #include "stages.cuh"
 
 /* Entries that a thread has in flight. */
@@ -120,16 +141,178 @@ SYMWIN_DEVICE sw_rounds sw_table_rounds(const struct sw_table_args &args, uint64
     return rounds;
 }
 
+/* ---- large parts ----------------------------------------------------------------------------- */
+
+#define SW_LANDING_AT(args, call, rank, with, member)                                              \
+    sw_state_address((args).call, call, rank,                                                      \
+                     SW_STATE_LANDING((args).call.nranks, (args).call.slot_bytes, with) +          \
+                         offsetof(struct sw_landing, member))
+
+/* Address of the record of rank `from` at rank `at`. */
+SYMWIN_DEVICE uint64_t sw_place_at(const struct sw_table_args &args, const sw_call &call,
+                                   int32_t at, int32_t from)
+{
+    return SW_LANDING_AT(args, call, at, from, place) + (call.epoch & 1) * SW_PLACE_WORDS * 8;
+}
+
+/* By the control threads of block 0, before any wait. As a header with SW_HEADER_STREAM, a record
+ * needs no fence. */
+SYMWIN_DEVICE void sw_places_post(const struct sw_table_args &args, const sw_call &call,
+                                  const sw_role &role)
+{
+    const uint64_t tag = (uint64_t)call.epoch << 32;
+
+    for (int32_t p = role.control_lane; p < args.call.nranks; p += role.control_lanes) {
+        const sw_table_part part = sw_table_out(args, p);
+        const uint64_t to = sw_place_at(args, call, p, args.call.rank);
+        const uint64_t offset = args.place == SW_NO_OFFSET
+                                    ? SW_NO_OFFSET
+                                    : args.place + (part.address - args.call.out);
+        const uint64_t words[SW_PLACE_WORDS] = {args.call.digest, (uint32_t)offset, offset >> 32,
+                                                (uint32_t)part.bytes, part.bytes >> 32};
+
+        if (p == args.call.rank || part.bytes <= args.large)
+            continue;
+        for (int w = 0; w < SW_PLACE_WORDS; w++)
+            if (SYMWIN_EMULATED) /* for sanitizers */
+                symwin_store_release_u64(to + (uint64_t)w * 8, tag | words[w]);
+            else
+                symwin_store_relaxed_u64(to + (uint64_t)w * 8, tag | words[w]);
+    }
+}
+
+/* Waits until rank p has said where its part of `bytes` bytes is to be. False: the wait was given
+ * up. */
+SYMWIN_DEVICE bool sw_place_await(const struct sw_table_args &args, sw_call &call, int32_t p,
+                                  uint64_t bytes)
+{
+    const uint64_t at = sw_place_at(args, call, args.call.rank, p);
+    const uint64_t tag = (uint64_t)call.epoch << 32;
+    sw_wait wait = {0, 0, 0};
+
+    for (;;) {
+        uint64_t word[SW_PLACE_WORDS];
+        bool all = true;
+
+        for (int w = 0; w < SW_PLACE_WORDS; w++) {
+            word[w] = symwin_load_acquire_u64(at + (uint64_t)w * 8);
+            all = all && word[w] >> 32 == call.epoch;
+        }
+        if (all && word[SW_PLACE_DIGEST] == (tag | args.call.digest) &&
+            word[SW_PLACE_BYTES] == (tag | (uint32_t)bytes) &&
+            word[SW_PLACE_BYTES + 1] == (tag | bytes >> 32))
+            return true;
+        if (!sw_wait_on(args.call, call, wait, p))
+            return false;
+    }
+}
+
+/* By all threads of a block: waits for the places of all large parts that this rank sends. */
+SYMWIN_DEVICE void sw_places_await(const struct sw_table_args &args, sw_call &call)
+{
+    for (int32_t p = (int32_t)threadIdx.x; p < args.call.nranks && !call.failed;
+         p += (int32_t)blockDim.x) {
+        const uint64_t bytes = sw_table_in(args, p).bytes;
+
+        if (p != args.call.rank && bytes > args.large)
+            (void)sw_place_await(args, call, p, bytes);
+    }
+    call.failed = symwin_block_any(call.failed);
+}
+
+/* Where rank p wants this rank's large part, after that; or SW_NO_OFFSET. */
+SYMWIN_DEVICE uint64_t sw_place_of(const struct sw_table_args &args, const sw_call &call, int32_t p)
+{
+    const uint64_t at = sw_place_at(args, call, args.call.rank, p) + SW_PLACE_OFFSET * 8;
+
+    return (uint32_t)symwin_load_relaxed_u64(at) | symwin_load_relaxed_u64(at + 8) << 32;
+}
+
+/* Whether the part for rank p, or from it, is stored straight. */
+template <bool large>
+SYMWIN_DEVICE bool sw_goes_straight(const struct sw_table_args &args, const sw_call &call,
+                                    int32_t p, const sw_table_part &part)
+{
+    return large && part.bytes > args.large && p != args.call.rank &&
+           sw_place_of(args, call, p) != SW_NO_OFFSET;
+}
+
+template <bool large>
+SYMWIN_DEVICE bool sw_comes_straight(const struct sw_table_args &args, int32_t p,
+                                     const sw_table_part &part)
+{
+    return large && part.bytes > args.large && p != args.call.rank && args.place != SW_NO_OFFSET;
+}
+
+/* The rounds of the part for rank p, and of the part from it. */
+template <class W, bool large>
+SYMWIN_DEVICE sw_rounds sw_rounds_to(const struct sw_table_args &args, const sw_call &call,
+                                     int32_t p, const sw_table_part &part)
+{
+    return sw_table_rounds<W>(args, sw_goes_straight<large>(args, call, p, part) ? 0 : part.bytes);
+}
+
+template <class W, bool large>
+SYMWIN_DEVICE sw_rounds sw_rounds_from(const struct sw_table_args &args, int32_t p,
+                                       const sw_table_part &part)
+{
+    return sw_table_rounds<W>(args, sw_comes_straight<large>(args, p, part) ? 0 : part.bytes);
+}
+
+/* Stores this rank's large parts. By workers. */
+SYMWIN_DEVICE void sw_parts_store(const struct sw_table_args &args, const sw_call &call,
+                                  const sw_role &role)
+{
+    const sw_crew crew = {role.index, role.workers};
+
+    SYMWIN_NO_UNROLL
+    for (int32_t step = 1; step < args.call.nranks; step++) {
+        const int32_t p = sw_rank_after<0>(args.call, step);
+        const sw_table_part part = sw_table_in(args, p);
+
+        if (sw_goes_straight<true>(args, call, p, part))
+            sw_move_part({call.peers, step, step + 1, -1}, crew, part.address,
+                         sw_place_of(args, call, p), part.bytes);
+    }
+}
+
+/* By all threads, when the workers have stored: tells the receivers, and in block 0 waits for what
+ * this rank receives. */
+SYMWIN_DEVICE void sw_parts_land(const struct sw_table_args &args, sw_call &call)
+{
+    const int32_t self = args.call.rank;
+
+    call.failed = symwin_block_any(call.failed);
+    for (int32_t p = (int32_t)threadIdx.x; p < args.call.nranks && !call.failed;
+         p += (int32_t)blockDim.x)
+        if (sw_goes_straight<true>(args, call, p, sw_table_in(args, p)))
+            (void)symwin_atomic_add_u32(SW_LANDING_AT(args, call, p, self, landed),
+                                        blockIdx.x == 0 ? SW_LANDED - (gridDim.x - 1) : 1);
+    for (int32_t p = (int32_t)threadIdx.x; p < args.call.nranks && blockIdx.x == 0 && !call.failed;
+         p += (int32_t)blockDim.x) {
+        const uint64_t taken = SW_LANDING_AT(args, call, self, p, taken);
+        const uint32_t want = symwin_load_relaxed_u32(taken) + SW_LANDED;
+        sw_wait wait = {0, 0, 0};
+
+        if (!sw_comes_straight<true>(args, p, sw_table_out(args, p)))
+            continue;
+        while (symwin_load_acquire_u32(SW_LANDING_AT(args, call, self, p, landed)) != want)
+            if (!sw_wait_on(args.call, call, wait, p))
+                return;
+        symwin_store_relaxed_u32(taken, want);
+    }
+}
+
 /* Turns of a thread: the most rounds of a pair. */
-template <class W>
-SYMWIN_DEVICE uint32_t sw_table_turns(const struct sw_table_args &args)
+template <class W, bool large>
+SYMWIN_DEVICE uint32_t sw_table_turns(const struct sw_table_args &args, const sw_call &call)
 {
     uint32_t most = 1;
 
     SYMWIN_NO_UNROLL
     for (int32_t p = 0; p < args.call.nranks; p++) {
-        const uint32_t out = sw_table_rounds<W>(args, sw_table_in(args, p).bytes).count;
-        const uint32_t in = sw_table_rounds<W>(args, sw_table_out(args, p).bytes).count;
+        const uint32_t out = sw_rounds_to<W, large>(args, call, p, sw_table_in(args, p)).count;
+        const uint32_t in = sw_rounds_from<W, large>(args, p, sw_table_out(args, p)).count;
 
         if (p == args.call.rank)
             continue;
@@ -214,7 +397,7 @@ SYMWIN_DEVICE void sw_table_send(const struct sw_table_args &args, const sw_call
     for (int32_t step = 1; step < args.call.nranks; step++) {
         const int32_t p = sw_rank_after<0>(args.call, step);
         const sw_table_part from = sw_table_in(args, p);
-        const sw_rounds rounds = sw_table_rounds<W>(args, from.bytes);
+        const sw_rounds rounds = sw_rounds_to<W, Receive::large>(args, call, p, from);
         const sw_part part = sw_part_of<W>(from.address, rounds, c);
         const uint64_t to = sw_state_address(args.call, call, p, place);
 
@@ -277,7 +460,7 @@ SYMWIN_DEVICE void sw_table_empty(const sw_role &role, uint64_t slots, uint32_t 
 }
 
 /* Answers the entries of round `c`, which this thread has emptied. */
-template <class W>
+template <class W, bool large>
 SYMWIN_DEVICE void sw_table_answer(const struct sw_table_args &args, const sw_call &call,
                                    const sw_role &role, uint32_t c)
 {
@@ -286,7 +469,7 @@ SYMWIN_DEVICE void sw_table_answer(const struct sw_table_args &args, const sw_ca
 
     SYMWIN_NO_UNROLL
     for (int32_t p = 0; p < args.call.nranks; p++) {
-        const sw_rounds rounds = sw_table_rounds<W>(args, sw_table_out(args, p).bytes);
+        const sw_rounds rounds = sw_rounds_from<W, large>(args, p, sw_table_out(args, p));
         const uint64_t to = sw_state_address(args.call, call, p, place);
 
         if (p == args.call.rank || c + 1 >= rounds.count)
@@ -298,13 +481,13 @@ SYMWIN_DEVICE void sw_table_answer(const struct sw_table_args &args, const sw_ca
 }
 
 /* Takes the answers to round `c`. False: the wait was given up. */
-template <class W>
+template <class W, bool large>
 SYMWIN_DEVICE bool sw_table_take_answers(const struct sw_table_args &args, sw_call &call,
                                          const sw_role &role, uint32_t c)
 {
     SYMWIN_NO_UNROLL
     for (int32_t p = 0; p < args.call.nranks; p++) {
-        const sw_rounds rounds = sw_table_rounds<W>(args, sw_table_in(args, p).bytes);
+        const sw_rounds rounds = sw_rounds_to<W, large>(args, call, p, sw_table_in(args, p));
         const uint64_t slots = call.state + sw_slot_place<0>(args.call, call.round + c, p, 1);
 
         if (p == args.call.rank || c + 1 >= rounds.count)
@@ -324,6 +507,7 @@ SYMWIN_DEVICE bool sw_table_take_answers(const struct sw_table_args &args, sw_ca
 /* ---- a call ---------------------------------------------------------------------------------- */
 
 /* `Receive` has the type of elements, the wire format, and
+ *   large                        whether large parts may go straight into windows
  *   changes, input(args, word)   whether, and how, it makes of words of the input what is sent
  *   round(args, call, role, c)   receives and empties round `c`, and with the first one handles
  *                                this rank's own part. If the wait is given up, call.failed is
@@ -339,28 +523,36 @@ SYMWIN_DEVICE void sw_table_run(const struct sw_table_args &args)
 
     sw_call_order();
     call = sw_call_read(args.call);
-    if (role.works && !call.failed)
+    if (!Receive::large && role.works && !call.failed)
         sw_table_send<Receive>(args, call, role, 0);
     if (tells && !call.failed)
         sw_counts_post(args, call, role);
+    if (Receive::large && tells && !call.failed)
+        sw_places_post(args, call, role);
     sw_push_settle(args.call, call, role, 1);
     if (tells && !call.failed)
         sw_counts_check(args, call, role);
-    if (role.works)
-        turns = sw_table_turns<W>(args);
+    if (Receive::large)
+        sw_places_await(args, call);
+    if (role.works && !call.failed)
+        turns = sw_table_turns<W, Receive::large>(args, call);
     SYMWIN_NO_UNROLL
     for (uint32_t c = 0; c < turns && !call.failed; c++) {
-        if (c > 0)
+        if (Receive::large || c > 0)
             sw_table_send<Receive>(args, call, role, c);
+        if (Receive::large && c == 0)
+            sw_parts_store(args, call, role);
         Receive::round(args, call, role, c);
         if (call.failed || c + 1 == turns)
             break;
         symwin_fence();
-        sw_table_answer<W>(args, call, role, c);
-        if (!sw_table_take_answers<W>(args, call, role, c))
+        sw_table_answer<W, Receive::large>(args, call, role, c);
+        if (!sw_table_take_answers<W, Receive::large>(args, call, role, c))
             break;
         symwin_fence();
     }
+    if (Receive::large)
+        sw_parts_land(args, call);
     sw_push_end<W>(args.call, call);
 }
 

@@ -224,10 +224,11 @@ SYMWIN_API symwin_status symwin_allreduce_query(symwin_comm *comm, const void *i
  *            r's from element r * count on. They must not overlap, except in place as stated. What
  *            is of the root alone is ignored on other ranks, and may be NULL there. Any memory
  *            works. Large parts are moved or reduced without a copy if the buffer that the call
- *            names, which all ranks pass, lies in a window (symwin_window_register(); registered
- *            buffers do not become windows for them). Then it must be in windows on all ranks, or
- *            on no rank, and at equal offsets, but for gather and scatter; otherwise large calls
- *            end in SYMWIN_MISMATCH
+ *            names, which all ranks pass, lies in a window. Then it must be in windows on all
+ *            ranks, or on no rank, and at equal offsets, but for gather and scatter; otherwise
+ *            large calls end in SYMWIN_MISMATCH. But for gather and scatter, a registered buffer
+ *            becomes a window in the first call that goes over windows, any other in the first
+ *            capture of one. For this the host waits for the other ranks: see symwin/register.h
  *   root     a rank, equal on all ranks. SYMWIN_INVALID, on this rank alone: there is no such rank
  *
  * Ranks may differ in grids, and but for one case in whether they work in place.
@@ -258,7 +259,7 @@ SYMWIN_API symwin_status symwin_allgather_query(symwin_comm *comm, const void *i
  *
  *   in       a part for each rank
  *   out      a part from each rank. In place, `out` is `in`: on all ranks or on none, if `out` is
- *            in a window
+ *            in a window, registered or captured
  *   options  ONESHOT; PUT and COPIES with `out` in a window, not in place */
 SYMWIN_API symwin_status symwin_alltoall(symwin_comm *comm, const void *in, void *out,
                                          uint64_t count, symwin_type type,
@@ -390,7 +391,9 @@ typedef struct symwin_parts {
  *   in_parts  what this rank sends to each rank
  *   out_parts what it receives from each: as many elements as that rank sends. It stores no more
  *             than this, whatever is sent. Ranks may differ in where they have their arrays. In
- *             place, `out` is `in`, and both have equal parts; this is not checked on the device
+ *             place, `out` is `in`, and both have equal parts; this is not checked on the device.
+ *             If `out` is another buffer, in a window (symwin_window_register()), large parts are
+ *             stored straight into it. The receiver alone has to know the window
  *   options   ONESHOT
  *
  * A rank without any element makes the call too.
@@ -423,7 +426,8 @@ SYMWIN_API symwin_status symwin_alltoallv_query(symwin_comm *comm, const void *i
  *
  *   in       this rank's part: parts->counts[rank] elements, unchecked if the arrays are in device
  *            memory. In place, it is this rank's part of `out`
- *   out      a part from each rank
+ *   out      a part from each rank. In a window it gets large parts as in symwin_alltoallv(), in
+ *            place too
  *   parts    of `out`; the counts are equal on all ranks, and displacements need not be
  *   options  ONESHOT */
 SYMWIN_API symwin_status symwin_allgatherv(symwin_comm *comm, const void *in, void *out,
@@ -505,6 +509,35 @@ SYMWIN_API symwin_status symwin_recv_with(symwin_comm *comm, void *out, uint64_t
                                           const symwin_collective_options *options,
                                           struct CUstream_st *stream);
 
+/* How the bytes of a message go from the sender's memory to the receiver's. */
+typedef enum symwin_path {
+    SYMWIN_PATH_RING = 0,     /* through a ring at the receiver, which copies them into `out` */
+    SYMWIN_PATH_WINDOW = 1,   /* straight into `out` */
+    SYMWIN_PATH_RECEIVER = 2, /* a large send: one of these two, which the receiver alone knows */
+    SYMWIN_PATH_OWN = 3       /* copied: this rank is both */
+} symwin_path;
+
+typedef struct symwin_message_info {
+    symwin_algo algo; /* ONESHOT */
+    int blocks;       /* of the grid */
+    int threads;      /* of a block */
+    int few;          /* 1: by the kernel for few messages, none of them large; 0: for any */
+    symwin_path path;
+} symwin_message_info;
+
+/* What symwin_send_with() and symwin_recv_with() would launch on this rank for the same arguments,
+ * as the only call of a group, or together with its other one if `peer` is this rank; outside
+ * captures and on a stream of the whole device. Otherwise as symwin_allreduce_query(), but count
+ * may be 0. Nothing is asked of the peer. */
+SYMWIN_API symwin_status symwin_send_query(symwin_comm *comm, const void *in, uint64_t count,
+                                           symwin_type type, int peer,
+                                           const symwin_collective_options *options,
+                                           symwin_message_info *info);
+SYMWIN_API symwin_status symwin_recv_query(symwin_comm *comm, const void *out, uint64_t count,
+                                           symwin_type type, int peer,
+                                           const symwin_collective_options *options,
+                                           symwin_message_info *info);
+
 /* Between these two, calls of collectives, sends and receives of this thread are checked and
  * collected; the outermost symwin_group_end() launches them. Groups may be nested, and may have
  * calls of several communicators, of several ranks that the thread drives too. Queries and other
@@ -515,12 +548,13 @@ SYMWIN_API symwin_status symwin_recv_with(symwin_comm *comm, void *out, uint64_t
  * communicators in any order. Up to 16 small calls in a row that move bytes (all-gather,
  * all-to-all, broadcast, gather, scatter; 128 KiB of parts together, with the default slots) are
  * made at once, in one launch. So all ranks put the same collectives in a group. Their streams need
- * not be alike: those of calls made at once wait for each other. If calls use each other's results,
- * the launch has one block.
+ * not be alike, but two calls are in one capture on all ranks or on none; streams of calls made at
+ * once wait for each other. If calls use each other's results, the launch has one block. Memory
+ * that has several addresses is known by windows, and by symwin_window_peer_pointer(); otherwise
+ * name it alike in a group.
  *
- * If a group has several communicators, registered buffers and captured ones are connected before
- * anything is launched, for each communicator in a thread of its own. An all-reduce that names an
- * algorithm over windows fails in a group if its buffers are registered but not connected yet.
+ * Registered buffers and captured ones are connected before anything is launched; if a group has
+ * several communicators, for each in a thread of its own.
  *
  * The sends and receives of a communicator in a group make progress together, whatever their order:
  * exchanges and rings do not deadlock. They are on one stream, and come after the collectives of

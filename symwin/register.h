@@ -2,7 +2,7 @@
  *
  * For programs whose ranks cannot register windows together. Each rank registers a buffer on its
  * own, in nanoseconds if the range is already known. The buffer becomes a window in the first
- * all-reduce on it.
+ * all-reduce on it, or in the first other collective that can use that.
  *
  *     symwin_register(comm, in, bytes, &r);             each rank, at any time
  *     symwin_allreduce(comm, in, out, ...);             the first call connects registered in and
@@ -16,7 +16,13 @@
  * buffer as well as its address: if the memory was freed and another buffer has the address, the
  * range is no longer used.
  *
- * Connecting. In the first all-reduce whose buffers lie in registered ranges and in no window, the
+ * Which calls. Both buffers of an all-reduce, of any size; `out` of all-gather, all-to-all and
+ * broadcast, and `in` of reduce-scatter and reduce, if the call names an algorithm over windows or
+ * is of a size for which AUTO chooses one. Smaller calls wait for nobody. The other buffer of such
+ * a call may be registered or not on each rank. Gather, scatter, sends and receives, and
+ * collectives with unequal parts connect nothing and use no registered buffer as a window.
+ *
+ * Connecting. In the first such call whose buffers lie in registered ranges and in no window, the
  * ranks reach an agreement on the host and map each other's memory: the buffers, and the memory
  * before and behind them that is registered on all ranks. So in that call the host waits for the
  * other ranks. Either all ranks connect the buffers or none does. If none, this call and later ones
@@ -28,8 +34,8 @@
  * allocations side by side in one reservation, as PyTorch's expandable segments do. The rules are
  * those of windows:
  *
- *   - In one call either all ranks pass registered buffers or none does; connected buffers are at
- *     the same offset on all ranks.
+ *   - In one such call either all ranks pass registered buffers or none does; connected buffers are
+ *     at the same offset on all ranks.
  *   - Between two calls all ranks register and deregister the same buffers. A deregistered buffer
  *     is no longer connected. When it is registered again, the next call on it waits for the other
  *     ranks.
@@ -41,14 +47,14 @@
  * other buffers, or in a captured call) or until the communicator is destroyed. Nothing is unmapped
  * while a call that may use it is under way.
  *
- * Graphs. A captured call registers its buffers for the graph alone, unless they lie in windows or
- * are registered. So all ranks must capture the same calls, each rank in its own thread or all in a
- * group, and each such call waits for the other ranks. The graph holds the memory until the graph
- * and all its instances are destroyed and the driver has reported that, which may be later. Until
- * then the memory cannot be freed (SYMWIN_BUSY), even if it is deregistered. Calls outside captures
- * do not use what only graphs hold. Captured calls register nothing with
- * SYMWIN_COMM_NO_GRAPH_REGISTER or SYMWIN_GRAPH_REGISTER=0. Memory that cannot be shared does not
- * make a captured call fail.
+ * Graphs. A captured call of those above registers its buffers for the graph alone, unless they lie
+ * in windows or are registered. So all ranks must capture the same calls, each rank in its own
+ * thread or all in a group, and each such call waits for the other ranks. The graph holds the
+ * memory until the graph and all its instances are destroyed and the driver has reported that,
+ * which may be later. Until then the memory cannot be freed (SYMWIN_BUSY), even if it is
+ * deregistered. Calls outside captures do not use what only graphs hold. Captured calls register
+ * nothing with SYMWIN_COMM_NO_GRAPH_REGISTER or SYMWIN_GRAPH_REGISTER=0. Memory that cannot be
+ * shared does not make a captured call fail.
  *
  * Threads. Any thread, at any time, also during collective calls of other threads. Do not
  * deregister a buffer while a call on it is being made or has not completed.

@@ -35,8 +35,9 @@ want() { # the test's name, then the wanted names; no names: all
 # The longest tests begin first, so that the others run beside them.
 list=
 names=
-first="system_faults kill faults allreduce perf example hosts fast_allreduce with_nccl user_buffers
-    memory_channel race own_kernel"
+first="system_faults race own_kernel kill send_receive nccl_faults faults reduce_scatterv perf abort
+    allreduce differ leave credentials exchange perf_collectives collectives hosts info
+    fast_allreduce collectives_refused order comm"
 both=
 [ "$kind" != gpu ] || both=$(sed 's|.*|tests/*/&.c|' tests/gpu/both.txt)
 # shellcheck disable=SC2046,SC2086 # patterns
@@ -85,8 +86,8 @@ gpu)
     grep -qs -e -fsanitize= "$build/flags" || export SYMWIN_TEST_LEAST=tests/least.txt
     # More than the two cores: many tests wait for processes that they stopped or killed. Under
     # ThreadSanitizer they compute.
-    jobs=4
-    ! grep -qs -e -fsanitize=thread "$build/flags" || jobs=3
+    jobs=5
+    ! grep -qs -e -fsanitize=thread "$build/flags" || jobs=4
     jobs=${SYMWIN_TEST_JOBS:-$jobs}
     ;;
 esac

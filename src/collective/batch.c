@@ -64,16 +64,30 @@ static int share_memory(const struct sw_buffer *a, const struct sw_buffer *b)
              b->within < a->within + a->bytes));
 }
 
+/* Whether a buffer is given by its address in the flat range: the memory there has another one, by
+ * which other calls may know it. */
+static int is_in_flat_range(const struct call *c)
+{
+    const struct sw_group *group = c->query.comm->group;
+    const uint64_t bytes = (uint64_t)group->stride * (uint64_t)c->query.comm->nranks;
+
+    return c->buffers[IN].address - group->base < bytes ||
+           c->buffers[OUT].address - group->base < bytes;
+}
+
 /* Whether a call uses what calls of its stage write, or the other way round. */
 static int must_wait(const struct batch *b, const struct call *c)
 {
     const struct call *other = &b->calls[b->stage];
 
-    for (; other < &b->calls[b->args.call.calls]; other++)
+    for (; other < &b->calls[b->args.call.calls]; other++) {
         if (share_memory(&c->buffers[IN], &other->buffers[OUT]) ||
             share_memory(&c->buffers[OUT], &other->buffers[OUT]) ||
             share_memory(&c->buffers[OUT], &other->buffers[IN]))
             return 1;
+        if (is_in_flat_range(c) || is_in_flat_range(other))
+            return 1;
+    }
     return 0;
 }
 
@@ -121,32 +135,30 @@ static void put_in(struct batch *b, const struct call *c, const struct sw_plan *
 }
 
 /* Finds the calls of the batch. */
-static symwin_status gather(struct batch *b, const struct sw_request *r, size_t n, unsigned number,
-                            size_t *taken)
+static symwin_status gather(struct batch *b, const struct call *const *calls, size_t n,
+                            unsigned number, size_t *taken)
 {
     symwin_status status = SYMWIN_OK;
     size_t i;
 
     for (i = 0; i < n && status == SYMWIN_OK; i++, number++) {
-        struct call c = sw_call_of(&r[i]);
-        struct sw_plan plan = {.algo = c.algo};
-        int joins = i < SW_GROUP_CALLS && sw_moves(r[i].collective);
+        const struct call *c = calls[i];
+        struct sw_plan plan = {.algo = c->algo};
+        int joins = i < SW_GROUP_CALLS && sw_moves(c->query.collective);
 
-        if (c.count == 0 && joins)
+        if (c->count == 0 && joins)
             continue;
         if (joins)
-            status = sw_call_find_buffers(&c, 1, NULL);
+            status = sw_select_plan(&c->query, c->algo, &c->asked, &plan);
         if (status == SYMWIN_OK && joins)
-            status = sw_select_plan(&c.query, c.algo, &c.asked, &plan);
+            joins = plan.algo == SYMWIN_ALGO_ONESHOT && has_room(b, c);
         if (status == SYMWIN_OK && joins)
-            joins = plan.algo == SYMWIN_ALGO_ONESHOT && has_room(b, &c);
-        if (status == SYMWIN_OK && joins)
-            status = compare_capture(b, &c, &joins);
+            status = compare_capture(b, c, &joins);
         if (status == SYMWIN_OK && !joins && b->args.call.calls > 0)
-            (void)list(b, &c, plan.algo, number);
+            (void)list(b, c, plan.algo, number);
         if (status != SYMWIN_OK || !joins)
             break;
-        put_in(b, &c, &plan, number);
+        put_in(b, c, &plan, number);
     }
     *taken = i;
     return status;
@@ -244,9 +256,11 @@ static symwin_status launch_batch(struct batch *b)
     return status;
 }
 
-symwin_status sw_requests_run(const struct sw_request *r, size_t n, unsigned number, size_t *taken)
+symwin_status sw_batch_run(const struct call *const *calls, size_t n, unsigned number,
+                           size_t *taken)
 {
-    symwin_status status = sw_comm_enter(r->comm, r->name);
+    symwin_comm *comm = calls[0]->query.comm;
+    symwin_status status = sw_comm_enter(comm, calls[0]->name);
     struct batch b;
     struct sw_scope scope;
 
@@ -256,14 +270,14 @@ symwin_status sw_requests_run(const struct sw_request *r, size_t n, unsigned num
     memset(&b, 0, offsetof(struct batch, calls));
     b.stage = 0;
     b.longest = 0;
-    status = sw_scope_enter_context(r->comm->context, &scope);
+    status = sw_scope_enter_context(comm->context, &scope);
     if (status == SYMWIN_OK)
-        status = gather(&b, r, n, number, taken);
+        status = gather(&b, calls, n, number, taken);
     if (status == SYMWIN_OK && b.args.listed == 1)
         status = sw_call_launch(&b.calls[0]);
     else if (status == SYMWIN_OK && b.args.listed > 1)
         status = launch_batch(&b);
     sw_scope_leave(&scope);
-    sw_comm_leave(r->comm);
+    sw_comm_leave(comm);
     return status;
 }

@@ -26,8 +26,9 @@ struct call {
 
 struct call sw_call_of(const struct sw_request *r);
 
-/* Finds where the buffers lie, together with the other ranks if the call is launched. `agrees`: as
- * for sw_buffers_find(). */
+/* Finds where the buffers lie, together with the other ranks if the call is launched. `agrees`:
+ * NULL, or it is set in place of an agreement, which is left to another call; then there is no
+ * result. */
 symwin_status sw_call_find_buffers(struct call *c, int launched, int *agrees);
 
 /* The ranks that this rank sends to and receives from, itself included (kernels/pattern.cuh). */
@@ -40,8 +41,19 @@ uint32_t sw_call_fold(const uint64_t *words, size_t n); /* to one such word */
 
 symwin_status sw_call_launch(struct call *c);
 
-/* The two halves of sw_request_run(), for a collective that registers buffers. */
+/* The two halves of sw_request_run(), for a collective with buffers and a count. `agrees`: as for
+ * sw_call_find_buffers(). */
 symwin_status sw_request_find(const struct sw_request *r, struct call *found, int *agrees);
 symwin_status sw_found_run(struct call *found);
+
+/* ---- batch.c --------------------------------------------------------------------------------- */
+
+/* Launches the first calls of `n` of one communicator, which follow each other in a group, in one
+ * kernel if they are small and move bytes: the buffers of these were found. `number`: of the first
+ * among the communicator's in the group, from 1 on. *taken: so many are done with; 0: the first one
+ * is to be launched alone. */
+enum { SW_BATCH_CALLS = SW_GROUP_CALLS + 1 }; /* more are not looked at */
+symwin_status sw_batch_run(const struct call *const *calls, size_t n, unsigned number,
+                           size_t *taken);
 
 #endif

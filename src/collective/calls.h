@@ -44,19 +44,26 @@ symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info 
 /* A query: checks the arguments, and reports what would be launched. */
 symwin_status sw_request_query(struct sw_request *r, symwin_collective_info *info);
 
-/* ---- batch.c --------------------------------------------------------------------------------- */
-
-/* Launches the first calls of `n` of one communicator, which follow each other in a group, in one
- * kernel if they are small and move bytes. `number`: of r[0] among the communicator's in the group,
- * from 1 on. *taken: so many are done with; 0: the first one is to be launched alone. */
-enum { SW_REQUESTS = SW_GROUP_CALLS + 1 }; /* more are not looked at */
-symwin_status sw_requests_run(const struct sw_request *r, size_t n, unsigned number, size_t *taken);
+/* Checks a call of a group, which is launched later. If its ranks are to agree on its buffers
+ * first, what depends on that is left out. */
+symwin_status sw_request_check_grouped(const struct sw_request *r);
 
 /* ---- parts.c --------------------------------------------------------------------------------- */
 
-/* Checks the parts of a request and writes the sides of r->table. bytes[b]: how far parts reach in
- * buffer b. *longest: bytes of a part, for the grid. */
-symwin_status sw_parts_find(const struct sw_request *r, size_t bytes[2], size_t *longest);
+/* Bytes of a request by parts, to be zeroed. */
+struct sw_parts_bytes {
+    size_t reach[2]; /* how far parts reach in each buffer */
+    size_t part;     /* of a part, for the grid */
+    size_t most;     /* no part has more */
+};
+
+/* Checks the parts of a request and writes r->table, but for its place. */
+symwin_status sw_parts_find(const struct sw_request *r, struct sw_parts_bytes *bytes);
+
+/* Writes the place: whether peers may store straight into `out`. Afterwards, with the buffers that
+ * were found. */
+struct sw_buffer;
+void sw_parts_place(const struct sw_request *r, const struct sw_buffer buffers[2], int in_place);
 
 /* Whether `in` and `out` of a request whose parts were found may be the same memory. */
 int sw_parts_in_place(const struct sw_request *r);

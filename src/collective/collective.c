@@ -113,10 +113,10 @@ static symwin_status refuse_overlap(const struct call *c, const char *how)
                    advice);
 }
 
-/* Without an agreement nothing holds the window of a registered buffer for a graph. */
+/* Where a collective does not register, nothing holds a registered buffer's window for a graph. */
 static int is_usable(const struct call *c, const struct sw_buffer *buffer)
 {
-    return c->collective->registers ? buffer->in_window : buffer->is_public;
+    return c->collective->registers != SW_CONNECTS_NEVER ? buffer->in_window : buffer->is_public;
 }
 
 /* The offset that all ranks have; 0: each has its own. */
@@ -177,6 +177,40 @@ static symwin_status check_scalar(const struct call *c)
                : SYMWIN_OK;
 }
 
+static symwin_status look_up(struct call *c, symwin_status status, const CUstream *stream,
+                             int *agrees)
+{
+    return sw_buffers_find(c->query.comm, c->name, c->collective->call, status, c->query.type,
+                           c->buffers, stream, agrees);
+}
+
+/* Looks the buffers up. Runs an agreement about them only if it makes a difference. */
+static symwin_status find_or_agree(struct call *c, symwin_status status, const CUstream *stream,
+                                   int *agrees)
+{
+    const enum sw_connects registers = c->collective->registers;
+    symwin_status found;
+    int asks = 0;
+
+    if (stream == NULL || registers == SW_CONNECTS_NEVER)
+        return look_up(c, status, NULL, NULL);
+    found = look_up(c, status, stream, &asks);
+    if (!asks || (registers == SW_CONNECTS_TO_USE && !sw_select_wants_windows(&c->query, c->algo)))
+        return found;
+    if (agrees == NULL)
+        return look_up(c, status, stream, NULL);
+    *agrees = 1;
+    return SYMWIN_OK;
+}
+
+static void set_parts(const struct call *c, struct sw_buffer *buffer, enum sw_lies lies)
+{
+    const int registers = c->collective->registers != SW_CONNECTS_NEVER;
+
+    buffer->decides = registers && lies == SW_AT_ONE_OFFSET;
+    buffer->told = registers && lies == SW_WHERE_ROOT_TELLS;
+}
+
 symwin_status sw_call_find_buffers(struct call *c, int launched, int *agrees)
 {
     struct sw_buffer *in = &c->buffers[IN], *out = &c->buffers[OUT];
@@ -189,6 +223,8 @@ symwin_status sw_call_find_buffers(struct call *c, int launched, int *agrees)
     c->query.bytes = (size_t)c->count * symwin_type_bytes(c->query.type);
     in->bytes = c->query.bytes * (c->collective->in_each ? nranks : 1);
     out->bytes = c->query.bytes * (c->collective->out_each ? nranks : 1);
+    set_parts(c, in, c->collective->in);
+    set_parts(c, out, c->collective->out);
     if (sw_call_sends_to(c) == SW_NO_RANK)
         *in = (struct sw_buffer){0};
     if (sw_call_receives_from(c) == SW_NO_RANK)
@@ -197,34 +233,36 @@ symwin_status sw_call_find_buffers(struct call *c, int launched, int *agrees)
     if (status == SYMWIN_OK && in->address != 0 && out->address != 0 &&
         overlap_in_part(c, in->address, out->address))
         status = refuse_overlap(c, "overlap in part");
-    status = sw_buffers_find(c->query.comm, c->name, c->collective->call, status, c->query.type,
-                             c->buffers, launched && c->collective->registers ? &c->stream : NULL,
-                             agrees);
+    status = find_or_agree(c, status, launched ? &c->stream : NULL, agrees);
     if (status != SYMWIN_OK || (agrees != NULL && *agrees))
         return status;
     return place_buffers(c);
 }
 
-/* The same for a collective by parts. Its kernels need no windows. */
+/* The same for a collective by parts. Its kernels need no windows, but may use that of `out`. */
 static symwin_status find_parts(struct call *c, const struct sw_request *r)
 {
     struct sw_buffer *in = &c->buffers[IN], *out = &c->buffers[OUT];
-    size_t bytes[2] = {0, 0};
-    symwin_status status = sw_parts_find(r, bytes, &c->query.bytes);
+    struct sw_parts_bytes bytes = {.part = 0};
+    symwin_status status = sw_parts_find(r, &bytes);
 
     if (status == SYMWIN_OK)
         status = check_scalar(c);
     if (status != SYMWIN_OK)
         return status;
-    in->bytes = bytes[IN];
-    out->bytes = bytes[OUT];
+    in->bytes = bytes.reach[IN];
+    out->bytes = bytes.reach[OUT];
+    c->query.bytes = bytes.part;
+    c->query.large_parts = bytes.most > r->table->large;
     c->query.in_place = sw_parts_in_place(r);
     if (in->bytes > 0 && out->bytes > 0 && !c->query.in_place &&
         overlap(c, in->address, out->address))
         return refuse_overlap(c, "overlap in part");
     status = sw_buffers_find(c->query.comm, c->name, c->collective->call, SYMWIN_OK, c->query.type,
                              c->buffers, NULL, NULL);
-    in->offset = out->offset = 0; /* kernels do not use it */
+    if (status == SYMWIN_OK)
+        sw_parts_place(r, c->buffers, c->query.in_place);
+    in->offset = out->offset = 0; /* what kernels use is in the table */
     return status;
 }
 
@@ -451,11 +489,13 @@ struct call sw_call_of(const struct sw_request *r)
     return c;
 }
 
-symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info *info)
+/* `info`: NULL: launches. `later`: checks what is launched later. */
+static symwin_status run(const struct sw_request *r, symwin_collective_info *info, int later)
 {
     struct call c = sw_call_of(r);
     symwin_status status = sw_comm_enter(r->comm, r->name);
     struct sw_scope scope;
+    int agrees = 0;
 
     if (status != SYMWIN_OK)
         return status;
@@ -465,8 +505,8 @@ symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info 
         if (status == SYMWIN_OK && c.collective->by_parts)
             status = find_parts(&c, r);
         else if (status == SYMWIN_OK && !c.collective->no_data)
-            status = sw_call_find_buffers(&c, info == NULL, NULL);
-        if (status == SYMWIN_OK)
+            status = sw_call_find_buffers(&c, info == NULL || later, later ? &agrees : NULL);
+        if (status == SYMWIN_OK && !agrees)
             status = info != NULL ? answer(&c, info) : sw_call_launch(&c);
         sw_scope_leave(&scope);
     }
@@ -474,9 +514,22 @@ symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info 
     return status;
 }
 
+symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info *info)
+{
+    return run(r, info, 0);
+}
+
+symwin_status sw_request_check_grouped(const struct sw_request *r)
+{
+    symwin_collective_info info;
+
+    return run(r, &info, 1);
+}
+
 symwin_status sw_request_find(const struct sw_request *r, struct call *found, int *agrees)
 {
     symwin_status status = sw_comm_enter(r->comm, r->name);
+    symwin_collective_info info;
     struct sw_scope scope;
 
     if (status != SYMWIN_OK)
@@ -485,6 +538,8 @@ symwin_status sw_request_find(const struct sw_request *r, struct call *found, in
     status = sw_scope_enter_context(r->comm->context, &scope);
     if (status == SYMWIN_OK && found->count > 0)
         status = sw_call_find_buffers(found, 1, agrees);
+    if (status == SYMWIN_OK && found->count > 0 && agrees == NULL)
+        status = answer(found, &info); /* what sw_request_check_grouped() has left out */
     sw_scope_leave(&scope);
     sw_comm_leave(r->comm);
     return status;

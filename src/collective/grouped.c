@@ -21,7 +21,7 @@ struct grouped_call {
     unsigned number; /* of a collective among those of its communicator; 0: not known yet */
     struct sw_pair_call pair;
     struct sw_request request; /* otherwise; its pointers to the next two are set at the end */
-    struct call found;         /* if is_found: the call with its buffers */
+    struct call found;         /* set at the end; if is_found, with its buffers */
     int is_found, agrees;      /* agrees: its communicator is to agree on its buffers */
     symwin_collective_options options;
     symwin_parts parts[2];
@@ -104,12 +104,11 @@ static struct sw_request request_of(const struct grouped_call *c, struct sw_tabl
 
 symwin_status sw_grouped_add(const struct sw_request *r, symwin_status status)
 {
-    symwin_collective_info info;
     struct grouped_call *c;
     int b;
 
     if (status == SYMWIN_OK)
-        status = sw_request_run(r, &info); /* checks everything and launches nothing */
+        status = sw_request_check_grouped(r);
     if (status != SYMWIN_OK)
         return note(status);
     c = add(r->name);
@@ -204,6 +203,44 @@ symwin_status symwin_recv(symwin_comm *comm, void *out, uint64_t count, symwin_t
     return symwin_recv_with(comm, out, count, type, peer, NULL, stream);
 }
 
+/* Not collected in a group. */
+static symwin_status query(struct sw_pair_call c, const symwin_collective_options *options,
+                           symwin_message_info *info)
+{
+    symwin_status status = check(&c, options);
+
+    if (status == SYMWIN_OK && info == NULL)
+        status = sw_fail(SYMWIN_INVALID, "%s: info is NULL", c.name);
+    return status == SYMWIN_OK ? sw_pair_answer(&c, info) : status;
+}
+
+symwin_status symwin_send_query(symwin_comm *comm, const void *in, uint64_t count, symwin_type type,
+                                int peer, const symwin_collective_options *options,
+                                symwin_message_info *info)
+{
+    return query((struct sw_pair_call){.name = "symwin_send_query",
+                                       .comm = comm,
+                                       .peer = peer,
+                                       .buffer = in,
+                                       .count = count,
+                                       .type = type},
+                 options, info);
+}
+
+symwin_status symwin_recv_query(symwin_comm *comm, const void *out, uint64_t count,
+                                symwin_type type, int peer,
+                                const symwin_collective_options *options, symwin_message_info *info)
+{
+    return query((struct sw_pair_call){.name = "symwin_recv_query",
+                                       .comm = comm,
+                                       .receives = 1,
+                                       .peer = peer,
+                                       .buffer = out,
+                                       .count = count,
+                                       .type = type},
+                 options, info);
+}
+
 /* ---- groups ---------------------------------------------------------------------------------- */
 
 /* Calls see() with the sends and receives of each communicator. */
@@ -266,14 +303,27 @@ static void *agree(void *arg)
     return NULL;
 }
 
-/* Runs the agreements of all communicators, each in a thread: an agreement waits for its other
- * ranks, which may be the same thread's. */
+static int group_is_of_one(void)
+{
+    size_t i = 1;
+
+    while (i < group.count && group_comm(i) == group_comm(0))
+        i++;
+    return i == group.count;
+}
+
+/* Runs the agreements of all communicators, each in a thread if there are several: an agreement
+ * waits for its other ranks, which may be the same thread's. */
 static symwin_status agree_all(struct agreement *agreements, size_t n)
 {
     symwin_status status = SYMWIN_OK;
     sigset_t signals, before;
     size_t i, started;
 
+    if (n == 1 && group_is_of_one()) {
+        (void)agree(agreements);
+        return agreements->status;
+    }
     sigfillset(&signals); /* they belong to the program's threads */
     pthread_sigmask(SIG_SETMASK, &signals, &before);
     for (started = 0; started < n; started++)
@@ -290,47 +340,73 @@ static symwin_status agree_all(struct agreement *agreements, size_t n)
     return status;
 }
 
-/* Finds the buffers of calls that may register them. `c` has no call of its communicator before it
- * that is to agree, or is to agree as well: what it needs may depend on that. */
+/* Finds a call's buffers. `c` has no call of its communicator before it that is to agree, or is to
+ * agree as well: what it needs may depend on that. */
 static symwin_status find(struct grouped_call *c)
 {
+    const struct sw_collective *is = &sw_collectives[c->request.collective];
     const struct sw_request r = request_of(c, NULL);
     symwin_status status = SYMWIN_OK;
 
+    c->found = sw_call_of(&r);
+    if (is->no_data || is->by_parts)
+        return SYMWIN_OK;
     if (!c->agrees)
         status = sw_request_find(&r, &c->found, &c->agrees);
     c->is_found = status == SYMWIN_OK && !c->agrees;
     return status;
 }
 
-/* If the group has several communicators: lets all of them agree before anything is launched. */
+/* Once more, after the agreements: what a call found before may have made way for a later one's. */
+static symwin_status find_again(struct grouped_call *c)
+{
+    const struct sw_request r = request_of(c, NULL);
+    struct call found;
+    int agrees = 0;
+    const symwin_status status = sw_request_find(&r, &found, &agrees);
+
+    if (status == SYMWIN_OK && !agrees)
+        c->found = found;
+    return status;
+}
+
+/* The agreement of call i's communicator; n: there is none. */
+static size_t agreement_of(const struct agreement *agreements, size_t n, size_t i)
+{
+    size_t k = 0;
+
+    while (k < n && group_comm(agreements[k].first) != group_comm(i))
+        k++;
+    return k;
+}
+
+/* Finds the buffers of all collectives, and lets all communicators agree on theirs, before anything
+ * is launched. */
 static symwin_status find_all(void)
 {
     struct agreement *agreements = NULL;
     symwin_status status = SYMWIN_OK;
-    size_t i, k, n = 0, comms = 0;
+    size_t i, k, n = 0;
 
-    for (i = 1; i < group.count && comms == 0; i++)
-        comms = group_comm(i) != group_comm(0);
-    if (comms == 0)
-        return SYMWIN_OK;
     agreements = calloc(group.count, sizeof *agreements);
     if (agreements == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %zu calls", end_call, group.count);
     for (i = 0; i < group.count && status == SYMWIN_OK; i++) {
         struct grouped_call *c = &group.calls[i];
 
-        if (c->is_pair || !sw_collectives[c->request.collective].registers)
+        if (c->is_pair)
             continue;
-        for (k = 0; k < n && group_comm(agreements[k].first) != group_comm(i); k++)
-            ;
-        c->agrees = k < n;
+        k = agreement_of(agreements, n, i);
+        c->agrees = k < n && sw_collectives[c->request.collective].registers != SW_CONNECTS_NEVER;
         status = find(c);
         if (status == SYMWIN_OK && c->agrees && k == n)
             agreements[n++] = (struct agreement){group.calls, group.count, i, 0, SYMWIN_OK, ""};
     }
     if (status == SYMWIN_OK)
         status = agree_all(agreements, n);
+    for (i = 0; i < group.count && status == SYMWIN_OK && n > 0; i++)
+        if (group.calls[i].is_found && agreement_of(agreements, n, i) < n)
+            status = find_again(&group.calls[i]);
     free(agreements);
     return status;
 }
@@ -339,31 +415,35 @@ static symwin_status find_all(void)
  * several communicators may change their order, but all ranks launch them in the same one. */
 static symwin_status launch_from(size_t first)
 {
-    struct grouped_call *at[SW_REQUESTS], *const one = &group.calls[first];
-    struct sw_request requests[SW_REQUESTS];
+    struct grouped_call *at[SW_BATCH_CALLS], *const one = &group.calls[first];
+    const int moves = sw_moves(one->request.collective);
+    const struct call *calls[SW_BATCH_CALLS];
     struct sw_table_args table;
+    struct sw_request request;
     symwin_status status = SYMWIN_OK;
     size_t n = 0, taken = 0, i;
 
     if (one->number == 0)
         one->number = 1;
-    for (i = first; i < group.count && n < (sw_moves(one->request.collective) ? SW_REQUESTS : 2);
-         i++) {
+    for (i = first; i < group.count && n < (moves ? SW_BATCH_CALLS : 2); i++) {
         struct grouped_call *c = &group.calls[i];
 
         if (c->is_pair || c->request.comm != one->request.comm)
             continue;
         c->number = one->number + (unsigned)n;
-        requests[n] = request_of(c, &table);
+        calls[n] = &c->found;
         at[n++] = c;
     }
-    if (n > 1 && sw_moves(one->request.collective))
-        status = sw_requests_run(requests, n, one->number, &taken);
+    if (n > 1 && moves)
+        status = sw_batch_run(calls, n, one->number, &taken);
     for (i = 0; i < taken; i++)
         at[i]->is_launched = 1;
     if (status != SYMWIN_OK || taken > 0)
         return status;
-    return one->is_found ? sw_found_run(&one->found) : sw_request_run(&requests[0], NULL);
+    if (one->is_found)
+        return sw_found_run(&one->found);
+    request = request_of(one, &table);
+    return sw_request_run(&request, NULL);
 }
 
 static symwin_status launch(void)

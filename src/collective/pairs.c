@@ -143,26 +143,34 @@ static uint64_t chunks_of(const symwin_comm *comm, size_t bytes)
     return bytes <= payload ? 1 : (bytes + payload - 1) / payload;
 }
 
+/* If it is of this rank itself, without the place to copy to. */
+static struct sw_pair_item item_of(const struct sw_pair_call *c)
+{
+    const enum sw_pair_kind kind = is_own(c)     ? SW_PAIR_COPY
+                                   : c->receives ? SW_PAIR_RECEIVE
+                                                 : SW_PAIR_SEND;
+
+    return (struct sw_pair_item){.address = (uintptr_t)c->buffer,
+                                 .place = c->place,
+                                 .says = SW_PAIR_SAYS(c->count, c->type),
+                                 .bytes = c->bytes,
+                                 .chunks = chunks_of(c->comm, c->bytes),
+                                 .peer = c->peer,
+                                 .kind = (uint16_t)kind};
+}
+
 static struct entry entry_of(const struct sw_pair_call *const *calls, size_t n, size_t i)
 {
     const struct sw_pair_call *c = calls[i];
     const int nranks = c->comm->nranks, step = c->peer - c->comm->rank;
-    struct entry e = {.item = {.address = (uintptr_t)c->buffer,
-                               .place = c->place,
-                               .says = SW_PAIR_SAYS(c->count, c->type),
-                               .bytes = c->bytes,
-                               .chunks = chunks_of(c->comm, c->bytes),
-                               .peer = c->peer,
-                               .kind = c->receives ? SW_PAIR_RECEIVE : SW_PAIR_SEND},
+    struct entry e = {.item = item_of(c),
                       .distance = ((c->receives ? -step : step) + nranks) % nranks};
     size_t j;
 
     for (j = 0; j < i; j++)
         e.number += calls[j]->peer == c->peer && calls[j]->receives == c->receives;
-    if (is_own(c)) {
-        e.item.kind = SW_PAIR_COPY;
+    if (is_own(c))
         e.item.place = (uintptr_t)partner(calls, n, i)->buffer;
-    }
     return e;
 }
 
@@ -300,6 +308,17 @@ static symwin_status launch(const struct sw_pair_call *c, const struct sw_grid *
     return status;
 }
 
+static enum symwin_path path_of(const struct sw_pair_item *item)
+{
+    if (item->kind == SW_PAIR_COPY)
+        return SYMWIN_PATH_OWN;
+    if (item->chunks <= SW_PAIR_EAGER)
+        return SYMWIN_PATH_RING;
+    if (item->kind == SW_PAIR_SEND)
+        return SYMWIN_PATH_RECEIVER;
+    return item->place != SW_NO_OFFSET ? SYMWIN_PATH_WINDOW : SYMWIN_PATH_RING;
+}
+
 /* Whether an item may not be in the table any more: nothing follows a large message of its pair. */
 static int must_follow(const struct sw_pair_args *args, const struct sw_pair_item *item)
 {
@@ -351,6 +370,29 @@ static symwin_status launch_entries(const struct sw_pair_call *c, const struct s
         i = end;
     }
     return status == SYMWIN_OK && args.items > 0 ? launch(c, asked, &args, call) : status;
+}
+
+symwin_status sw_pair_answer(const struct sw_pair_call *c, symwin_message_info *info)
+{
+    const struct sw_pair_item item = item_of(c);
+    struct sw_query q = {.call = c->name, .comm = c->comm};
+    struct sw_pair_args args = {.items = 0};
+    struct pair_plan plan = {.grid = {0}};
+    symwin_status status = sw_comm_enter(c->comm, c->name);
+
+    if (status != SYMWIN_OK)
+        return status;
+    put_in(&args, &item);
+    q.most_blocks = sw_order_most_blocks(c->comm);
+    status = plan_of(&q, &c->asked, &args, &plan);
+    if (status == SYMWIN_OK)
+        *info = (symwin_message_info){.algo = SYMWIN_ALGO_ONESHOT,
+                                      .blocks = (int)plan.grid.blocks,
+                                      .threads = (int)plan.grid.threads,
+                                      .few = plan.kernel == sw_kernels_pairs(c->comm->kernels, 1),
+                                      .path = path_of(&item)};
+    sw_comm_leave(c->comm);
+    return status;
 }
 
 symwin_status sw_pairs_launch(const struct sw_pair_call *const *calls, size_t n, const char *call)

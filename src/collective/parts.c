@@ -7,6 +7,9 @@
 
 enum { IN, OUT };
 
+/* Bytes of a part that is stored straight; the first for tests on the emulated driver. */
+enum { EMULATED_LARGE = 512, LARGE_LEAST = 16 << 10, LARGE_MOST = 64 << 20 };
+
 /* The buffer that has the parts, if the other one has this rank's part alone; otherwise -1. */
 static int divided(const struct sw_request *r)
 {
@@ -23,7 +26,7 @@ static const char *name_of(const struct sw_request *r, int b)
 
 /* The arrays of one buffer in device memory. */
 static symwin_status find_on_device(const struct sw_request *r, int b, struct sw_table_side *side,
-                                    size_t *reach, size_t *longest)
+                                    size_t *reach, struct sw_parts_bytes *bytes)
 {
     const symwin_parts *parts = r->parts[b];
     const CUdeviceptr counts = (CUdeviceptr)(uintptr_t)parts->counts;
@@ -50,14 +53,16 @@ static symwin_status find_on_device(const struct sw_request *r, int b, struct sw
         .counts = counts, .places = places, .step = 8, .room = parts->room};
     if ((b == IN ? r->in : r->out) != NULL) /* otherwise all counts are 0, or the kernel tells */
         *reach = (size_t)parts->room * element;
-    if (*longest < *reach / (size_t)r->comm->nranks)
-        *longest = *reach / (size_t)r->comm->nranks;
+    if (bytes->part < *reach / (size_t)r->comm->nranks)
+        bytes->part = *reach / (size_t)r->comm->nranks;
+    if (bytes->most < *reach)
+        bytes->most = *reach;
     return SYMWIN_OK;
 }
 
 /* The arrays of one buffer in host memory. */
 static symwin_status find_on_host(const struct sw_request *r, int b, struct sw_table_side *side,
-                                  size_t *reach, size_t *longest)
+                                  size_t *reach, struct sw_parts_bytes *bytes)
 {
     const symwin_parts *parts = r->parts[b];
     const uint64_t room = parts->room > 0 ? parts->room : SW_TABLE_ANY_ROOM;
@@ -85,14 +90,16 @@ static symwin_status find_on_host(const struct sw_request *r, int b, struct sw_t
         side->rows[p] = (struct sw_table_row){count, place};
         if (count > 0 && *reach < end * element)
             *reach = (size_t)end * element;
-        if (*longest < count * element)
-            *longest = (size_t)count * element;
+        if (bytes->part < count * element)
+            bytes->part = (size_t)count * element;
     }
+    if (bytes->most < bytes->part)
+        bytes->most = bytes->part;
     return SYMWIN_OK;
 }
 
 static symwin_status find_side(const struct sw_request *r, int b, struct sw_table_side *side,
-                               size_t *reach, size_t *longest)
+                               struct sw_parts_bytes *bytes)
 {
     const symwin_parts *parts = r->parts[b];
 
@@ -102,7 +109,7 @@ static symwin_status find_side(const struct sw_request *r, int b, struct sw_tabl
     if (parts->room > SW_TABLE_ANY_ROOM)
         return sw_fail(SYMWIN_INVALID, "%s: %s->room is %llu, more than any memory holds", r->name,
                        name_of(r, b), (unsigned long long)parts->room);
-    return (parts->on_device ? find_on_device : find_on_host)(r, b, side, reach, longest);
+    return (parts->on_device ? find_on_device : find_on_host)(r, b, side, &bytes->reach[b], bytes);
 }
 
 /* The one part that this rank sends to every rank, or receives from every rank: what the divided
@@ -151,22 +158,53 @@ static symwin_status compare(const struct sw_request *r, const struct sw_table_s
     return SYMWIN_OK;
 }
 
-symwin_status sw_parts_find(const struct sw_request *r, size_t bytes[2], size_t *longest)
+/* A part of more bytes is stored straight into its receiver's window: where the model says so of
+ * the collective with equal parts of as many bytes. It knows only what all ranks know. */
+static uint64_t large_bytes(const struct sw_request *r)
+{
+    struct sw_model m = {.nranks = r->comm->nranks,
+                         .bytes = LARGE_LEAST,
+                         .one_device = r->comm->sharers == r->comm->nranks};
+
+    if (sw_collectives[r->collective].reduces)
+        return UINT64_MAX;
+    if (sw_driver_is_emulated())
+        return EMULATED_LARGE;
+    while (m.bytes < LARGE_MOST && sw_model_move(&m) > sw_model_exchange(&m))
+        m.bytes *= 2;
+    return m.bytes;
+}
+
+symwin_status sw_parts_find(const struct sw_request *r, struct sw_parts_bytes *bytes)
 {
     struct sw_table_args *table = r->table;
     struct sw_table_side *const sides[2] = {&table->in, &table->out};
     const int whole = divided(r), first = whole >= 0 ? whole : OUT;
-    symwin_status status = find_side(r, first, sides[first], &bytes[first], longest);
+    symwin_status status = find_side(r, first, sides[first], bytes);
 
     table->element = symwin_type_bytes(r->type);
+    table->large = large_bytes(r);
+    table->place = SW_NO_OFFSET;
     if (status != SYMWIN_OK)
         return status;
     if (whole >= 0) {
-        own_part(r, whole, sides[whole], sides[!whole], &bytes[!whole]);
+        own_part(r, whole, sides[whole], sides[!whole], &bytes->reach[!whole]);
         return SYMWIN_OK;
     }
-    status = find_side(r, IN, &table->in, &bytes[IN], longest);
+    status = find_side(r, IN, &table->in, bytes);
     return status == SYMWIN_OK ? compare(r, &table->in, &table->out) : status;
+}
+
+void sw_parts_place(const struct sw_request *r, const struct sw_buffer buffers[2], int in_place)
+{
+    const struct sw_buffer *in = &buffers[IN], *out = &buffers[OUT];
+    const int shared = in->address == out->address ||
+                       (in->memory != 0 && in->memory == out->memory &&
+                        in->within < out->within + out->bytes &&
+                        out->within < in->within + in->bytes);
+
+    if (out->is_public && (!shared || (divided(r) == OUT && in_place)))
+        r->table->place = out->offset;
 }
 
 int sw_parts_in_place(const struct sw_request *r)

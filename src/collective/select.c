@@ -93,7 +93,7 @@ static enum sw_kernel_shape shape_of(const struct sw_query *q, symwin_algo algo)
     const struct sw_algorithm *a = algorithm_of(q, algo);
     const int flows = a->long_ranks == SW_ANY_RANKS || a->long_ranks == q->comm->nranks;
 
-    if (flows && is_long(q))
+    if ((flows && is_long(q)) || q->large_parts)
         return SW_SHAPE_long;
     if (a->any)
         return SW_SHAPE_any;
@@ -396,6 +396,39 @@ static symwin_status plan_put(const struct sw_query *q, const struct sw_grid *as
                    &plan->put_grid);
 }
 
+/* Chooses the algorithm: by the row that is returned, or by the model. */
+static const struct sw_tuning_row *choose(const struct sw_query *q, struct sw_plan *out)
+{
+    const struct sw_tuning_row *row = sw_tuning_find(q->comm->tuning, q->collective, q->type,
+                                                     q->windows, size_of(q));
+
+    out->measured = by_row(q, row, out);
+    if (!out->measured)
+        by_model(q, out);
+    return row;
+}
+
+int sw_select_wants_windows(const struct sw_query *q, symwin_algo algo)
+{
+    static const unsigned transports[] = {SYMWIN_TRANSPORT_PEER,
+                                          SYMWIN_TRANSPORT_PEER | SYMWIN_TRANSPORT_MULTICAST};
+    struct sw_query with = *q;
+    int wants = 0, i;
+
+    if (algo != SYMWIN_ALGO_AUTO)
+        return sw_algo_needs(q->collective, algo, SW_NEEDS_WINDOWS);
+    with.windows = with.aligned = with.windows_aligned = 1;
+    with.in_place = 0;
+    for (i = 0; i < 2 && !wants; i++) {
+        struct sw_plan plan = {.algo = SYMWIN_ALGO_AUTO};
+
+        with.transports = transports[i];
+        (void)choose(&with, &plan);
+        wants = sw_algo_needs(q->collective, plan.algo, SW_NEEDS_WINDOWS);
+    }
+    return wants;
+}
+
 symwin_status sw_select_plan(const struct sw_query *q, symwin_algo algo,
                              const struct sw_grid *asked, struct sw_plan *out)
 {
@@ -405,10 +438,7 @@ symwin_status sw_select_plan(const struct sw_query *q, symwin_algo algo,
 
     *out = (struct sw_plan){.algo = algo};
     if (algo == SYMWIN_ALGO_AUTO) {
-        row = sw_tuning_find(q->comm->tuning, q->collective, q->type, q->windows, size_of(q));
-        out->measured = by_row(q, row, out);
-        if (!out->measured)
-            by_model(q, out);
+        row = choose(q, out);
     } else {
         const enum sw_support support = support_of(q, algo, &out->kernel);
 

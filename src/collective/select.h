@@ -53,6 +53,7 @@ struct sw_query {
     int windows_aligned; /* so is what is used of windows: equal on all ranks */
     int windows;         /* both buffers are in windows */
     unsigned transports; /* of both windows */
+    int large_parts;     /* of a collective by parts: one may be stored straight into a window */
 
     /* Only for the grid; 0: the whole device, and no limit. */
     unsigned multiprocessors; /* of the stream's part of the device */
@@ -82,6 +83,10 @@ struct sw_plan {
  * between ranks; they are compatible. */
 symwin_status sw_select_plan(const struct sw_query *q, symwin_algo algo,
                              const struct sw_grid *asked, struct sw_plan *out);
+
+/* Whether such a call by `algo` would go over windows if its buffers were in some: the answer is
+ * the same on all ranks. Of the query only the call counts, not where the buffers lie. */
+int sw_select_wants_windows(const struct sw_query *q, symwin_algo algo);
 
 /* The limits of a grid of `kernel`, for sends and receives: blocks, and threads of a block if the
  * caller asks for them. Only the call, the communicator and the last two members of the query

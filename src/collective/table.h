@@ -43,6 +43,13 @@ enum sw_lies {
     SW_WHERE_ROOT_TELLS /* anywhere; the root's alone, which tells the others where it is */
 };
 
+/* Whether registered buffers, those that all ranks pass at one offset, become windows for it. */
+enum sw_connects {
+    SW_CONNECTS_NEVER,
+    SW_CONNECTS_TO_USE, /* if windows make a difference to the call */
+    SW_CONNECTS_ALWAYS
+};
+
 struct sw_call;
 
 enum { SW_ANY_RANKS = -1 };
@@ -85,8 +92,8 @@ struct sw_collective {
      * far as a bandwidth says (nccl-tests' factors). */
     int crossings;
     enum sw_lies in, out; /* for its algorithms over windows */
-    int registers;        /* registered buffers become windows for it */
-    symwin_algo small;    /* serves every call */
+    enum sw_connects registers;
+    symwin_algo small; /* serves every call */
     /* With multicast: for small messages, and for messages for which `small` would not be selected.
      * AUTO: none. */
     symwin_algo small_multicast, large_multicast;

@@ -133,6 +133,8 @@ symwin_status sw_register_agree(symwin_comm *comm, const char *call, symwin_stat
 struct sw_buffer {
     CUdeviceptr address;
     size_t bytes; /* 0: the call has no such buffer on this rank */
+    int decides;  /* all ranks pass it alike: they may agree on it. Two have equally many bytes */
+    int told;     /* in a connection that is there, the call may use it by this rank's word */
     /* Set by sw_buffers_find(): */
     int in_window;       /* in a window of all ranks, or in a connection that is one */
     int is_public;       /* in a window that the program has registered */
@@ -148,7 +150,7 @@ struct sw_buffer {
  * agreement fails, it fails on all ranks. `status` is this rank's result so far: with an error, the
  * rank still joins an agreement that the others come to, and reports the error there. `agreement`:
  * the call's name there, which is equal on all ranks. `agrees`: NULL, or it is set in place of an
- * agreement, which is left to another call of this function; then there is no result yet. */
+ * agreement, which is left to another call of this function; then the result is that without it. */
 symwin_status sw_buffers_find(symwin_comm *comm, const char *call, const char *agreement,
                               symwin_status status, symwin_type type, struct sw_buffer buffers[2],
                               const CUstream *stream, int *agrees);

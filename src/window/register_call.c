@@ -3,7 +3,7 @@
  * All ranks must decide alike whether a call runs an agreement. So the decision depends only on
  * what all ranks do in the order of their programs: whether the call is captured, which bytes are
  * registered, and what earlier agreements decided about them. It never depends on what only this
- * rank can see.
+ * rank can see, nor on a buffer that other ranks do not pass alike.
  */
 #include <string.h>
 
@@ -18,7 +18,7 @@ static int captures_register(const symwin_comm *comm)
 
 /* What this rank knows of a buffer of a call. */
 struct known {
-    CUdeviceptr address;
+    const struct sw_buffer *is;
     int is_valid;                       /* 0: not here; other ranks may have theirs in a window */
     int in_window;                      /* a public one */
     enum sw_found found;                /* if not in_window: by sw_registered_find() */
@@ -44,7 +44,7 @@ static symwin_status look_up(symwin_comm *comm, const char *call, const char *wh
     enum sw_found found;
     symwin_status status = SYMWIN_OK;
 
-    *k = (struct known){.address = address, .found = SW_FOUND_NONE};
+    *k = (struct known){.is = buffer, .found = SW_FOUND_NONE};
     if (bytes == 0)
         return SYMWIN_OK;
     if (address == 0)
@@ -83,37 +83,42 @@ static void extend(CUdeviceptr ptr, uintptr_t begin, uintptr_t end, uintptr_t *l
 }
 
 /* Finds what this rank has of a buffer. */
-static void make_offer(symwin_comm *comm, const struct known *b, size_t bytes, struct sw_offer *o)
+static void make_offer(symwin_comm *comm, const struct known *b, struct sw_offer *o)
 {
-    const uintptr_t begin = (uintptr_t)b->address, end = begin + bytes;
+    const CUdeviceptr address = b->is->address;
+    const uintptr_t begin = (uintptr_t)address, end = begin + b->is->bytes;
     struct sw_registrations *r = comm->registrations;
     struct sw_allocation a = {0};
     char text[SW_TEXT_BYTES];
     uintptr_t low, high, first = begin, last = end;
     CUdeviceptr start = 0;
 
-    *o = (struct sw_offer){.address = b->address, .settled = is_settled(b)};
+    *o = (struct sw_offer){.settled = 1};
+    if (!b->is->decides)
+        return; /* the agreement is not about it */
+    o->address = address;
+    o->settled = is_settled(b);
     o->can = 1;
-    if (sw_allocation_find(b->address, &a) == SW_OWNED_LIVE) {
+    if (sw_allocation_find(address, &a) == SW_OWNED_LIVE) {
         low = (uintptr_t)a.begin;
         high = low + a.bytes;
     } else {
         memcpy(text, symwin_last_error(), sizeof text);
-        o->can = sw_physical_find("symwin_allreduce", b->address, &a.physical) == SYMWIN_OK;
+        o->can = sw_physical_find("a buffer", address, &a.physical) == SYMWIN_OK;
         sw_error_restore(text); /* not VMM memory: o->can tells all ranks */
         low = o->can ? (uintptr_t)a.physical.base : begin;
         high = o->can ? low + a.physical.bytes : end;
     }
     if (o->can && !a.owned)
-        extend(b->address, begin, end, &low, &high);
+        extend(address, begin, end, &low, &high);
     o->can = o->can && begin >= low && end <= high && a.physical.device == comm->device;
     o->buffer_id = a.physical.buffer_id;
     o->place = o->can ? begin - (uintptr_t)a.physical.base : 0;
     if (b->in_window)
         return;
     if (!a.owned && sw_drv.cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                                                 b->address) == CUDA_SUCCESS)
-        o->start = (size_t)(b->address - start);
+                                                 address) == CUDA_SUCCESS)
+        o->start = (size_t)(address - start);
     else
         o->start = a.owned ? begin - (uintptr_t)a.begin : 0;
     pthread_mutex_lock(&r->mutex);
@@ -125,7 +130,7 @@ static void make_offer(symwin_comm *comm, const struct known *b, size_t bytes, s
     o->births = r->cache.births;
     pthread_mutex_unlock(&r->mutex);
     if (o->can && !a.owned)
-        extend(b->address, first, last, &low, &high);
+        extend(address, first, last, &low, &high);
     if (o->can) {
         first = first > low ? first : low;
         last = last < high ? last : high;
@@ -143,7 +148,7 @@ static symwin_status run_agreement(symwin_comm *comm, const char *call, struct k
     int b;
 
     for (b = 0; b < 2; b++) {
-        make_offer(comm, &buffers[b], bytes, &offers[b]);
+        make_offer(comm, &buffers[b], &offers[b]);
         offers[b].can = offers[b].can && can;
     }
     /* Relaxed mode: these driver calls must not invalidate other captures of this thread. */
@@ -162,18 +167,20 @@ static symwin_status run_agreement(symwin_comm *comm, const char *call, struct k
 
 /* Lets a capture hold the connections that the call uses: `by`, or what settled the buffers
  * before. */
-static void hold(struct sw_registrations *r, const struct known buffers[2], size_t bytes,
+static void hold(struct sw_registrations *r, const struct known buffers[2],
                  struct sw_connected *by[2])
 {
     int b;
 
     pthread_mutex_lock(&r->mutex);
     for (b = 0; b < 2; b++) {
+        const struct sw_buffer *is = buffers[b].is;
         struct sw_use *use = NULL;
-        const uintptr_t begin = (uintptr_t)buffers[b].address;
 
-        if (!buffers[b].in_window && by[b] == NULL && buffers[b].found == SW_FOUND_ALL &&
-            sw_range_cache_find(&r->cache, begin, begin + bytes, &use) != NULL)
+        if ((is->decides || is->told) && !buffers[b].in_window && by[b] == NULL &&
+            buffers[b].found == SW_FOUND_ALL &&
+            sw_range_cache_find(&r->cache, (uintptr_t)is->address,
+                                (uintptr_t)is->address + is->bytes, &use) != NULL)
             by[b] = (struct sw_connected *)use;
         sw_held_add(r, by[b]);
     }
@@ -204,26 +211,35 @@ static int is_unsettled(const struct known *k)
 
 /* Runs the agreement if all ranks do, and lets a capture hold what the call uses. */
 static symwin_status prepare(symwin_comm *comm, const char *call, symwin_status status,
-                             struct known buffers[2], size_t bytes, CUstream stream, int *to_agree)
+                             struct known buffers[2], CUstream stream, int *to_agree)
 {
-    const int settled = is_settled(&buffers[0]) && is_settled(&buffers[1]);
-    const int unsettled = is_unsettled(&buffers[0]) || is_unsettled(&buffers[1]);
-    const int known = is_known(&buffers[0]) && is_known(&buffers[1]);
+    int settled = 1, unsettled = 0, known = 1; /* of those that decide */
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     struct sw_registrations *r = comm->registrations;
     struct sw_connected *by[2] = {NULL, NULL};
     struct sw_capture capture = {0};
     symwin_status reserved = SYMWIN_OK;
     char text[SW_TEXT_BYTES];
+    size_t bytes = 0;
     int agrees, holds, b;
 
+    for (b = 0; b < 2; b++) {
+        const struct known *k = &buffers[b];
+
+        if (!k->is->decides)
+            continue;
+        settled = settled && is_settled(k);
+        unsettled = unsettled || is_unsettled(k);
+        known = known && is_known(k);
+        bytes = k->is->bytes;
+    }
     status = find_capture(call, status, stream, &capturing, &capture);
     /* An invalidated capture counts as a capture: the other ranks wait for this one. */
     agrees = unsettled &&
              (known || (capturing != CU_STREAM_CAPTURE_STATUS_NONE && captures_register(comm)));
     if (agrees && to_agree != NULL) {
         *to_agree = 1;
-        return SYMWIN_OK;
+        return status;
     }
     if (status != SYMWIN_OK && !agrees)
         return status;
@@ -248,7 +264,7 @@ static symwin_status prepare(symwin_comm *comm, const char *call, symwin_status 
     else
         status = reserved;
     if (status == SYMWIN_OK && holds && reserved == SYMWIN_OK)
-        hold(r, buffers, bytes, by);
+        hold(r, buffers, by);
     for (b = 0; b < 2; b++)
         if (by[b] != NULL && by[b]->window.held != 0) { /* ranges and graphs hold memory */
             sw_allocation_drop(by[b]->window.held);
@@ -260,7 +276,10 @@ static symwin_status prepare(symwin_comm *comm, const char *call, symwin_status 
 /* Whether prepare() may have anything to do. */
 static int may_agree(const symwin_comm *comm, const struct known *k)
 {
-    return !k->in_window && (captures_register(comm) || k->found != SW_FOUND_NONE);
+    if (k->in_window)
+        return 0;
+    return (k->is->decides && (captures_register(comm) || k->found != SW_FOUND_NONE)) ||
+           (k->is->told && k->found == SW_FOUND_ALL);
 }
 
 symwin_status sw_buffers_find(symwin_comm *comm, const char *call, const char *agreement,
@@ -286,7 +305,7 @@ symwin_status sw_buffers_find(symwin_comm *comm, const char *call, const char *a
         }
     }
     if (stream != NULL && (may_agree(comm, &known[0]) || may_agree(comm, &known[1])))
-        status = prepare(comm, agreement, status, known, buffers[0].bytes, *stream, agrees);
+        status = prepare(comm, agreement, status, known, *stream, agrees);
     for (b = 0; b < 2 && status == SYMWIN_OK; b++) {
         const struct sw_window_index_entry *e = &known[b].entry;
 

@@ -1,25 +1,30 @@
 /* All-to-all and all-gather of unequal parts against a plain reference: random counts, gaps,
- * types, alignments and grids, with arrays on the host and in device memory; among other
- * collectives; in graphs whose counts change; in place. test_alltoallv_refused.c tests what
- * fails. Also runs on GPUs (tests/gpu/both.txt). */
+ * types, alignments and grids, with arrays on the host and in device memory; outputs of all, of
+ * some and of no rank in windows; among other collectives; in graphs whose counts change; in place.
+ * test_alltoallv_refused.c tests what fails. Also runs on GPUs (tests/gpu/both.txt). */
+#include "kernels/table_layout.h"
 #include "parts.h"
+#include "src/control/group.h"
 
 /* ONE_BLOCK: bytes for which one block has enough threads, and not for eight times as many. */
 #if defined(__SANITIZE_THREAD__)
-enum { SWEEP = 25, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5, ONE_BLOCK = 64 };
+enum { SWEEP = 14, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5, ONE_BLOCK = 64 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { SWEEP = 80, FLIGHTS = 3, REPLAYS = 4, MOST_RANKS = 8, ONE_BLOCK = 1024 };
+enum { SWEEP = 40, FLIGHTS = 2, REPLAYS = 3, MOST_RANKS = 5, ONE_BLOCK = 1024 };
 #else
-enum { SWEEP = 250, FLIGHTS = 8, REPLAYS = 6, MOST_RANKS = 8, ONE_BLOCK = 1024 };
+enum { SWEEP = 125, FLIGHTS = 8, REPLAYS = 6, MOST_RANKS = 8, ONE_BLOCK = 1024 };
 #endif
 enum { IN_FLIGHT = 8 };
 
-static void sweep(const struct rank *r, const struct arrays *a)
+/* `windows`: the first half of the outputs is in one, which each rank uses or not. */
+static void sweep(const struct rank *r, const struct arrays *a, int windows)
 {
     unsigned i;
 
     for (i = 0; i < SWEEP; i++) {
-        const struct parts_job j = parts_job_of(r, i, 0, ROOM / 2);
+        const unsigned own = windows ? mix(i * 31u + (unsigned)r->rank) % 3 / 2 : 0;
+        const struct parts_job j = parts_job_of(r, windows ? i + 20000u : i, own * (ROOM / 2),
+                                                ROOM / 2);
 
         parts_prepare(r, &j, a);
         host_must(parts_call(r, &j, a, 0), "symwin_alltoallv");
@@ -128,6 +133,61 @@ static void in_place(const struct rank *r, const struct arrays *a)
     }
 }
 
+/* ---- what goes straight into windows ---- */
+
+/* What has been counted of rank p's large parts on this rank. */
+static unsigned landed(const struct rank *r, int p)
+{
+    const struct sw_group *group = r->comm->group;
+    const uint64_t state = group->base + (uint64_t)r->rank * group->stride + r->comm->state_offset;
+    struct {
+        uint32_t landed, taken;
+    } words;
+
+    host_must(host_copy(r->device, &words,
+                        (const void *)(uintptr_t)(state + SW_STATE_LANDING(r->nranks, SLOT, p) +
+                                                  offsetof(struct sw_landing, landed)),
+                        sizeof words),
+              "read");
+    must_be(words.landed == words.taken, "all that has landed is taken", r->rank);
+    return words.landed / SW_LANDED;
+}
+
+/* A part of `bytes` from each rank to the next one, into an output at `base`. */
+static void to_the_next(const struct rank *r, size_t base, uint64_t bytes, int in_place)
+{
+    const int next = (r->rank + 1) % r->nranks, before = (r->rank + r->nranks - 1) % r->nranks;
+    uint64_t sends[PARTS_RANKS] = {0}, receives[PARTS_RANKS] = {0}, places[PARTS_RANKS] = {0};
+    const symwin_parts in = {sends, places, 0, 0}, out = {receives, places, 0, 0};
+
+    sends[next] = receives[before] = bytes;
+    host_must(symwin_alltoallv(r->comm, in_place ? r->out + base : r->in, &in, r->out + base, &out,
+                               SYMWIN_U8, r->streams[0]),
+              "symwin_alltoallv");
+    job_wait(r, 0);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+}
+
+static void straight(const struct rank *r)
+{
+    const int before = (r->rank + r->nranks - 1) % r->nranks;
+    const unsigned begun = landed(r, before);
+
+    if (!sw_driver_is_emulated()) /* where parts are large from 513 bytes on */
+        return;
+    to_the_next(r, 0, 513, 0);
+    must_be(landed(r, before) == begun + 1, "a large part goes straight", r->rank);
+    to_the_next(r, 3, 5000, 0);
+    must_be(landed(r, before) == begun + 2, "and another one", r->rank);
+    to_the_next(r, 0, 512, 0);
+    must_be(landed(r, before) == begun + 2, "a small one does not", r->rank);
+    to_the_next(r, ROOM / 2, 5000, 0);
+    must_be(landed(r, before) == begun + 2, "nor one that is received in no window", r->rank);
+    if (r->nranks == 2)
+        to_the_next(r, 0, 5000, 1);
+    must_be(landed(r, before) == begun + 2, "nor one in place", r->rank);
+}
+
 /* ---- grids ---- */
 
 static CUresult (*plain_launch)(const CUlaunchConfig *, CUfunction, void **, void **);
@@ -188,17 +248,26 @@ static void body(struct processes *p, int rank)
 {
     struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
     struct arrays arrays[IN_FLIGHT];
+    symwin_window *window;
     int i;
 
     open_rank(p, &r, WAIT_MS);
     for (i = 0; i < IN_FLIGHT; i++)
         arrays_open(&r, &arrays[i]);
-    sweep(&r, arrays);
-    in_flight(&r, arrays);
-    graphs(&r, arrays);
+    sweep(&r, arrays, 0);
     in_place(&r, arrays);
     if (r.nranks == 1)
         grids(&r, arrays);
+    host_must(symwin_window_register(r.comm, r.out, ROOM / 2, 0, &window),
+              "symwin_window_register");
+    sweep(&r, arrays, 1);
+    if (r.nranks > 1)
+        straight(&r);
+    in_flight(&r, arrays);
+    graphs(&r, arrays);
+    in_place(&r, arrays);
+    processes_barrier(p);
+    host_must(symwin_window_deregister(r.comm, window), "symwin_window_deregister");
     for (i = 0; i < IN_FLIGHT; i++)
         arrays_close(&arrays[i]);
     close_rank(p, &r);

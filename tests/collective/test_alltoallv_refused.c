@@ -94,6 +94,9 @@ static void arguments(const struct rank *r, const struct arrays *a)
     bad = (symwin_parts){device, NULL, 100, 1};
     refused(r, call(r, r->in, &bad, r->out, &good), SYMWIN_INVALID,
             "in_parts->displacements is NULL, and must be an array in device memory");
+    bad.displacements = counts;
+    refused(r, call(r, r->in, &bad, r->out, &good), SYMWIN_INVALID,
+            "in_parts->displacements (0x|is not device memory");
     bad.displacements = (const uint64_t *)(const void *)(a->device + 4);
     refused(r, call(r, r->in, &bad, r->out, &good), SYMWIN_INVALID,
             "in_parts->displacements is 0x|, which is not aligned to 8 bytes");
@@ -150,25 +153,35 @@ enum oddity {
 
 struct row {
     enum oddity oddity;
-    int on_device;
+    int on_device, windows;
     int odd;
 };
+
+/* Elements that each rank has for each; of as many as with windows, parts go straight into them. */
+static int each_of(const struct row *row)
+{
+    return row->windows ? 200 : 100;
+}
 
 static const struct oddity_text {
     const char *name, *words;
     symwin_status status;
 } texts[] = {
-    [MORE] = {"a rank that sends more",
-              "a count differs: rank %d sends 101 elements to rank %d, which receives 100 from it",
-              SYMWIN_MISMATCH},
-    [LESS] = {"a rank that sends nothing",
-              "a count differs: rank %d sends 0 elements to rank %d, which receives 100 from it",
-              SYMWIN_MISMATCH},
-    [MUCH] = {"a rank that sends many rounds",
-              "a count differs: rank %d sends 900 elements to rank %d, which receives 100 from it",
-              SYMWIN_MISMATCH},
+    [MORE] =
+        {"a rank that sends more",
+         "a count differs: rank %1$d sends %4$d elements to rank %2$d, which receives %3$d from "
+         "it",
+         SYMWIN_MISMATCH},
+    [LESS] =
+        {"a rank that sends nothing",
+         "a count differs: rank %1$d sends 0 elements to rank %2$d, which receives %3$d from it",
+         SYMWIN_MISMATCH},
+    [MUCH] =
+        {"a rank that sends many rounds",
+         "a count differs: rank %1$d sends 900 elements to rank %2$d, which receives %3$d from it",
+         SYMWIN_MISMATCH},
     [PAST_IN] = {"a part past the end of in",
-                 "the part for rank %2$d in in of rank %1$d ends at element 1125, and the buffer "
+                 "the part for rank %2$d in in of rank %1$d ends at element %5$d, and the buffer "
                  "has room for 1024",
                  SYMWIN_MISMATCH},
     [PAST_OUT] = {"a part past the end of out",
@@ -188,21 +201,22 @@ static const struct oddity_text {
     [LATE] = {"a late rank", "waited 100 ms for rank %d", SYMWIN_TIMEOUT},
 };
 
-/* 100 elements for each rank, but for what is odd: between this rank and `other`. */
+/* As many elements for each rank, but for what is odd: between this rank and `other`. */
 static symwin_status odd_call(const struct rank *r, const struct row *row, const struct arrays *to,
                               int odd, int other)
 {
     const uint64_t *device = (const uint64_t *)(const void *)to->device;
     struct arrays a = *to;
     symwin_parts in = {a.host[0], a.host[1], ONE, 0}, out = {a.host[2], a.host[3], ONE, 0};
+    const uint64_t each = (uint64_t)each_of(row);
     int p;
 
     for (p = 0; p < r->nranks; p++) {
-        a.host[0][p] = a.host[2][p] = 100;
-        a.host[1][p] = a.host[3][p] = (uint64_t)p * 100;
+        a.host[0][p] = a.host[2][p] = each;
+        a.host[1][p] = a.host[3][p] = (uint64_t)p * each;
     }
     if (odd && row->oddity == MORE)
-        a.host[0][other] = 101;
+        a.host[0][other] = each + 1;
     if (odd && row->oddity == LESS)
         a.host[0][other] = 0;
     if (odd && row->oddity == MUCH) {
@@ -231,16 +245,21 @@ static void differs(struct processes *p, struct rank *r, const struct row *row,
 {
     const struct oddity_text *is = &texts[row->oddity];
     const int odd = r->rank == row->odd, other = row->odd == 0 ? 1 : 0;
+    const int each = each_of(row);
+    symwin_window *window = NULL;
     size_t i, wrong = 0;
     symwin_status status;
     char words[200];
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    snprintf(words, sizeof words, is->words, row->odd, other);
+    snprintf(words, sizeof words, is->words, row->odd, other, each, each + 1, ONE + 1 + each);
 #pragma GCC diagnostic pop
     memset(r->host, FILLED, ROOM);
     host_must(host_copy(r->device, r->out, r->host, ROOM), "fill");
+    if (row->windows)
+        host_must(symwin_window_register(r->comm, r->out, ROOM, 0, &window),
+                  "symwin_window_register");
     processes_barrier(p);
     if (row->oddity == LATE && !odd) {
         host_must(odd_call(r, row, a, 0, other), "a call");
@@ -267,7 +286,7 @@ static void differs(struct processes *p, struct rank *r, const struct row *row,
     refused(r, status, is->status, words);
     host_must(host_copy(r->device, r->host, r->out, ROOM), "read");
     for (i = 0; i < ROOM; i++)
-        if (i < GUARD || i >= GUARD + (size_t)r->nranks * 400)
+        if (i < GUARD || i >= GUARD + (size_t)(r->nranks * each) * 4)
             wrong += r->host[i] != FILLED;
     must_be(wrong == 0, "nothing is written past what is received", r->rank);
     processes_barrier(p);
@@ -394,7 +413,7 @@ int main(void)
 {
     struct row row = {.oddity = SAME};
     struct processes *p;
-    int r, right, number = 0;
+    int r, kind, right, number = 0;
 
     tap_ok(places_run(&places_all[0], 3, body, &row, &p), "arguments that are wrong");
     processes_free(p);
@@ -402,16 +421,19 @@ int main(void)
         tap_ok(places_run(&places_all[0], r, many, NULL, &p), "%d ranks", r);
         processes_free(p);
     }
-    for (row.on_device = 0; row.on_device < 2; row.on_device++)
+    for (kind = 0; kind < 4; kind++)
         for (row.oddity = MORE; row.oddity <= LATE; row.oddity++) {
+            row.on_device = kind % 2;
+            row.windows = kind / 2;
             if (!row.on_device && row.oddity >= PAST_IN && row.oddity <= NULL_OUT)
                 continue; /* the host refuses it */
             row.odd = number++ % 3;
             right = places_run(&places_all[0], 3, body, &row, &p);
             for (r = 1; r < 3 && row.oddity > NULL_OUT; r++)
                 right &= strcmp(p->rank[r].text, p->rank[0].text) == 0;
-            tap_ok(right, "%s, arrays on the %s: %s", texts[row.oddity].name,
-                   row.on_device ? "device" : "host", p->rank[0].text);
+            tap_ok(right, "%s, arrays on the %s%s: %s", texts[row.oddity].name,
+                   row.on_device ? "device" : "host", row.windows ? ", outputs in windows" : "",
+                   p->rank[0].text);
             processes_free(p);
         }
     tap_ok(places_run(&places_all[0], 3, null_buffers, NULL, &p), "buffers that are NULL");

@@ -7,7 +7,7 @@
 #if defined(__SANITIZE_THREAD__)
 enum { SWEEP = 40, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { SWEEP = 120, FLIGHTS = 3, REPLAYS = 4, MOST_RANKS = 8 };
+enum { SWEEP = 60, FLIGHTS = 2, REPLAYS = 3, MOST_RANKS = 5 };
 #else
 enum { SWEEP = 400, FLIGHTS = 8, REPLAYS = 5, MOST_RANKS = 8 };
 #endif
@@ -19,7 +19,7 @@ static symwin_algo algo_of(const struct shape *is, uint32_t random, int windows)
 {
     if (random % (ALGOS + 1) == 0)
         return SYMWIN_ALGO_AUTO;
-    return is->algos[(windows & is->decides) == 0 ? 0 : random % (ALGOS + 1) - 1];
+    return is->algos[!shape_is_over(is, windows) ? 0 : random % (ALGOS + 1) - 1];
 }
 
 /* Counts around words, entries and rounds, zero among them; in total at most `room` bytes. */
@@ -33,7 +33,7 @@ static uint64_t count_of(const struct rank *r, symwin_type type, uint32_t random
 }
 
 /* Call number `number`, equal on all ranks but for what a rank decides alone. `room`: bytes that it
- * has at offset `base` of both buffers. `windows`: which of these are in windows. */
+ * has at offset `base` of both buffers. `windows`: which of these are in windows, or registered. */
 static struct job job_with(const struct rank *r, const struct shape *is, symwin_algo algo,
                            unsigned number, size_t base, size_t room, int windows)
 {
@@ -156,8 +156,9 @@ static void graphs(const struct rank *r, int windows, symwin_algo algo)
     for (i = 0; i < CAPTURED; i++) {
         const struct shape *is = &shapes[i % SHAPES];
 
-        jobs[i] = job_with(r, is, shape_has(is, algo) ? algo : SYMWIN_ALGO_AUTO,
-                           30000u + (unsigned)i, (size_t)i * pitch, pitch, windows);
+        jobs[i] = job_with(
+            r, is, shape_has(is, algo) && shape_is_over(is, windows) ? algo : SYMWIN_ALGO_AUTO,
+            30000u + (unsigned)i, (size_t)i * pitch, pitch, windows);
         jobs[i].op = is->reduces ? SYMWIN_PREMUL_SUM : jobs[i].op;
         host_must(job_call(r, &jobs[i], 0), "a captured call");
     }
@@ -189,7 +190,7 @@ static void each_over_windows(const struct rank *r, int windows)
 
     for (s = 0; s < SHAPES; s++)
         for (a = 1; a < ALGOS && shapes[s].algos[a] != SYMWIN_ALGO_AUTO; a++)
-            for (last = 0; last < 4 && (windows & shapes[s].decides) != 0; last++) {
+            for (last = 0; last < 4 && shape_is_over(&shapes[s], windows); last++) {
                 const struct job j = {
                     .is = &shapes[s],
                     .options = {.size = sizeof j.options, .algo = shapes[s].algos[a]},
@@ -281,6 +282,45 @@ static void in_windows(struct processes *p, struct rank *r)
     each_over_windows(r, IN);
     sweep(r, 12000, SWEEP / 4, IN);
     host_must(symwin_window_deregister(r->comm, windows[0]), "deregister");
+    processes_barrier(p);
+}
+
+/* The same with registered buffers, in two ranges that each rank cuts elsewhere. */
+static void register_both(const struct rank *r, unsigned turn, symwin_registration *of[4])
+{
+    unsigned char *const buffers[] = {r->in, r->out};
+    int i;
+
+    for (i = 0; i < 4; i++) {
+        const size_t cut = 1 + mix(turn * 2 + (unsigned)(i / 2 + r->rank * 100)) % (ROOM - 1);
+
+        host_must(symwin_register(r->comm, buffers[i / 2] + (i % 2 == 0 ? 0 : cut),
+                                  i % 2 == 0 ? cut : ROOM - cut, &of[i]),
+                  "symwin_register");
+    }
+}
+
+static void on_registered(struct processes *p, struct rank *r)
+{
+    const int both = IN | OUT | REGISTERED;
+    symwin_registration *of[4];
+    unsigned turn;
+    int i;
+
+    for (turn = 0; turn < 5; turn++) {
+        register_both(r, turn, of);
+        if (turn == 0)
+            each_over_windows(r, both);
+        if (turn == 1)
+            in_flight(r, both);
+        if (turn == 2)
+            graphs(r, both, SYMWIN_ALGO_AUTO);
+        if (turn == 3)
+            graphs(r, both, SYMWIN_ALGO_COPIES);
+        sweep(r, 13000 + turn * 1000, SWEEP / 8, both);
+        for (i = 0; i < 4; i++) /* the peers' calls may not have completed */
+            host_must(symwin_deregister(r->comm, of[i]), "symwin_deregister");
+    }
     processes_barrier(p);
 }
 
@@ -378,8 +418,8 @@ static void captured(const struct rank *r, const struct job *j)
     sw_scope_leave(&scope);
 }
 
-/* Buffers are registered on one rank, which waits for nobody because of that, in a capture or not:
- * the others' buffers are not. */
+/* Buffers are registered on one rank. In calls that go by pushes it waits for nobody because of
+ * that, in a capture or not: the others' buffers are not. */
 static void registered(const struct rank *r)
 {
     symwin_registration *in = NULL, *out = NULL;
@@ -540,6 +580,7 @@ static void body(struct processes *p, int rank)
     in_flight(&r, 0);
     graphs(&r, 0, SYMWIN_ALGO_AUTO);
     in_windows(p, &r);
+    on_registered(p, &r);
     if (r.nranks == 3) {
         in_some_windows(p, &r);
         part_in_its_own_window(p, &r);

@@ -30,9 +30,9 @@ enum {
 #if defined(__SANITIZE_THREAD__)
     THIN = 11,
 #elif defined(__SANITIZE_ADDRESS__)
-    THIN = 7,
+    THIN = 11,
 #else
-    THIN = 1,
+    THIN = 7, /* prime to the numbers above */
 #endif
     SEED = 11
 };

@@ -45,20 +45,9 @@ static CUresult see_ask(CUstream stream, CUgreenCtx *green)
 
 static void open_green(struct member *m)
 {
-    CUdevResource all, part;
-    CUdevResourceDesc desc = NULL;
-    unsigned count = 1;
-
-    host_must_cuda(sw_drv.cuDeviceGetDevResource(m->device, &all, CU_DEV_RESOURCE_TYPE_SM),
-                   "cuDeviceGetDevResource");
-    host_must_cuda(sw_drv.cuDevSmResourceSplitByCount(&part, &count, &all, NULL, 0, 1),
-                   "cuDevSmResourceSplitByCount");
-    host_must_cuda(sw_drv.cuDevResourceGenerateDesc(&desc, &part, 1), "cuDevResourceGenerateDesc");
-    host_must_cuda(sw_drv.cuGreenCtxCreate(&m->green, desc, m->device, CU_GREEN_CTX_DEFAULT_STREAM),
-                   "cuGreenCtxCreate");
+    m->green = host_make_part(m->device, 1, &m->multiprocessors);
     host_must_cuda(sw_drv.cuGreenCtxStreamCreate(&m->stream, m->green, CU_STREAM_NON_BLOCKING, 0),
                    "cuGreenCtxStreamCreate");
-    m->multiprocessors = part.sm.smCount;
 }
 
 static void open_member(struct member *m, struct harness_team *team, int rank, unsigned flags)

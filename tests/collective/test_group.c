@@ -249,34 +249,6 @@ static void on_two_streams(const struct rank *r)
 
 /* ---- random calls ---------------------------------------------------------------------------- */
 
-/* Call `k` of group `number`, equal on all ranks but for what a rank decides alone. */
-static struct job job_of(const struct rank *r, unsigned number, int k, size_t base)
-{
-    static const uint64_t counts[] = {0, 1, 2, 3, 7, 8, 9, 31, 32, 33, 64, 65};
-    const uint32_t all = mix(number * 2654435761u + (uint32_t)k * 97u);
-    const uint32_t own = mix(all + (uint32_t)r->rank * 7919u + 1);
-    struct job j = {
-        .is = &shapes[all % 8 == 0 ? mix(all) % SHAPES : all / 8 % 5], /* five move bytes */
-        .options = {.size = sizeof j.options,
-                    .algo = all / 64 % 2 ? SYMWIN_ALGO_ONESHOT : SYMWIN_ALGO_AUTO,
-                    .blocks = own % 5 == 0 ? 1 + (int)(own / 5 % 3) : 0,
-                    .threads = own % 7 == 0 ? 1 + (int)(own / 7 % 40) : 0},
-        .type = (symwin_type)(mix(all + 1) % 12),
-        .op = (symwin_op)(mix(all + 2) % 5),
-        .root = (int)(mix(all + 3) % (uint32_t)r->nranks),
-        .in_place = mix(own + 4) % 3 == 0,
-        .seed = number * 64u + (unsigned)k};
-    const size_t element = symwin_type_bytes(j.type);
-    const uint64_t room = (PITCH - 2 * GUARD - 72) / element / (uint64_t)r->nranks;
-
-    j.count = counts[mix(all + 6) % 12];
-    if (j.count > room)
-        j.count = room;
-    j.in = base + GUARD + mix(own + 7) % 9 * element;
-    j.out = base + GUARD + mix(own + 8) % 9 * element;
-    return j;
-}
-
 /* Prepares a group at place `place` of the buffers. */
 static int prepare(const struct rank *r, unsigned number, int place, struct job *jobs)
 {
@@ -284,7 +256,7 @@ static int prepare(const struct rank *r, unsigned number, int place, struct job 
     int k;
 
     for (k = 0; k < n; k++) {
-        jobs[k] = job_of(r, number, k, (size_t)(place * MOST + k) * PITCH);
+        jobs[k] = job_any(r, number, k, (size_t)(place * MOST + k) * PITCH, PITCH);
         job_prepare(r, &jobs[k]);
     }
     return n;
@@ -414,8 +386,8 @@ static void two_communicators(struct processes *p, const struct rank *r)
     before[0] = launches(r);
     before[1] = launches(&other);
     for (k = 0; k < 6; k++) {
-        jobs[0][k] = job_of(r, 3000, k, (size_t)k * PITCH);
-        jobs[1][k] = job_of(r, 3001, k, (size_t)(MOST + k) * PITCH);
+        jobs[0][k] = job_any(r, 3000, k, (size_t)k * PITCH, PITCH);
+        jobs[1][k] = job_any(r, 3001, k, (size_t)(MOST + k) * PITCH, PITCH);
         jobs[0][k].is = jobs[1][k].is = &shapes[k % 5];
         jobs[0][k].count = jobs[1][k].count = 5;
         job_prepare(r, &jobs[0][k]);

@@ -196,6 +196,7 @@ static void body(struct processes *p, int rank)
 static void refused(struct processes *p, int rank)
 {
     struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    const symwin_collective_options copies = {.size = sizeof copies, .algo = SYMWIN_ALGO_COPIES};
     const struct row none = {.oddity = ODDITIES};
     int turn;
 
@@ -206,6 +207,8 @@ static void refused(struct processes *p, int rank)
         must_be(symwin_broadcast(r.comm, r.in, r.out, 4, SYMWIN_U32, 9, r.streams[0]) ==
                     SYMWIN_INVALID,
                 "a root that is no rank", rank);
+        must_be(symwin_barrier_with(r.comm, &copies, r.streams[0]) == SYMWIN_UNSUPPORTED,
+                "then an algorithm that there is not", rank);
         host_must(make_call(&r, &none, 1, 0), "a call");
         must_be(symwin_group_end() == SYMWIN_INVALID && host_error_has("root is 9"), "its group",
                 rank);

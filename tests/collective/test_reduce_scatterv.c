@@ -8,9 +8,9 @@
 #if defined(__SANITIZE_THREAD__)
 enum { SWEEP = 30, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { SWEEP = 90, FLIGHTS = 3, REPLAYS = 4, MOST_RANKS = 8 };
+enum { SWEEP = 72, FLIGHTS = 2, REPLAYS = 3, MOST_RANKS = 5 };
 #else
-enum { SWEEP = 300, FLIGHTS = 8, REPLAYS = 6, MOST_RANKS = 8 };
+enum { SWEEP = 144, FLIGHTS = 5, REPLAYS = 6, MOST_RANKS = 8 };
 #endif
 enum { IN_FLIGHT = 8, REDUCE_SCATTER = 5 /* of the shapes */ };
 

@@ -5,11 +5,11 @@
 #include "collectives.h"
 
 #if defined(__SANITIZE_THREAD__)
-enum { SWEEP = 12, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5 };
+enum { SWEEP = 6, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { SWEEP = 12, FLIGHTS = 2, REPLAYS = 3, MOST_RANKS = 8 };
+enum { SWEEP = 6, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5 };
 #else
-enum { SWEEP = 60, FLIGHTS = 5, REPLAYS = 6, MOST_RANKS = 8 };
+enum { SWEEP = 24, FLIGHTS = 3, REPLAYS = 3, MOST_RANKS = 8 };
 #endif
 enum { HALF = ROOM / 2, MESSAGES = 256, MOST_OF_PAIR = 2, AHEAD = 50 };
 
@@ -364,6 +364,96 @@ static void two_communicators(struct processes *p, const struct rank *r, struct 
     processes_barrier(p);
 }
 
+/* ---- queries --------------------------------------------------------------------------------- */
+
+enum { SMALL = 8, LARGE = 5000 };
+
+/* What a query says of a message to the next rank or from the one before, or of this rank
+ * itself. */
+static const struct asked {
+    const char *name;
+    int receives, own, in_window;
+    unsigned count; /* of bytes */
+    symwin_path path;
+    int few;
+} asked[] = {
+    {"no bytes", 0, 0, 0, 0, SYMWIN_PATH_RING, 1},
+    {"a small send", 0, 0, 0, SMALL, SYMWIN_PATH_RING, 1},
+    {"a small receive", 1, 0, 1, SMALL, SYMWIN_PATH_RING, 1},
+    {"a large send", 0, 0, 1, LARGE, SYMWIN_PATH_RECEIVER, 0},
+    {"a large receive", 1, 0, 0, LARGE, SYMWIN_PATH_RING, 0},
+    {"a large receive in a window", 1, 0, 1, LARGE, SYMWIN_PATH_WINDOW, 0},
+    {"a send to itself", 0, 1, 0, SMALL, SYMWIN_PATH_OWN, 0},
+    {"a large receive from itself", 1, 1, 1, LARGE, SYMWIN_PATH_OWN, 0},
+};
+
+static symwin_status query(const struct rank *r, const struct asked *a, unsigned char *buffer,
+                           const symwin_collective_options *options, symwin_message_info *info)
+{
+    const int step = a->own ? 0 : a->receives ? r->nranks - 1 : 1;
+    const int peer = (r->rank + step) % r->nranks;
+    unsigned char *const at = a->count > 0 ? buffer : NULL;
+
+    return a->receives ? symwin_recv_query(r->comm, at, a->count, SYMWIN_U8, peer, options, info)
+                       : symwin_send_query(r->comm, at, a->count, SYMWIN_U8, peer, options, info);
+}
+
+/* A call launches as many blocks as its query says. By rank 0 and rank 1 alone. */
+static void as_asked(const struct rank *r, const struct asked *a, unsigned char *window)
+{
+    const uint32_t before = r->comm->done;
+    unsigned char *const in = r->in, *const out = a->in_window ? window : r->out;
+    symwin_message_info info = {.blocks = -1};
+
+    if (r->rank > 1 || a->own || a->receives != (r->rank == 1))
+        return;
+    host_must(query(r, a, a->receives ? out : in, NULL, &info), a->name);
+    if (a->receives)
+        host_must(symwin_recv(r->comm, out, a->count, SYMWIN_U8, 0, r->streams[0]), a->name);
+    else
+        host_must(symwin_send(r->comm, in, a->count, SYMWIN_U8, 1, r->streams[0]), a->name);
+    must_be(r->comm->done - before == (uint32_t)info.blocks, a->name, r->rank);
+    job_wait(r, 0);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+}
+
+static void queries(struct processes *p, const struct rank *r)
+{
+    const symwin_collective_options one = {.size = sizeof one, .blocks = 1, .threads = 64};
+    unsigned char *const memory = host_alloc(r->device, ROOM);
+    symwin_registration *registration = NULL;
+    symwin_window *window = NULL;
+    size_t i;
+
+    host_must(symwin_window_register(r->comm, memory, ROOM, 0, &window), "register");
+    host_must(symwin_register(r->comm, r->out, ROOM, &registration), "symwin_register");
+    for (i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        const struct asked *a = &asked[i];
+        unsigned char *const at = a->in_window ? memory : r->out;
+        const int own = a->own || r->nranks == 1;
+        symwin_message_info info = {.blocks = -1};
+
+        host_must(query(r, a, at, NULL, &info), a->name);
+        must_be(info.algo == SYMWIN_ALGO_ONESHOT && info.blocks > 0 && info.threads > 0 &&
+                    info.path == (own ? SYMWIN_PATH_OWN : a->path) && info.few == (!own && a->few),
+                a->name, r->rank);
+        host_must(query(r, a, at, &one, &info), a->name);
+        must_be(info.blocks == 1 && info.threads == 64, "as asked for", r->rank);
+        /* A send of each kind, then its receive. */
+        if (r->nranks > 1 && !a->own && !a->receives) {
+            struct asked other = *a;
+
+            other.receives = 1;
+            as_asked(r, r->rank == 1 ? &other : a, memory);
+        }
+        processes_barrier(p);
+    }
+    host_must(symwin_deregister(r->comm, registration), "symwin_deregister");
+    host_must(symwin_window_deregister(r->comm, window), "deregister");
+    processes_barrier(p);
+    host_must(symwin_mem_free(memory), "symwin_mem_free");
+}
+
 static void body(struct processes *p, int rank)
 {
     struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
@@ -378,6 +468,7 @@ static void body(struct processes *p, int rank)
     in_flight(&r, e);
     graphs(&r, e);
     in_windows(p, &r, e);
+    queries(p, &r);
     if (r.nranks == 3)
         two_communicators(p, &r, e);
     free(e);

@@ -32,6 +32,7 @@ static symwin_status recv_u32(const struct rank *r, void *out, uint64_t count, i
 static void arguments(const struct rank *r)
 {
     symwin_collective_options put = {.size = sizeof put, .algo = SYMWIN_ALGO_PUT};
+    symwin_message_info info;
     const int next = (r->rank + 1) % r->nranks;
 
     refused(r, symwin_send(NULL, r->in, 1, SYMWIN_U32, 0, NULL), SYMWIN_INVALID,
@@ -50,11 +51,21 @@ static void arguments(const struct rank *r)
             "symwin_recv: there is no type 12");
     refused(r, symwin_send_with(r->comm, r->in, 1, SYMWIN_U32, next, &put, NULL),
             SYMWIN_UNSUPPORTED, "symwin_send_with: there is no algorithm put for it; pass auto");
+    refused(r, symwin_send_query(r->comm, r->in, 1, SYMWIN_U32, next, NULL, NULL), SYMWIN_INVALID,
+            "symwin_send_query: info is NULL");
+    refused(r, symwin_recv_query(NULL, r->out, 1, SYMWIN_U32, next, NULL, &info), SYMWIN_INVALID,
+            "symwin_recv_query: comm is NULL");
+    refused(r, symwin_recv_query(r->comm, r->out, 1, SYMWIN_U32, 7, NULL, &info), SYMWIN_INVALID,
+            "symwin_recv_query: peer is 7 and must be a rank, 0 to 2");
+    refused(r, symwin_send_query(r->comm, r->in, 1, SYMWIN_U32, next, &put, &info),
+            SYMWIN_UNSUPPORTED, "symwin_send_query: there is no algorithm put for it; pass auto");
     put.algo = SYMWIN_ALGO_AUTO;
     put.blocks = 100000;
     refused(r, symwin_send_with(r->comm, r->in, 1, SYMWIN_U32, next, &put, r->streams[0]),
             SYMWIN_UNSUPPORTED,
             "symwin_send_with: 100000 blocks were asked for|; pass no more, or 0");
+    refused(r, symwin_recv_query(r->comm, r->out, 1, SYMWIN_U32, next, &put, &info),
+            SYMWIN_UNSUPPORTED, "symwin_recv_query: 100000 blocks were asked for");
     refused(r, send_u32(r, r->in, 1, r->rank), SYMWIN_INVALID,
             "symwin_send: rank |sends to itself without a receive in the group");
     refused(r, recv_u32(r, r->out, 1, r->rank), SYMWIN_INVALID,

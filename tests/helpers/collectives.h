@@ -9,7 +9,10 @@
 #ifndef TEST_SLOT_BYTES
 #define TEST_SLOT_BYTES 512
 #endif
-enum { ROOM = 1 << 17, GUARD = 64, SLOT = TEST_SLOT_BYTES, FILLED = 0x5a, SCALARS = 64 };
+#ifndef TEST_ROOM
+#define TEST_ROOM (1 << 17)
+#endif
+enum { ROOM = TEST_ROOM, GUARD = 64, SLOT = TEST_SLOT_BYTES, FILLED = 0x5a, SCALARS = 64 };
 
 #if defined(__SANITIZE_THREAD__)
 enum { WAIT_MS = 100000 };
@@ -19,7 +22,7 @@ enum { WAIT_MS = 60000 };
 enum { WAIT_MS = 20000 };
 #endif
 
-enum { IN = 1, OUT = 2, ALGOS = 4 };
+enum { IN = 1, OUT = 2, REGISTERED = 4, ALGOS = 4 };
 
 /* What a collective is, apart from the library's own table. */
 struct shape {
@@ -121,6 +124,18 @@ HARNESS_UNUSED int shape_has(const struct shape *is, symwin_algo algo)
         if (is->algos[a] == algo)
             return 1;
     return 0;
+}
+
+/* Registered buffers become windows for it. */
+HARNESS_UNUSED int shape_connects(const struct shape *is)
+{
+    return is->decides != 0 && !is->any_offset;
+}
+
+/* Whether its algorithms over windows serve it with these buffers in windows, or registered. */
+HARNESS_UNUSED int shape_is_over(const struct shape *is, int windows)
+{
+    return (windows & is->decides) != 0 && ((windows & REGISTERED) == 0 || shape_connects(is));
 }
 
 HARNESS_UNUSED uint32_t mix(uint32_t x)
@@ -324,6 +339,36 @@ HARNESS_UNUSED int job_is_right(const struct rank *r, const struct job *j)
                 symwin_type_name(j->type), symwin_op_name(j->op), symwin_algo_name(j->options.algo),
                 bytes, j->in, j->out, job_in_place(r, j) ? "in" : "out of");
     return wrong == 0;
+}
+
+/* Call `k` of row `number` of small calls by random, equal on all ranks but for what a rank decides
+ * alone. It has `room` bytes of both buffers, from `base` on, and needs no window. */
+HARNESS_UNUSED struct job job_any(const struct rank *r, unsigned number, int k, size_t base,
+                                  size_t room)
+{
+    static const uint64_t counts[] = {0, 1, 2, 3, 7, 8, 9, 31, 32, 33, 64, 65};
+    const uint32_t all = mix(number * 2654435761u + (uint32_t)k * 97u);
+    const uint32_t own = mix(all + (uint32_t)r->rank * 7919u + 1);
+    struct job j = {
+        .is = &shapes[all % 8 == 0 ? mix(all) % SHAPES : all / 8 % 5], /* five move bytes */
+        .options = {.size = sizeof j.options,
+                    .algo = all / 64 % 2 ? SYMWIN_ALGO_ONESHOT : SYMWIN_ALGO_AUTO,
+                    .blocks = own % 5 == 0 ? 1 + (int)(own / 5 % 3) : 0,
+                    .threads = own % 7 == 0 ? 1 + (int)(own / 7 % 40) : 0},
+        .type = (symwin_type)(mix(all + 1) % 12),
+        .op = (symwin_op)(mix(all + 2) % 5),
+        .root = (int)(mix(all + 3) % (uint32_t)r->nranks),
+        .in_place = mix(own + 4) % 3 == 0,
+        .seed = number * 64u + (unsigned)k};
+    const size_t element = symwin_type_bytes(j.type);
+    const uint64_t most = (room - 2 * GUARD - 72) / element / (uint64_t)r->nranks;
+
+    j.count = counts[mix(all + 6) % 12];
+    if (j.count > most)
+        j.count = most;
+    j.in = base + GUARD + mix(own + 7) % 9 * element;
+    j.out = base + GUARD + mix(own + 8) % 9 * element;
+    return j;
 }
 
 /* ---- calls ---- */

@@ -206,11 +206,13 @@ static inline symwin_status each_run(const struct each *e)
     for (i = 0; i < EACH_CALLS && status == SYMWIN_OK; i++)
         status = each_make(e, &each_calls[i], e->memory + (i + 1) * EACH_WORDS);
     if (status == SYMWIN_OK)
-        status = symwin_memcpy(e->device, words, e->memory, sizeof words, e->stream);
-    if (status == SYMWIN_OK)
         status = symwin_stream_synchronize(e->device, e->stream);
     if (status == SYMWIN_OK)
         status = symwin_comm_check(e->comm);
+    if (status == SYMWIN_OK) /* after a failure, copies of peers may still come */
+        status = symwin_memcpy(e->device, words, e->memory, sizeof words, e->stream);
+    if (status == SYMWIN_OK)
+        status = symwin_stream_synchronize(e->device, e->stream);
     for (i = 0; i < EACH_CALLS && status == SYMWIN_OK; i++)
         for (k = 0; k < EACH_WORDS; k++)
             if (words[(i + 1) * EACH_WORDS + k] != each_want(e, each_calls[i].kind, k)) {

@@ -438,6 +438,25 @@ HARNESS_UNUSED void host_follow(CUstream from, CUstream to)
     host_must_cuda(sw_drv.cuEventDestroy(event), "cuEventDestroy");
 }
 
+/* A green context of at least `least` multiprocessors, and how many it has. In a scope. */
+HARNESS_UNUSED CUgreenCtx host_make_part(int device, unsigned least, unsigned *multiprocessors)
+{
+    CUdevResource all, part;
+    CUdevResourceDesc desc = NULL;
+    unsigned count = 1;
+    CUgreenCtx green;
+
+    host_must_cuda(sw_drv.cuDeviceGetDevResource(device, &all, CU_DEV_RESOURCE_TYPE_SM),
+                   "cuDeviceGetDevResource");
+    host_must_cuda(sw_drv.cuDevSmResourceSplitByCount(&part, &count, &all, NULL, 0, least),
+                   "cuDevSmResourceSplitByCount");
+    host_must_cuda(sw_drv.cuDevResourceGenerateDesc(&desc, &part, 1), "cuDevResourceGenerateDesc");
+    host_must_cuda(sw_drv.cuGreenCtxCreate(&green, desc, device, CU_GREEN_CTX_DEFAULT_STREAM),
+                   "cuGreenCtxCreate");
+    *multiprocessors = part.sm.smCount;
+    return green;
+}
+
 /* Ends a capture; its graph, ready to be launched. graph: where to put it too; NULL: destroys it.
  */
 HARNESS_UNUSED CUgraphExec host_end_capture(CUstream stream, CUgraph *graph)

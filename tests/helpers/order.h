@@ -93,23 +93,6 @@ static void create(struct member *m, int i)
                   "symwin_comm_create");
 }
 
-static void make_part(int device)
-{
-    CUdevResource all, part;
-    CUdevResourceDesc desc = NULL;
-    unsigned count = 1;
-
-    host_must_cuda(sw_drv.cuDeviceGetDevResource(device, &all, CU_DEV_RESOURCE_TYPE_SM),
-                   "cuDeviceGetDevResource");
-    host_must_cuda(sw_drv.cuDevSmResourceSplitByCount(&part, &count, &all, NULL, 0, 2),
-                   "cuDevSmResourceSplitByCount");
-    host_must_cuda(sw_drv.cuDevResourceGenerateDesc(&desc, &part, 1), "cuDevResourceGenerateDesc");
-    host_must_cuda(
-        sw_drv.cuGreenCtxCreate(&shared.parts[device], desc, device, CU_GREEN_CTX_DEFAULT_STREAM),
-        "cuGreenCtxCreate");
-    shared.in_part = part.sm.smCount;
-}
-
 static void make_stream(struct member *m, int i)
 {
     if (shared.in_part > 0)
@@ -162,7 +145,7 @@ static void open_member(struct member *m, struct harness_team *team, int rank,
         host_must_cuda(sw_drv.cuMemHostGetDevicePointer(&shared.address, word, 0), "address");
         shared.in_part = 0;
         for (i = 0; i < RANKS && c->crowded && sw_driver_is_emulated(); i++)
-            make_part(i);
+            shared.parts[i] = host_make_part(i, 2, &shared.in_part);
     }
     harness_barrier(team);
     for (i = 0; i < c->comms; i++)

@@ -2,12 +2,12 @@
  * life of a communicator fails, one after the other, once or for good.
  *
  * Four ranks create a communicator, register, reduce, call each other collective, make channels,
- * connect registered memory, register again, deregister and destroy. They are four processes, four threads of one, or two
- * processes of two threads. One process (for faults of the driver: one rank) is the victim.
- * Whatever the fault, every rank returns soon; in agreed calls all ranks have one status that names
- * one rank, the victim's; every failure has an error text; nothing is left behind; and without the
- * fault the same processes succeed with a new id. An interrupted call (EINTR) never fails. A tuning
- * table is read, too.
+ * connect registered memory, register again, deregister and destroy. They are four processes, four
+ * threads of one, or two processes of two threads. One process (for faults of the driver: one rank)
+ * is the victim. Whatever the fault, every rank returns soon; in agreed calls all ranks have one
+ * status that names one rank, the victim's; every failure has an error text; nothing is left
+ * behind; and without the fault the same processes succeed with a new id. An interrupted call
+ * (EINTR) never fails. A tuning table is read, too.
  *
  * If a rank cannot tell some of the others, since its connection to them failed, those get TIMEOUT
  * or PEER_LOST, which name it.
@@ -22,7 +22,7 @@ enum { DEFAULT_STRIDE = 2503, EACH = 5 };
 #elif defined(__SANITIZE_ADDRESS__)
 enum { DEFAULT_STRIDE = 997, EACH = 3 };
 #else
-enum { DEFAULT_STRIDE = 67, EACH = 1 }; /* one in EACH of the kinds of faults */
+enum { DEFAULT_STRIDE = 113, EACH = 1 }; /* one in EACH of the kinds of faults */
 #endif
 
 enum {

@@ -162,6 +162,50 @@ static void run_remapped(struct harness_team *team, int rank, void *unused)
     span_free(&s);
 }
 
+/* The first call of a group uses a connection on one allocation. That of its second call, on two,
+ * takes over. Later calls agree too, so the first connection ends before anything is launched. */
+static void run_taken_over(struct harness_team *team, int rank, void *unused)
+{
+    enum { OTHERS = 8 };
+    static const struct span_cuts cuts = {{{2, 1}}, 0};
+    void *others[OTHERS];
+    struct member m;
+    struct span s;
+    char *at, *across;
+    int i;
+
+    (void)unused;
+    open_member(&m, team, rank, 0, 20000);
+    span_make(&s, m.device, &cuts);
+    at = span_at(&s, 0);
+    across = at + GRANULE - BYTES / 2;
+    enter(&m, at, GRANULE);
+    TAP_EQ("wrong sums", wrong_sums(&m, at, COUNT, 1), 0);
+    enter(&m, at + GRANULE, GRANULE);
+    put(&m, at, 1);
+    put(&m, across, 2);
+    for (i = 0; i < OTHERS; i++) {
+        host_must(symwin_mem_alloc(m.device, GRANULE, SYMWIN_MEM_OWN, &others[i]), "alloc");
+        enter(&m, others[i], GRANULE);
+        put(&m, others[i], (float)i);
+    }
+    harness_barrier(team);
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    host_must(reduce_in_windows(&m, at, at), "a call of a group");
+    host_must(reduce_in_windows(&m, across, across), "a call of a group");
+    for (i = 0; i < OTHERS; i++)
+        host_must(reduce_in_windows(&m, others[i], others[i]), "a call of a group");
+    host_must(symwin_group_end(), "symwin_group_end");
+    tap_ok(is_sum(&m, at, 1) && is_sum(&m, across, 2), "taken over in a group: the sums");
+    for (i = 0; i < OTHERS; i++)
+        tap_ok(is_sum(&m, others[i], (float)i), "taken over in a group: sum %d", i);
+    harness_barrier(team);
+    close_member(&m);
+    for (i = 0; i < OTHERS; i++)
+        host_must(symwin_mem_free(others[i]), "free");
+    span_free(&s);
+}
+
 /* Ranges that pass the end of the memory, and one that does not. */
 static void run_ends(struct harness_team *team, int rank, void *unused)
 {
@@ -195,6 +239,7 @@ int main(void)
     run("ranges that overlap", 2, run_overlapping, NULL);
     run("captured", 2, run_captured, NULL);
     run("remapped", 2, run_remapped, NULL);
+    run("taken over", 2, run_taken_over, NULL);
     run("ends", 2, run_ends, NULL);
     return tap_done();
 }

@@ -1,0 +1,174 @@
+/* Groups: memory with several addresses, calls in a capture and outside it, and parts of unequal
+ * lengths among others. test_group.c has the rest. */
+#define TEST_SLOT_BYTES 8192
+#include "collectives.h"
+
+/* The second call of a group reads what the first one has written, by another address. */
+static void by_addresses(const struct rank *r, void *to, void *from, const char *what)
+{
+    uint32_t *const word = (uint32_t *)(void *)r->in, *const out = word + 1024;
+    int turn, p;
+
+    for (turn = 1; turn < 4; turn++) {
+        const uint32_t before = r->comm->done;
+
+        host_put_u32(r->device, (unsigned char *)word, (uint32_t)(r->rank + 100 * turn));
+        host_must(symwin_group_begin(), "symwin_group_begin");
+        host_must(symwin_broadcast(r->comm, word, to, 1, SYMWIN_U32, 0, r->streams[0]),
+                  "the first");
+        host_must(symwin_allgather(r->comm, from, out, 1, SYMWIN_U32, r->streams[0]), "the second");
+        host_must(symwin_group_end(), "symwin_group_end");
+        must_be(r->comm->done - before == 1, "one block", r->rank);
+        job_wait(r, 0);
+        host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+        for (p = 0; p < r->nranks; p++)
+            must_be(host_get_u32(r->device, (unsigned char *)(out + p)) == (uint32_t)(100 * turn),
+                    what, r->rank);
+    }
+}
+
+/* The memory that a call writes has other addresses too: in the flat range, and by an import. */
+static void by_other_addresses(struct processes *p, const struct rank *r, symwin_window *window)
+{
+    symwin_mem_handle handle;
+    symwin_window *second;
+    void *other = NULL;
+
+    host_must(symwin_window_peer_pointer(r->comm, window, r->rank, 4096, &other), "pointer");
+    by_addresses(r, r->out + 4096, other, "an address of the flat range, read");
+    by_addresses(r, other, r->out + 4096, "an address of the flat range, written");
+    host_must(symwin_mem_export(r->out, SYMWIN_HANDLE_POSIX_FD, &handle), "export");
+    host_must(symwin_mem_import(r->device, &handle, &other), "import");
+    close(handle.fd);
+    host_must(symwin_window_register(r->comm, other, ROOM, 0, &second), "register");
+    by_addresses(r, r->out + 4096, (unsigned char *)other + 4096, "two windows on one memory");
+    processes_barrier(p);
+    host_must(symwin_window_deregister(r->comm, second), "deregister");
+    host_must(symwin_mem_free(other), "symwin_mem_free");
+}
+
+/* How many calls this rank has made, as its device counts them. */
+static uint32_t launches(const struct rank *r)
+{
+    const symwin_comm *c = r->comm;
+
+    return host_get_u32(r->device,
+                        (unsigned char *)(uintptr_t)(c->group->base +
+                                                     (uint64_t)c->rank * c->group->stride +
+                                                     c->state_offset));
+}
+
+/* All-gathers in a capture and outside it, in one group. */
+static void in_and_outside_a_capture(const struct rank *r)
+{
+    uint32_t *const in = (uint32_t *)(void *)r->in, *const out = in + 1024;
+    const uint32_t before = launches(r);
+    struct sw_scope scope;
+    CUgraphExec exec;
+    int k, p;
+
+    for (k = 0; k < 4; k++)
+        host_put_u32(r->device, (unsigned char *)(in + k), (uint32_t)(r->rank + 100 * k));
+    host_must(sw_scope_enter(r->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuStreamBeginCapture(r->streams[1], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                   "cuStreamBeginCapture");
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    for (k = 0; k < 4; k++)
+        host_must(symwin_allgather(r->comm, in + k, out + k * r->nranks, 1, SYMWIN_U32,
+                                   r->streams[k / 2]),
+                  "symwin_allgather");
+    host_must(symwin_group_end(), "symwin_group_end");
+    exec = host_end_capture(r->streams[1], NULL);
+    job_wait(r, 0);
+    must_be(launches(r) - before == 1, "one launch outside the capture", r->rank);
+    host_must_cuda(sw_drv.cuGraphLaunch(exec, r->streams[1]), "cuGraphLaunch");
+    job_wait(r, 1);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    must_be(launches(r) - before == 2, "and one in it", r->rank);
+    for (k = 0; k < 4; k++)
+        for (p = 0; p < r->nranks; p++)
+            must_be(host_get_u32(r->device, (unsigned char *)(out + k * r->nranks + p)) ==
+                        (uint32_t)(p + 100 * k),
+                    "in a capture, or outside it", r->rank);
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    sw_scope_leave(&scope);
+}
+
+/* Rank p's word `i` of what it sends to rank `to`. */
+static uint32_t word_for(int p, int to, int i)
+{
+    return (uint32_t)(p * 10000 + to * 100 + i);
+}
+
+static uint64_t exchanged(int from, int to)
+{
+    return (uint64_t)(1 + (from + 2 * to) % 3);
+}
+
+/* Collectives with parts, of which each uses what the one before it has written: what the call gets
+ * is copied, but for the arrays. All ranks get p + 1 words of rank p, then add theirs. */
+static void parts_of_a_group(const struct rank *r)
+{
+    uint32_t *const in = (uint32_t *)(void *)r->in, *const swapped = in + 1024;
+    uint32_t *const all = swapped + 1024, *const sums = all + 1024;
+    const int n = r->nranks;
+    uint64_t sent[8], received[8], gathered[8];
+    symwin_parts from, to;
+    int p, i, at;
+
+    for (p = at = 0; p < n; p++) {
+        sent[p] = exchanged(r->rank, p);
+        received[p] = exchanged(p, r->rank);
+        gathered[p] = (uint64_t)p + 1;
+        for (i = 0; i < (int)sent[p]; i++)
+            host_put_u32(r->device, (unsigned char *)(in + at++), word_for(r->rank, p, i));
+    }
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    from = (symwin_parts){.counts = sent};
+    to = (symwin_parts){.counts = received};
+    host_must(symwin_alltoallv(r->comm, in, &from, swapped, &to, SYMWIN_U32, r->streams[0]),
+              "symwin_alltoallv");
+    from = to = (symwin_parts){.counts = gathered};
+    host_must(symwin_allgatherv(r->comm, swapped, all, &from, SYMWIN_U32, r->streams[1]),
+              "symwin_allgatherv");
+    host_must(
+        symwin_reduce_scatterv(r->comm, all, &to, sums, SYMWIN_U32, SYMWIN_SUM, r->streams[0]),
+        "symwin_reduce_scatterv");
+    memset(&from, 0xff, sizeof from);
+    memset(&to, 0xff, sizeof to);
+    host_must(symwin_group_end(), "symwin_group_end");
+    job_wait(r, 0);
+    job_wait(r, 1);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    for (p = at = 0; p < n; p++)
+        for (i = 0; i < (int)received[p]; i++, at++) {
+            must_be(host_get_u32(r->device, (unsigned char *)(swapped + at)) ==
+                        word_for(p, r->rank, i),
+                    "symwin_alltoallv in a group", r->rank);
+            if (at <= r->rank)
+                must_be(host_get_u32(r->device, (unsigned char *)(sums + at)) ==
+                            (uint32_t)n * word_for(p, r->rank, i),
+                        "its words, gathered and added", r->rank);
+        }
+}
+
+static void body(struct processes *p, int rank)
+{
+    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    symwin_window *window;
+
+    open_rank(p, &r, WAIT_MS);
+    in_and_outside_a_capture(&r);
+    parts_of_a_group(&r);
+    host_must(symwin_window_register(r.comm, r.out, ROOM, 0, &window), "register");
+    by_other_addresses(p, &r, window);
+    processes_barrier(p);
+    host_must(symwin_window_deregister(r.comm, window), "deregister");
+    close_rank(p, &r);
+}
+
+int main(void)
+{
+    everywhere(body, 5);
+    return tap_done();
+}
