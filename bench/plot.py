@@ -108,12 +108,14 @@ def choose(rows, options):
         want = getattr(options, name)
         if want is None and kept:
             want = kept[0].get(name, "")
+        said.append(want)
+        there = sorted({row.get(name, "") for row in kept})
         kept = [row for row in kept if row.get(name, "") == want]
         links = [row for row in links if name in ("type", "op", "placement", "mode", "collective")
                  or row.get(name, "") == want]
-        said.append(want)
-    if not kept:
-        raise Bad("no row has " + ", ".join(f"{n} {w}" for n, w in zip(CHOICES, said)))
+        if not kept:
+            raise Bad("no row has " + ", ".join(f"{n} {w}" for n, w in zip(CHOICES, said)) +
+                      (f"; there is {name} " + ", ".join(there) if there else ""))
     return kept, links, said
 
 
@@ -285,7 +287,7 @@ def options_of(arguments=None):
     parser.add_argument("--version", action="version", version=version("plot.py"))
     parser.add_argument("--all", action="store_true", help="each of symwin's algorithms too")
     for name in CHOICES:
-        parser.add_argument("--" + name)
+        parser.add_argument("--" + name, help="draws these rows; default: those of the first row")
     return parser.parse_args(arguments)
 
 

@@ -135,7 +135,7 @@ int ways_check(const struct perf_options *options, const struct ways *ways)
                       way_serves(way, (symwin_collective)c);
         if (!serves)
             return fail(SYMWIN_INVALID,
-                        "%s does not have any of the collectives: leave it out, or name others by "
+                        "no collective that was selected has %s: leave it out, or name others by "
                         "--collective",
                         way->name);
     }

@@ -105,6 +105,10 @@ static symwin_status refuse_overlap(const struct call *c, const char *how)
         snprintf(advice, sizeof advice, "in place, %s is %s + rank * count elements (0x%llx)",
                  is->out_each ? "in" : "out", is->out_each ? "out" : "in",
                  (is->out_each ? out : in) + (CUdeviceptr)c->query.comm->rank * c->query.bytes);
+    else if (c->query.collective == SYMWIN_ALLGATHERV)
+        snprintf(advice, sizeof advice, "in place, in is this rank's part of out");
+    else if (c->query.collective == SYMWIN_REDUCE_SCATTERV)
+        snprintf(advice, sizeof advice, "in place, out is this rank's part of in");
     return sw_fail(SYMWIN_INVALID, "%s: in (0x%llx) and out (0x%llx) %s; %s", c->name, in, out, how,
                    advice);
 }

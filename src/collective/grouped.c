@@ -505,4 +505,9 @@ void sw_grouped_forget(const symwin_comm *comm)
         (void)note(SYMWIN_INVALID);
     }
     group.count = kept;
+    if (kept == 0) { /* the thread may never end its group */
+        free(group.calls);
+        group.calls = NULL;
+        group.room = 0;
+    }
 }

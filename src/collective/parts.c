@@ -36,8 +36,9 @@ static symwin_status find_on_device(const struct sw_request *r, int b, struct sw
     symwin_status status;
 
     if ((counts | places) % 8 != 0)
-        return sw_fail(SYMWIN_INVALID, "%s: an array of %s is not aligned to 8 bytes", r->name,
-                       name_of(r, b));
+        return sw_fail(SYMWIN_INVALID, "%s: %s->%s is 0x%llx, which is not aligned to 8 bytes",
+                       r->name, name_of(r, b), counts % 8 != 0 ? "counts" : "displacements",
+                       (unsigned long long)(counts % 8 != 0 ? counts : places));
     snprintf(which, sizeof which, "%s->counts", name_of(r, b));
     status = sw_comm_check_device(r->comm, r->name, which, counts, -1);
     snprintf(which, sizeof which, "%s->displacements", name_of(r, b));

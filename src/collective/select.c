@@ -222,10 +222,13 @@ static symwin_status refuse(const struct sw_query *q, symwin_algo algo, enum sw_
         return sw_fail(SYMWIN_UNSUPPORTED, "%s: there is no algorithm %s for it; pass auto", call,
                        name);
     case SW_NEEDS_WINDOWS:
-        return sw_fail(SYMWIN_UNSUPPORTED, "%s: %s needs %s of this communicator", call, name,
-                       !sw_decides(sw_collectives[q->collective].in) ? "out in a window"
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: %s needs %s of this communicator; register memory by "
+                       "symwin_window_register() on every rank, or pass auto",
+                       call, name,
+                       !sw_decides(sw_collectives[q->collective].in) ? "out to be in a window"
                        : !sw_decides(sw_collectives[q->collective].out)
-                           ? "in in a window"
+                           ? "in to be in a window"
                            : "both buffers in windows");
     case SW_NEEDS_MULTICAST:
         return sw_fail(SYMWIN_UNSUPPORTED,
@@ -316,12 +319,14 @@ static symwin_status limits_of(const struct sw_query *q, const struct sw_algorit
     if (asked->blocks > fit)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %u blocks were asked for and %u fit on device %d beside the other "
-                       "ranks', on the %u multiprocessors of the stream's context",
+                       "ranks', on the %u multiprocessors of the stream's context; pass no more, "
+                       "or 0 for the default",
                        q->call, asked->blocks, fit, comm->device, part);
     if (asked->threads > room)
         return sw_fail(SYMWIN_UNSUPPORTED,
-                       "%s: %u threads were asked for and a block takes %u on device %d", q->call,
-                       asked->threads, room, comm->device);
+                       "%s: %u threads were asked for and a block takes %u on device %d; pass no "
+                       "more, or 0 for the default",
+                       q->call, asked->threads, room, comm->device);
     if (measured->blocks > 0)
         most = measured->blocks;
     else if (a->most_blocks > 0 && most > a->most_blocks)

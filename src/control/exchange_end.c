@@ -149,8 +149,9 @@ symwin_status sw_end_say(const struct sw_exchange *x, uint64_t word, const char 
         if (culprit >= x->nranks)
             return sw_fail(
                 status,
-                "%s: the ranks' calls differ, and no majority agrees; destroy the communicator, "
-                "and make the same calls with the same arguments on every rank",
+                "%s: the ranks' calls differ, and no majority agrees; symwin_comm_check() on the "
+                "rank that noticed says which ranks, and both values; destroy the communicator on "
+                "every rank, and make calls that agree",
                 call);
         return sw_fail(
             status,

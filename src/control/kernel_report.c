@@ -299,8 +299,8 @@ static symwin_status counts(const char *call, const struct sw_finding *found, ui
         return sw_fail(
             SYMWIN_MISMATCH,
             "%s: in collective %u, the part for rank %d in %s of rank %d ends at element "
-            "%llu, and the buffer has %llu; nothing was written there; destroy the "
-            "communicator",
+            "%llu, and the buffer has room for %llu; nothing was written there; destroy the "
+            "communicator, and pass parts that end in their room",
             call, found->epoch, found->other, buffer, found->rank, theirs, others);
     name_call(where, sizeof where, found);
     if (code == SW_KERNEL_TYPES)
@@ -330,10 +330,13 @@ symwin_status sw_report_tell(const struct sw_kernel_report *report, const char *
     name_call(where, sizeof where, found);
     if (code == SW_KERNEL_TIMEOUT)
         return sw_fail(SYMWIN_TIMEOUT,
-                       "%s: in %s, rank %d waited %llu ms for rank %d; destroy the "
-                       "communicator",
+                       "%s: in %s, rank %d waited %llu ms for rank %d; %sdestroy the communicator",
                        call, where, found->other, (unsigned long long)found->theirs / 1000000,
-                       found->rank);
+                       found->rank,
+                       found->argument == SW_ARGUMENT_PAIR
+                           ? "make sends and receives that wait for each other in one group "
+                             "(symwin_group_begin()); "
+                           : "");
     return sw_fail(
         SYMWIN_PEER_LOST,
         "%s: rank %d has destroyed its communicator, and rank %d waited for it in %s; every rank "

@@ -68,7 +68,7 @@ static void arguments(const struct rank *r, const struct arrays *a)
     refused(r, symwin_allgatherv(r->comm, NULL, r->out, &good, SYMWIN_U32, NULL), SYMWIN_INVALID,
             "in is NULL");
     refused(r, symwin_allgatherv(r->comm, r->out + 4, r->out, &good, SYMWIN_U32, NULL),
-            SYMWIN_INVALID, "overlap in part");
+            SYMWIN_INVALID, "overlap in part; in place, in is this rank's part of out");
     bad = (symwin_parts){device, device, 100, 1};
     refused(r, symwin_allgatherv(r->comm, counts, r->out, &bad, SYMWIN_U32, NULL), SYMWIN_INVALID,
             "in (0x|is not device memory");
@@ -99,7 +99,7 @@ static void arguments(const struct rank *r, const struct arrays *a)
             "in_parts->displacements (0x|is not device memory");
     bad.displacements = (const uint64_t *)(const void *)(a->device + 4);
     refused(r, call(r, r->in, &bad, r->out, &good), SYMWIN_INVALID,
-            "an array of in_parts is not aligned to 8 bytes");
+            "in_parts->displacements is 0x|, which is not aligned to 8 bytes");
     far[0] = (uint64_t)1 << 62;
     bad = (symwin_parts){far, NULL, UINT64_MAX / 2, 0}; /* 2^62 elements of 4 bytes wrap */
     refused(r, symwin_allgatherv(r->comm, r->in, r->out, &bad, SYMWIN_U32, NULL), SYMWIN_INVALID,
@@ -182,11 +182,11 @@ static const struct oddity_text {
          SYMWIN_MISMATCH},
     [PAST_IN] = {"a part past the end of in",
                  "the part for rank %2$d in in of rank %1$d ends at element %5$d, and the buffer "
-                 "has 1024",
+                 "has room for 1024",
                  SYMWIN_MISMATCH},
     [PAST_OUT] = {"a part past the end of out",
                   "the part for rank %2$d in out of rank %1$d ends at element "
-                  "18446744073709551615, and the buffer has 1024",
+                  "18446744073709551615, and the buffer has room for 1024",
                   SYMWIN_MISMATCH},
     [NULL_IN] = {"elements of an in that is NULL", "in of rank %d is NULL, and its part for rank ",
                  SYMWIN_MISMATCH},
@@ -342,7 +342,8 @@ static void passes_room(struct processes *p, int rank)
               "symwin_allgatherv");
     job_wait(&r, 0);
     processes_barrier(p);
-    must_be(symwin_comm_check(r.comm) == SYMWIN_MISMATCH && host_error_has("in out of|has 1024"),
+    must_be(symwin_comm_check(r.comm) == SYMWIN_MISMATCH &&
+                host_error_has("in out of|room for 1024"),
             "counts that pass the room", rank);
     processes_barrier(p);
     host_must(symwin_mem_free(big), "symwin_mem_free");

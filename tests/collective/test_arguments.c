@@ -433,7 +433,7 @@ static void reduce_calls(struct caller *c, void *const places[PLACES])
     host_expect(
         "symwin_allreduce_with: more threads than a block takes",
         symwin_allreduce_with(comm, c->in, c->out, 4, SYMWIN_F32, SYMWIN_SUM, &options, c->stream),
-        SYMWIN_UNSUPPORTED, "symwin_allreduce|100000 threads were asked for");
+        SYMWIN_UNSUPPORTED, "symwin_allreduce|100000 threads were asked for|; pass no more, or 0");
     options = (symwin_allreduce_options){.size = sizeof options - 1};
     host_expect(
         "symwin_allreduce_with: options of another size",

@@ -196,10 +196,12 @@ static void needs_windows(const struct rank *r, const struct shape *is, symwin_a
                           .root = r->rank,
                           .in = GUARD,
                           .out = GUARD};
-    char words[80];
+    char words[200];
 
-    snprintf(words, sizeof words, "%s needs %s in a window of", symwin_algo_name(algo),
-             is->decides == OUT ? "out" : "in");
+    snprintf(words, sizeof words,
+             "%s needs %s to be in a window of this communicator; register memory by "
+             "symwin_window_register() on every rank, or pass auto",
+             symwin_algo_name(algo), is->decides == OUT ? "out" : "in");
     refused(r, is->name, job_call(r, &j, 0), SYMWIN_UNSUPPORTED, words);
 }
 

@@ -302,7 +302,8 @@ static void arguments(const struct rank *r, const struct arrays *a)
     refused(r, plain(r, NULL, &good, r->out), SYMWIN_INVALID, "in is NULL");
     refused(r, plain(r, r->in, &good, NULL), SYMWIN_INVALID, "out is NULL");
     refused(r, plain(r, r->in, &good, r->out + 1), SYMWIN_INVALID, "not aligned to u32");
-    refused(r, plain(r, r->in, &good, r->in + r->rank * 16 + 4), SYMWIN_INVALID, "overlap in part");
+    refused(r, plain(r, r->in, &good, r->in + r->rank * 16 + 4), SYMWIN_INVALID,
+            "overlap in part; in place, out is this rank's part of in");
     bad = (symwin_parts){counts, NULL, 4 * (uint64_t)r->nranks - 1, 0};
     refused(r, plain(r, r->in, &bad, r->out), SYMWIN_INVALID,
             "in parts has 4 elements from element |and the buffer has room for ");
@@ -348,7 +349,7 @@ static const struct oddity_text {
               SYMWIN_MISMATCH, 0},
     [PAST_IN] = {"a part past the end of in",
                  "the part for rank %2$d in in of rank %1$d ends at element 1125, and the buffer "
-                 "has 1024",
+                 "has room for 1024",
                  SYMWIN_MISMATCH, 1},
     [NULL_OUT] = {"elements for an out that is NULL",
                   "out of rank %d is NULL, and its part for rank ", SYMWIN_MISMATCH, 1},
@@ -483,7 +484,8 @@ static void passes_room(struct processes *p, int rank)
     host_must(plain(&r, r.in, &parts, r.out), "symwin_reduce_scatterv");
     job_wait(&r, 0);
     refused(&r, symwin_comm_check(r.comm), SYMWIN_MISMATCH,
-            "the part for rank 0 in in of rank 0 ends at element 2000, and the buffer has 1024");
+            "the part for rank 0 in in of rank 0 ends at element 2000, and the buffer has room for "
+            "1024");
     arrays_close(&a);
     close_rank(p, &r);
 }

@@ -121,7 +121,8 @@ SKIP: {
     perf('', "-t 2 -b 96 -e 384 -n 1 -G 1 --collective all --csv $folder/all.csv");
     my $plot = "python3 bench/plot.py --output $folder/a.svg $folder/all.csv --collective";
     my $said = `$plot all_gather 2>&1; $plot allgather 2>&1`;
-    like($said, qr/\Aplot.py: no row has collective all_gather[^\n]*\n\z/,
+    like($said,
+        qr/\Aplot.py: no row has collective all_gather; there is collective allgather, [^\n]*\n\z/,
         'a picture of one of several is drawn');
     like(slurp("$folder/a.svg"), qr/all-gather, 2 ranks, f32, graph, out of place/,
         'with its name');
@@ -141,7 +142,7 @@ for (['reduce_scatter', 'auto oneshot twoshot'], ['allgather', 'auto oneshot cop
 is(join(' ', map { $_->{collective} } @rows), 'allgather alltoall broadcast scatter',
     'and those collectives that have the algorithm');
 
-refused('', '-t 2 --algo put', 'put does not have any of the collectives');
+refused('', '-t 2 --algo put', 'no collective that was selected has put');
 refused('', '-t 2 --collective prefix',
     '--collective: unknown name "prefix"; names are allreduce allgather alltoall');
 refused('', '-t 2 --collective barrier,allgather --race',
@@ -159,7 +160,7 @@ refused('', '-t 2 --collective barrier,sendrecv --tune a',
     'barrier and sendrecv have no choice to measure');
 refused('', '-t 2 --collective sendrecv --in-place 1', 'sendrecv needs two buffers');
 refused('', '-t 2 --collective sendrecv -r 0', '-r is about collectives with a root');
-refused('', '-t 2 --collective sendrecv --algo put', 'put does not have any of the collectives');
+refused('', '-t 2 --collective sendrecv --algo put', 'no collective that was selected has put');
 
 # Every rank sends to the next one: one rank to itself, and in streams and processes too.
 for ('-t 1', '-t 4 -G 0', '-t 2 -n 7 --group 3 --rotate 3',
@@ -239,9 +240,9 @@ SKIP: {
         like($error, qr/rank \d: nccl, .* wrong; element \d+ is/, 'are found');
     }
     refused($nccl, '-t 2 --collective barrier --against nccl',
-        'nccl does not have any of the collectives');
+        'no collective that was selected has nccl');
     refused($nccl, '-t 2 --collective broadcast,reduce --against nccl-window',
-        'nccl-window does not have any of the collectives');
+        'no collective that was selected has nccl-window');
 }
 
 # ---- PyTorch, by a stand-in for torchrun that prints rows of all collectives ---------------------
