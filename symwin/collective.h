@@ -561,8 +561,8 @@ SYMWIN_API symwin_status symwin_recv_query(symwin_comm *comm, const void *out, u
  * the group. Messages of one pair keep their order. Host arrays of symwin_parts are read by
  * symwin_group_end() again.
  *
- * If a call in a group fails, it returns its status and so does symwin_group_end(); nothing of the
- * group is launched then. The other ranks wait for this one, until their kernel_timeout_ms or
+ * If a call in a group fails, it returns its status and so does the outermost symwin_group_end();
+ * nothing of the group is launched then. The other ranks wait for this one, until their kernel_timeout_ms or
  * symwin_comm_abort().
  *
  *   SYMWIN_INVALID   symwin_group_end(): no group is open; sends and receives of a communicator are

@@ -41,13 +41,18 @@ int sw_grouped(void)
     return group.depth > 0;
 }
 
-static symwin_status note(symwin_status status)
+static symwin_status note_as(symwin_status status, const char *text)
 {
     if (status != SYMWIN_OK && group.depth > 0 && group.status == SYMWIN_OK) {
         group.status = status;
-        strncpy(group.text, symwin_last_error(), sizeof group.text - 1);
+        strncpy(group.text, text, sizeof group.text - 1);
     }
     return status;
+}
+
+static symwin_status note(symwin_status status)
+{
+    return note_as(status, symwin_last_error());
 }
 
 static struct grouped_call *add(const char *call)
@@ -500,10 +505,8 @@ void sw_grouped_forget(const symwin_comm *comm)
         if (group_comm(i) != comm)
             group.calls[kept++] = group.calls[i];
     }
-    if (kept < group.count) {
-        (void)sw_fail(SYMWIN_INVALID, "a communicator was destroyed in the group that uses it");
-        (void)note(SYMWIN_INVALID);
-    }
+    if (kept < group.count)
+        (void)note_as(SYMWIN_INVALID, "a communicator was destroyed in the group that uses it");
     group.count = kept;
     if (kept == 0) { /* the thread may never end its group */
         free(group.calls);

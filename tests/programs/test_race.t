@@ -48,7 +48,7 @@ delete $bugs{relaxed_flag} unless $tsan; # x86 keeps stores in order
 
 for my $bug (sort keys %bugs) {
     my ($status, $output, $seconds) =
-      hunt('', "--kernel tests/race/$bug.cu --seconds 60 --timeout 6");
+      hunt('', "--kernel tests/race/$bug.cu --seconds 60 --timeout 30");
     is($status, 1, "$bug: exit status") or diag($output);
     like($output, qr/^FOUND   emulated driver, 3 ranks: $bug: $bugs{$bug}/m,
         "$bug: is found, and described");
