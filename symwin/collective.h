@@ -562,8 +562,8 @@ SYMWIN_API symwin_status symwin_recv_query(symwin_comm *comm, const void *out, u
  * symwin_group_end() again.
  *
  * If a call in a group fails, it returns its status and so does the outermost symwin_group_end();
- * nothing of the group is launched then. The other ranks wait for this one, until their kernel_timeout_ms or
- * symwin_comm_abort().
+ * nothing of the group is launched then. The other ranks wait for this one, until their
+ * kernel_timeout_ms or symwin_comm_abort().
  *
  *   SYMWIN_INVALID   symwin_group_end(): no group is open; sends and receives of a communicator are
  *                    on two streams; a rank sends to itself and does not receive it; or a
