@@ -419,7 +419,7 @@ static void as_asked(const struct rank *r, const struct asked *a, unsigned char 
 
 static void queries(struct processes *p, const struct rank *r)
 {
-    const symwin_collective_options one = {.size = sizeof one, .blocks = 1, .threads = 64};
+    const symwin_collective_options one = {.size = sizeof one, .blocks = 1, .threads = 32};
     unsigned char *const memory = host_alloc(r->device, ROOM);
     symwin_registration *registration = NULL;
     symwin_window *window = NULL;
@@ -438,7 +438,7 @@ static void queries(struct processes *p, const struct rank *r)
                     info.path == (own ? SYMWIN_PATH_OWN : a->path) && info.few == (!own && a->few),
                 a->name, r->rank);
         host_must(query(r, a, at, &one, &info), a->name);
-        must_be(info.blocks == 1 && info.threads == 64, "as asked for", r->rank);
+        must_be(info.blocks == 1 && info.threads == 32, "as asked for", r->rank);
         /* A send of each kind, then its receive. */
         if (r->nranks > 1 && !a->own && !a->receives) {
             struct asked other = *a;
