@@ -32,13 +32,11 @@ struct sw_move_v {
 
         if (in.address == out.address || rounds.bytes == 0)
             return;
-        if (large) {
+        if (large)
             sw_move_part(sw_goal_here(), {role.index, role.workers}, in.address, out.address,
                          rounds.bytes);
-            return;
-        }
         SYMWIN_NO_UNROLL
-        for (uint32_t c = 0; c < rounds.count; c++) {
+        for (uint32_t c = 0; !large && c < rounds.count; c++) {
             const sw_part from = sw_part_of<wire>(in.address, rounds, c);
             const sw_part to = sw_part_of<wire>(out.address, rounds, c);
 

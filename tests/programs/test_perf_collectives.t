@@ -52,7 +52,7 @@ sub factor {
 
 # ---- one ---------------------------------------------------------------------------------------
 
-for my $name (@all) {
+for my $name ($threads ? qw(allgather reduce barrier alltoallv sendrecv) : @all) {
     for my $how ('-d bf16', $threads ? () : '-d i32 --window 0') {
         next if $name eq 'barrier' && $how =~ /window 0/;
         my @rows = good('', "-t 3 -b 96 -e 3072 -f 4 -n 2 $how --collective $name --in-place both");
@@ -180,8 +180,9 @@ for ('-t 1', '-t 4 -G 0', '-t 2 -n 7 --group 3 --rotate 3',
 
 # Unequal parts: one rank has none, or sends itself nothing; in streams and processes, several pairs
 # of buffers and groups too; every rank's output is checked, to its last element.
-for ('-t 1', '-t 4 -G 0', '-t 2 -n 7 --group 3 --rotate 3', '-t 3 -b 64K --in-place both',
-    $threads ? () : ('-t 5 -d i8,f64 -o sum,avg', '--nproc 3 --rotate 2'))
+for ('-t 3 -b 64K --in-place both',
+    $threads ? () : ('-t 1', '-t 4 -G 0', '-t 2 -n 7 --group 3 --rotate 3',
+        '-t 5 -d i8,f64 -o sum,avg', '--nproc 3 --rotate 2'))
 {
     my $collectives = join ',', @unequal, map { "${_}_device" } @unequal;
     good('', "-b 1K -e 64K -f 64 -n 2 $_ --collective $collectives");
