@@ -98,7 +98,7 @@ __attribute__((unused)) static int harness_threads(const char *name)
         FILE *file;
 
         snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
-        file = fopen(path, "r");
+        file = fopen(path, "re");
         if (file != NULL && fgets(found, sizeof found, file) != NULL) {
             found[strcspn(found, "\n")] = '\0';
             count += strcmp(found, name) == 0;
