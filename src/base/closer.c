@@ -144,6 +144,7 @@ static int take(void)
 static void *close_all(void *arg)
 {
     (void)arg;
+    pthread_setname_np(pthread_self(), "symwin-closer");
     pthread_mutex_lock(&closer.mutex);
     while (closer.count > 0) {
         const int fd = take();
@@ -164,7 +165,7 @@ static void *close_all(void *arg)
     return NULL;
 }
 
-int sw_thread_start(void *(*run)(void *), const char *name)
+int sw_thread_start(void *(*run)(void *))
 {
     sigset_t all, before;
     pthread_t thread;
@@ -176,7 +177,6 @@ int sw_thread_start(void *(*run)(void *), const char *name)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0)
         return 0;
-    pthread_setname_np(thread, name);
     pthread_detach(thread);
     return 1;
 }
@@ -189,7 +189,7 @@ void sw_closer_close(int fd)
         return;
     pthread_mutex_lock(&closer.mutex);
     if (sw_fork_set_add(fd))
-        taken = closer.running || (closer.running = sw_thread_start(close_all, "symwin-closer"));
+        taken = closer.running || (closer.running = sw_thread_start(close_all));
     if (taken) { /* the thread looks when it gets the mutex */
         closer.waiting[fd / WORD_BITS] |= (uint64_t)1 << fd % WORD_BITS;
         closer.count++;

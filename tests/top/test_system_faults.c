@@ -22,7 +22,7 @@ enum { DEFAULT_STRIDE = 2503, EACH = 5 };
 #elif defined(__SANITIZE_ADDRESS__)
 enum { DEFAULT_STRIDE = 997, EACH = 3 };
 #else
-enum { DEFAULT_STRIDE = 113, EACH = 1 }; /* one in EACH of the kinds of faults */
+enum { DEFAULT_STRIDE = 179, EACH = 1 }; /* one in EACH of the kinds of faults */
 #endif
 
 enum {
