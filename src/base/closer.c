@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -144,7 +145,6 @@ static int take(void)
 static void *close_all(void *arg)
 {
     (void)arg;
-    pthread_setname_np(pthread_self(), "symwin-closer");
     pthread_mutex_lock(&closer.mutex);
     while (closer.count > 0) {
         const int fd = take();
@@ -165,16 +165,38 @@ static void *close_all(void *arg)
     return NULL;
 }
 
-int sw_thread_start(void *(*run)(void *))
+struct start {
+    void *(*run)(void *);
+    const char *name;
+    sem_t named;
+};
+
+/* glibc opens a file to name another thread, which a program started then would inherit. */
+static void *name_and_run(void *arg)
 {
+    struct start *start = arg;
+    void *(*const run)(void *) = start->run;
+
+    pthread_setname_np(pthread_self(), start->name);
+    sem_post(&start->named);
+    return run(NULL);
+}
+
+int sw_thread_start(void *(*run)(void *), const char *name)
+{
+    struct start start = {.run = run, .name = name};
     sigset_t all, before;
     pthread_t thread;
     int error;
 
+    sem_init(&start.named, 0, 0);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&thread, NULL, run, NULL);
+    error = pthread_create(&thread, NULL, name_and_run, &start);
+    while (error == 0 && sem_wait(&start.named) != 0)
+        ;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    sem_destroy(&start.named);
     if (error != 0)
         return 0;
     pthread_detach(thread);
@@ -189,7 +211,7 @@ void sw_closer_close(int fd)
         return;
     pthread_mutex_lock(&closer.mutex);
     if (sw_fork_set_add(fd))
-        taken = closer.running || (closer.running = sw_thread_start(close_all));
+        taken = closer.running || (closer.running = sw_thread_start(close_all, "symwin-closer"));
     if (taken) { /* the thread looks when it gets the mutex */
         closer.waiting[fd / WORD_BITS] |= (uint64_t)1 << fd % WORD_BITS;
         closer.count++;

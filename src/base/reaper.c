@@ -36,7 +36,6 @@ static void release_first(void)
 static void *release_all(void *arg)
 {
     (void)arg;
-    pthread_setname_np(pthread_self(), "symwin-reaper");
     pthread_mutex_lock(&reaper.mutex);
     while (reaper.first != NULL)
         release_first();
@@ -57,7 +56,7 @@ void sw_reaper_take(struct sw_remains *remains, void (*release)(struct sw_remain
     reaper.last = remains;
     reaper.taken++;
     if (!reaper.running)
-        reaper.running = sw_thread_start(release_all);
+        reaper.running = sw_thread_start(release_all, "symwin-reaper");
     if (!reaper.running) /* then nothing else is in the list */
         release_first();
     pthread_mutex_unlock(&reaper.mutex);

@@ -3,9 +3,8 @@
 #ifndef SYMWIN_THREADS_H
 #define SYMWIN_THREADS_H
 
-/* Starts a detached thread with all signals blocked: they belong to the program. 0: no room. The
- * thread names itself: glibc opens a file to name another one, which a child could inherit. */
-int sw_thread_start(void *(*run)(void *));
+/* Starts a detached thread with all signals blocked: they belong to the program. 0: no room. */
+int sw_thread_start(void *(*run)(void *), const char *name);
 
 /* ---- closer.c: unwanted descriptors of other processes --------------------------------------- */
 
