@@ -16,17 +16,6 @@ enum { MOST = 24, GROUPS = 3, PITCH = ROOM / MOST / GROUPS / 64 * 64, WORDS = 16
 
 /* ---- which calls are one launch -------------------------------------------------------------- */
 
-/* How many calls this rank has made, as its device counts them. */
-static uint32_t launches(const struct rank *r)
-{
-    const symwin_comm *c = r->comm;
-
-    return host_get_u32(r->device,
-                        (unsigned char *)(uintptr_t)(c->group->base +
-                                                     (uint64_t)c->rank * c->group->stride +
-                                                     c->state_offset));
-}
-
 /* Calls, a letter each: of 16 bytes, allGather, allToall (t), Broadcast, gatHer, Scatter; capitals
  * are all-reduce (R), a call without elements (Z), and broadcasts of half a slot (H) and of more
  * than a slot (L). A digit is the stream of the calls after it. */
@@ -106,13 +95,13 @@ static void count(const struct rank *r)
     size_t i;
 
     for (i = 0; i < sizeof counted / sizeof counted[0]; i++) {
-        const uint32_t before = launches(r);
+        const uint32_t before = job_launches(r);
 
         make_counted(r, &counted[i]);
         job_wait(r, 0);
         job_wait(r, 1);
         host_must(symwin_comm_check(r->comm), "symwin_comm_check");
-        must_be(launches(r) - before == counted[i].launches, counted[i].calls, r->rank);
+        must_be(job_launches(r) - before == counted[i].launches, counted[i].calls, r->rank);
     }
 }
 
@@ -133,7 +122,7 @@ static void in_order(const struct rank *r)
     uint64_t *const a = (uint64_t *)(void *)r->in, *const b = (uint64_t *)(void *)r->out;
     uint64_t *const c = a + 1024, *const d = b + 1024, *const e = a + 2048;
     const int n = r->nranks, last = n - 1;
-    const uint32_t before = launches(r);
+    const uint32_t before = job_launches(r);
     uint64_t words[WORDS];
     int i, p;
 
@@ -155,7 +144,7 @@ static void in_order(const struct rank *r)
     job_wait(r, 0);
     job_wait(r, 1);
     host_must(symwin_comm_check(r->comm), "symwin_comm_check");
-    must_be(launches(r) - before == 1, "one launch", r->rank);
+    must_be(job_launches(r) - before == 1, "one launch", r->rank);
     for (p = 0; p < n; p++)
         for (i = 0; i < WORDS; i++) {
             must_be(word_of(r, b, p * WORDS + i) == (uint64_t)(p * 100 + i), "the first", r->rank);
@@ -214,7 +203,7 @@ static void on_two_streams(const struct rank *r)
     uint32_t *const gate = (uint32_t *)(void *)r->in, *const from = gate + 64,
                     *const in = gate + 128;
     uint32_t *const out = (uint32_t *)(void *)r->out, *const copy = out + 128;
-    const uint32_t before = launches(r);
+    const uint32_t before = job_launches(r);
     struct sw_scope scope;
     int p;
 
@@ -240,7 +229,7 @@ static void on_two_streams(const struct rank *r)
     job_wait(r, 0);
     job_wait(r, 1);
     host_must(symwin_comm_check(r->comm), "symwin_comm_check");
-    must_be(launches(r) - before == 1, "one launch", r->rank);
+    must_be(job_launches(r) - before == 1, "one launch", r->rank);
     for (p = 0; p < r->nranks; p++)
         must_be(host_get_u32(r->device, (unsigned char *)(out + p)) == (uint32_t)p + 5 &&
                     host_get_u32(r->device, (unsigned char *)(copy + p)) == (uint32_t)p + 5,
@@ -383,8 +372,8 @@ static void two_communicators(struct processes *p, const struct rank *r)
     int k;
 
     host_must(symwin_comm_split(r->comm, 0, r->rank, &options, &other.comm), "symwin_comm_split");
-    before[0] = launches(r);
-    before[1] = launches(&other);
+    before[0] = job_launches(r);
+    before[1] = job_launches(&other);
     for (k = 0; k < 6; k++) {
         jobs[0][k] = job_any(r, 3000, k, (size_t)k * PITCH, PITCH);
         jobs[1][k] = job_any(r, 3001, k, (size_t)(MOST + k) * PITCH, PITCH);
@@ -401,8 +390,8 @@ static void two_communicators(struct processes *p, const struct rank *r)
     host_must(symwin_group_end(), "symwin_group_end");
     right(r, jobs[0], 6, "the first communicator");
     right(&other, jobs[1], 6, "the second communicator");
-    must_be(launches(r) - before[0] == 1 && launches(&other) - before[1] == 1, "a launch each",
-            r->rank);
+    must_be(job_launches(r) - before[0] == 1 && job_launches(&other) - before[1] == 1,
+            "a launch each", r->rank);
     processes_barrier(p);
     symwin_comm_destroy(other.comm);
     processes_barrier(p);

@@ -47,22 +47,11 @@ static void by_other_addresses(struct processes *p, const struct rank *r, symwin
     host_must(symwin_mem_free(other), "symwin_mem_free");
 }
 
-/* How many calls this rank has made, as its device counts them. */
-static uint32_t launches(const struct rank *r)
-{
-    const symwin_comm *c = r->comm;
-
-    return host_get_u32(r->device,
-                        (unsigned char *)(uintptr_t)(c->group->base +
-                                                     (uint64_t)c->rank * c->group->stride +
-                                                     c->state_offset));
-}
-
 /* All-gathers in a capture and outside it, in one group. */
 static void in_and_outside_a_capture(const struct rank *r)
 {
     uint32_t *const in = (uint32_t *)(void *)r->in, *const out = in + 1024;
-    const uint32_t before = launches(r);
+    const uint32_t before = job_launches(r);
     struct sw_scope scope;
     CUgraphExec exec;
     int k, p;
@@ -80,11 +69,11 @@ static void in_and_outside_a_capture(const struct rank *r)
     host_must(symwin_group_end(), "symwin_group_end");
     exec = host_end_capture(r->streams[1], NULL);
     job_wait(r, 0);
-    must_be(launches(r) - before == 1, "one launch outside the capture", r->rank);
+    must_be(job_launches(r) - before == 1, "one launch outside the capture", r->rank);
     host_must_cuda(sw_drv.cuGraphLaunch(exec, r->streams[1]), "cuGraphLaunch");
     job_wait(r, 1);
     host_must(symwin_comm_check(r->comm), "symwin_comm_check");
-    must_be(launches(r) - before == 2, "and one in it", r->rank);
+    must_be(job_launches(r) - before == 2, "and one in it", r->rank);
     for (k = 0; k < 4; k++)
         for (p = 0; p < r->nranks; p++)
             must_be(host_get_u32(r->device, (unsigned char *)(out + k * r->nranks + p)) ==

@@ -452,6 +452,17 @@ HARNESS_UNUSED symwin_status job_query(const struct rank *r, const struct job *j
     return SYMWIN_INVALID;
 }
 
+/* How many calls this rank has made, as its device counts them. */
+HARNESS_UNUSED uint32_t job_launches(const struct rank *r)
+{
+    const symwin_comm *c = r->comm;
+
+    return host_get_u32(r->device,
+                        (unsigned char *)(uintptr_t)(c->group->base +
+                                                     (uint64_t)c->rank * c->group->stride +
+                                                     c->state_offset));
+}
+
 HARNESS_UNUSED void job_wait(const struct rank *r, int stream)
 {
     host_must(symwin_stream_synchronize(r->device, r->streams[stream]), "synchronize");
