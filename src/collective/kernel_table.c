@@ -63,7 +63,9 @@ struct sw_kernels {
     int refs;
     int multiprocessors;
     int early; /* kernels can begin before the one ahead has ended */
-    struct sw_kernel table[SW_FAMILIES][SW_ALGOS][SW_TYPES][SW_OPS][SW_SHAPES];
+    /* Each kernel's number in `kernels`. 0 is none: the first kernel has no function. */
+    uint16_t table[SW_FAMILIES][SW_ALGOS][SW_TYPES][SW_OPS][SW_SHAPES];
+    struct sw_kernel kernels[1 + KERNEL_COUNT];
 };
 
 static struct {
@@ -238,11 +240,10 @@ static symwin_status find_multiprocessors(int device, int *out)
     return SYMWIN_OK;
 }
 
-static struct sw_kernel *place_of(struct sw_kernels *kernels, size_t which)
+static void enter(struct sw_kernels *kernels, size_t which)
 {
-    return &kernels
-                ->table[kernel_list[which].family][kernel_list[which].algo][kernel_list[which].type]
-                       [kernel_list[which].op][kernel_list[which].shape];
+    kernels->table[kernel_list[which].family][kernel_list[which].algo][kernel_list[which].type]
+                  [kernel_list[which].op][kernel_list[which].shape] = (uint16_t)(1 + which);
 }
 
 static symwin_status load_device(struct sw_kernels *kernels)
@@ -264,7 +265,8 @@ static symwin_status load_device(struct sw_kernels *kernels)
             continue;
         if ((algorithm_of(i)->needs & SW_NEEDS_MULTICAST) != 0 && !kernels->multicast)
             continue;
-        status = load_kernel(kernels, i, place_of(kernels, i));
+        enter(kernels, i);
+        status = load_kernel(kernels, i, &kernels->kernels[1 + i]);
     }
     return status;
 }
@@ -336,6 +338,20 @@ static symwin_type unsigned_of(symwin_type type)
     return type == SYMWIN_I8 ? SYMWIN_U8 : type == SYMWIN_I32 ? SYMWIN_U32 : SYMWIN_U64;
 }
 
+/* The kernel for that shape, or else for any. */
+static const struct sw_kernel *shaped(const struct sw_kernels *kernels,
+                                      const uint16_t of[SW_SHAPES], enum sw_kernel_shape shape)
+{
+    const struct sw_kernel *kernel = &kernels->kernels[of[shape]];
+
+    return kernel->function != NULL ? kernel : &kernels->kernels[of[SW_SHAPE_any]];
+}
+
+static int has_kernel(const struct sw_kernels *kernels, const uint16_t of[SW_SHAPES])
+{
+    return kernels->kernels[of[SW_SHAPE_any]].function != NULL;
+}
+
 const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels,
                                        symwin_collective collective, symwin_algo algo,
                                        symwin_type type, symwin_op op, enum sw_kernel_shape shape)
@@ -343,37 +359,39 @@ const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels,
     const struct sw_algorithm *a = sw_algorithm(collective, algo);
     const int by_parts = sw_collectives[collective].by_parts; /* one kernel for all types */
     const int reduces = sw_collectives[collective].reduces && !by_parts;
-    const struct sw_kernel(*ops)[SW_SHAPES] = kernels->table[a->family][algo][reduces ? type : 0];
-    const struct sw_kernel *of = ops[!reduces || op == SYMWIN_AVG ? 0 : op];
+    const uint16_t(*ops)[SW_SHAPES] = kernels->table[a->family][algo][reduces ? type : 0];
+    const uint16_t *of = ops[!reduces || op == SYMWIN_AVG ? 0 : op];
+    const struct sw_kernel *kernel;
 
     if (by_parts && sw_collectives[collective].reduces)
         of = ops[OP_other];
-    if (of[SW_SHAPE_any].function == NULL && op != SYMWIN_SUM)
+    if (!has_kernel(kernels, of) && op != SYMWIN_SUM)
         of = ops[OP_other];
-    if (of[SW_SHAPE_any].function == NULL && reduces && is_signed(type)) {
+    if (!has_kernel(kernels, of) && reduces && is_signed(type)) {
         ops = kernels->table[a->family][algo][unsigned_of(type)];
         of = ops[op == SYMWIN_SUM ? SYMWIN_SUM : OP_other];
     }
-    if (of[SW_SHAPE_any].function == NULL)
+    if (!has_kernel(kernels, of))
         of = ops[OP_other];
-    if (of[SW_SHAPE_any].function == NULL && a->integers != SYMWIN_ALGO_AUTO)
+    if (!has_kernel(kernels, of) && a->integers != SYMWIN_ALGO_AUTO)
         return sw_kernels_get(kernels, collective, a->integers, type, op, shape);
-    if (of[shape].function != NULL)
-        return &of[shape];
-    return of[SW_SHAPE_any].function != NULL ? &of[SW_SHAPE_any] : NULL;
+    kernel = shaped(kernels, of, shape);
+    return kernel->function != NULL ? kernel : NULL;
 }
 
 const struct sw_kernel *sw_kernels_pairs(const struct sw_kernels *kernels, int few)
 {
-    return few ? &kernels->table[SW_FAMILY_few][SYMWIN_ALGO_ONESHOT][0][0][SW_SHAPE_short]
-               : &kernels->table[SW_FAMILY_pair][SYMWIN_ALGO_ONESHOT][0][0][SW_SHAPE_any];
+    return few ? shaped(kernels, kernels->table[SW_FAMILY_few][SYMWIN_ALGO_ONESHOT][0][0],
+                        SW_SHAPE_short)
+               : shaped(kernels, kernels->table[SW_FAMILY_pair][SYMWIN_ALGO_ONESHOT][0][0],
+                        SW_SHAPE_any);
 }
 
 const struct sw_kernel *sw_kernels_group(const struct sw_kernels *kernels,
                                          enum sw_kernel_shape shape)
 {
-    const struct sw_kernel *kernel =
-        &kernels->table[SW_FAMILY_group][SYMWIN_ALGO_ONESHOT][0][0][shape];
+    const uint16_t *of = kernels->table[SW_FAMILY_group][SYMWIN_ALGO_ONESHOT][0][0];
+    const struct sw_kernel *kernel = &kernels->kernels[of[shape]];
 
     return kernel->function != NULL ? kernel : NULL;
 }
