@@ -117,7 +117,10 @@ struct stage_page {
 
     /* when the current step began, by sw_now_ms(); 0: nothing with a limit */
     _Atomic int64_t since;
-    int line; /* the one that runs; -1: none yet; beyond the last: done */
+    char reported[1024];         /* ThreadSanitizer's first report of a line, as a sentence */
+    _Atomic int64_t reported_at; /* by sw_now_ms(); 0: there is none */
+    char burst[512];             /* the hunt's burst, and how to repeat it */
+    int line;                    /* the one that runs; -1: none yet; beyond the last: done */
     char line_name[160];
     char doing[512];
     char died[1024]; /* why the process gives up */
@@ -134,6 +137,10 @@ int stages_run(char **argv, const struct perf_options *options);
 
 /* Records what rank 0 is doing, so that the parent can report where the process died. */
 void stage_says(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Records ThreadSanitizer's first report of a line; NULL: forgets it. A burst can have hundreds,
+ * which take longer than its limit: the parent ends the process soon after the first. */
+void stage_reported(const char *text);
 
 /* Prints a kernel's description once. */
 void stage_about(const struct rank *r, const struct own_kernel *k);

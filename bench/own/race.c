@@ -124,6 +124,9 @@ static int one_burst(struct hunt *h)
     describe(&burst, what);
     if (h->r->rank == 0) {
         h->r->job->page->bursts++;
+        snprintf(h->r->job->page->burst, sizeof h->r->job->page->burst,
+                 "burst %d: %s; to repeat: --race --seed %llu", h->count, what,
+                 (unsigned long long)h->seed);
         stage_says("%s: burst %d (--seed %llu): %s", h->name, h->count, (unsigned long long)h->seed,
                    what);
     }
@@ -141,9 +144,8 @@ static int one_burst(struct hunt *h)
     else
         snprintf(h->text, sizeof h->text, "%s%s", h->count == 0 ? "wrong without delays: " : "",
                  came);
-    snprintf(h->text + strlen(h->text), sizeof h->text - strlen(h->text),
-             "\n        burst %d: %s; to repeat: --race --seed %llu", h->count, what,
-             (unsigned long long)h->seed);
+    snprintf(h->text + strlen(h->text), sizeof h->text - strlen(h->text), "\n        %s",
+             h->r->job->page->burst);
     return 1;
 }
 

@@ -30,6 +30,7 @@ enum {
     RACE_S = 20,
     CASE_MS = 30000, /* limit of a process that does not notice its timeout */
     SLOW_MS = 1500,
+    REPORTED_MS = 1000, /* limit of a process in which ThreadSanitizer has found something */
     MOST_DEATHS = 16,
     MOST_SLOW_DEATHS = 2,
     DEFAULT_SECONDS = 30
@@ -76,6 +77,13 @@ void stage_says(const char *format, ...)
     vsnprintf(attached->doing, sizeof attached->doing, format, args);
     va_end(args);
     atomic_store(&attached->since, sw_now_ms());
+}
+
+void stage_reported(const char *text)
+{
+    if (text != NULL)
+        snprintf(attached->reported, sizeof attached->reported, "%s", text);
+    atomic_store(&attached->reported_at, text != NULL ? sw_now_ms() : 0);
 }
 
 void stage_about(const struct rank *r, const struct own_kernel *k)
@@ -234,8 +242,9 @@ static int run_process(struct stage_page *page, const char *program, char **argv
         return 127 << 8;
     while (waitpid(pid, &status, WNOHANG) != pid) {
         const int64_t since = atomic_load(&page->since);
+        const int64_t reported = atomic_load(&page->reported_at);
 
-        if (asked_to_end)
+        if (asked_to_end || (reported > 0 && sw_now_ms() - reported > REPORTED_MS))
             kill(pid, SIGKILL);
         if (limit_ms > 0 && since > 0 && sw_now_ms() - since > limit_ms) {
             *late = 1;
@@ -369,9 +378,11 @@ static void say_death(const struct stage_page *page, int status, int late, int s
     const char *hint = slow ? " (does each loop that waits call symwin_wait(), or "
                               "symwin_keep_waiting() with args.limit?)"
                             : "";
-    char why[sizeof page->died + sizeof page->doing + 256];
+    char why[sizeof page->died + sizeof page->doing + sizeof page->burst + 256];
 
-    if (late)
+    if (atomic_load(&page->reported_at) > 0)
+        snprintf(why, sizeof why, "%s\n        %s", page->reported, page->burst);
+    else if (late)
         snprintf(why, sizeof why, "did not end in %d s: %s%s", CASE_MS / 1000, page->doing, hint);
     else if (WIFSIGNALED(status))
         snprintf(why, sizeof why, "ended by signal %d (%s): %s", WTERMSIG(status),
@@ -420,6 +431,7 @@ static int run_lines(struct stages *s, enum stage stage, int kernel, int ranks, 
         page->line = -1;
         page->answer = ANSWER_NONE;
         page->died[0] = '\0';
+        atomic_store(&page->reported_at, 0);
         snprintf(page->line_name, sizeof page->line_name, "%s",
                  kernel >= 0 ? page->sources[kernel].name : "start");
         snprintf(page->doing, sizeof page->doing, "before the first call");
@@ -430,7 +442,7 @@ static int run_lines(struct stages *s, enum stage stage, int kernel, int ranks, 
             return 0;
         if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
             break;
-        slow = sw_now_ms() - page->since > SLOW_MS;
+        slow = atomic_load(&page->reported_at) == 0 && sw_now_ms() - page->since > SLOW_MS;
         say_death(page, status, late, slow && kernel >= 0);
         page->failed++;
         page->from = page->line + 1;

@@ -100,8 +100,10 @@ int tsan_found(char *text, size_t bytes)
     const int found = atomic_load(&seen.found);
 
     snprintf(text, bytes, "%s", found > 0 ? seen.first : "");
-    if (found > 0)
+    if (found > 0) {
+        stage_reported(NULL);
         atomic_store(&seen.found, 0);
+    }
     return found;
 }
 
@@ -246,6 +248,7 @@ void __tsan_on_report(void *report)
                  second);
     else
         snprintf(seen.first, sizeof seen.first, "ThreadSanitizer reports: %s", description);
+    stage_reported(seen.first);
     atomic_store(&seen.found, 1);
 }
 
