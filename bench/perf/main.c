@@ -205,7 +205,8 @@ static void *rank_main(void *argument)
 
 /* Ends the run: tells the peers, and the library's kernels leave. What still hangs ends with the
  * process; the peers notice that too. */
-static _Noreturn void give_up(struct job *job, struct rank *r, const char *stage)
+static _Noreturn void give_up(struct job *job, const pthread_t *threads, struct rank *r,
+                              const char *stage)
 {
     const int64_t until = sw_now_ms() + 1000;
     char text[256];
@@ -217,12 +218,14 @@ static _Noreturn void give_up(struct job *job, struct rank *r, const char *stage
     rank_abort(r);
     while (atomic_load(&job->running) > 0 && sw_now_ms() < until)
         perf_nap(NAP_NS);
+    for (int i = 0; i < job->count; i++)
+        pthread_detach(threads[i]); /* nobody joins them */
     record_leave(job);
     fflush(NULL);
     _exit(1);
 }
 
-static void watch(struct job *job)
+static void watch(struct job *job, const pthread_t *threads)
 {
     const int timeout_s = job->options.timeout_s;
     const int64_t more = timeout_s < 5 ? timeout_s * 1000 : 5000;
@@ -236,7 +239,7 @@ static void watch(struct job *job)
 
             /* Later than the waits that have the timeout themselves and report it better. */
             if (stage != NULL && now > atomic_load(&r->stage_ends) + more)
-                give_up(job, r, stage);
+                give_up(job, threads, r, stage);
         }
         perf_nap(NAP_NS);
     }
@@ -259,7 +262,7 @@ static int run(struct job *job, pthread_t *threads)
             exit(1); /* the earlier ranks wait for it */
         }
     }
-    watch(job);
+    watch(job, threads);
     for (int i = 0; i < job->count; i++)
         pthread_join(threads[i], NULL);
     kernels_unload();
