@@ -139,8 +139,7 @@ enum {
      * That takes less host time, but no kernel begins before the one ahead has ended
      * (docs/performance.md). */
     SYMWIN_COMM_GRAPH_LAUNCH = 8,
-    /* The caller orders calls of different communicators; symwin adds no waits and leaves no
-     * room. */
+    /* The caller orders calls of different communicators; symwin adds no waits, leaves no room. */
     SYMWIN_COMM_NO_ORDER = 16
 };
 
@@ -189,7 +188,6 @@ typedef struct symwin_comm_options {
  *
  * All ranks must pass the id as it was created. Where its bytes were changed, the call may return
  * SYMWIN_INVALID, SYMWIN_PEER_LOST or SYMWIN_TIMEOUT; some changes have no effect.
- *
  * If a rank passes NULL as id or comm, or an nranks or rank out of range, its call fails at once.
  * The other ranks cannot be told, and wait for it until their time is over.
  *
@@ -207,28 +205,9 @@ typedef struct symwin_comm_options {
  *
  * Several communicators on the same devices: kernels wait for peers on multiprocessors that they
  * hold, so one communicator can block another. Calls complete if all devices reach them in the same
- * order, on any streams, or if their grids fit on the device together:
- *
- *   - Calls outside captures: make them in the same order on all devices. The order is that in
- *     which threads enter the calls. Calls whose grids together have at most as many blocks as the
- *     device has multiprocessors (set max_blocks) run concurrently and may be made in any order.
- *     Other calls run one after another.
- *   - Captured calls: each communicator that has already made a call on the device gets an equal
- *     share of the multiprocessors. So if each communicator makes a call (a warm-up) before the
- *     first capture, graphs of different communicators may be launched in any order, on any
- *     streams, and beside calls outside graphs. If a communicator made its first call after a
- *     graph's capture, order its calls and that graph by streams or events. Always order a graph's
- *     launch after calls that were made before its capture.
- *   - If ranks of one process share a device, one thread creates all communicators of a rank, also
- *     those from before they shared it.
- *   - Communicators with different numbers of ranks on a device share it by the largest number: a
- *     call with fewer ranks there keeps to one rank's part. Calls made before the communicator with
- *     the largest number was created must have completed before its first call.
- *   - SYMWIN_COMM_NO_ORDER leaves all this to the caller, for communicators whose calls never run
- *     beside others'.
- *
- * Kernels of other libraries, and your own kernels that wait for peers, are not counted. A
- * communicator that is alone on its devices never waits for this. */
+ * order, on any streams, or if their grids fit on the device together. docs/using.md, "Several
+ * communicators", says what that means for calls, for graphs, and for ranks that share a device.
+ * Kernels of other libraries, and your own kernels that wait for peers, are not counted. */
 SYMWIN_API symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int rank,
                                             int device, const symwin_comm_options *options,
                                             symwin_comm **comm);

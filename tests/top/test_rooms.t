@@ -147,12 +147,12 @@ check(!$includes{$_->[0]}, "$_->[0] includes public headers of rooms below",
 # The driver's interface may be longer.
 my %tables = map { $_ => 1 } 'src/driver/cuda_abi.h', 'src/driver/driver_list.h';
 my @long;
-for my $path (grep { !$tables{$_} } glob 'src/*/*.h') {
+for my $path ('symwin.h', grep { !$tables{$_} } glob 'src/*/*.h') {
     open my $file, '<', $path or die "$path: $!\n";
     my $lines = () = <$file>;
-    push @long, "$path has $lines lines" if $lines > 200;
+    push @long, "$path has $lines lines" if $lines > ($path eq 'symwin.h' ? 399 : 200);
 }
-check(!@long, 'no private header has more than 200 lines', @long);
+check(!@long, 'no private header has more than 200 lines, and symwin.h under 400', @long);
 
 print "1..$checks\n";
 exit $failed ? 1 : 0;
