@@ -21,7 +21,7 @@ static const int types[] = {
     [SYMWIN_I32] = 2,     [SYMWIN_U32] = 3,     [SYMWIN_I64] = 4, [SYMWIN_U64] = 5};
 static const int ops[] = {
     [SYMWIN_SUM] = 0, [SYMWIN_PROD] = 1, [SYMWIN_MIN] = 3,
-    [SYMWIN_MAX] = 2, [SYMWIN_AVG] = 4,  [SYMWIN_PREMUL_SUM] = 0 /* not called */};
+    [SYMWIN_MAX] = 2, [SYMWIN_AVG] = 4,  [SYMWIN_PREMUL_SUM] = -1 /* made for each call */};
 
 /* ---- loading ---- */
 
@@ -264,25 +264,38 @@ int rival_serves(symwin_collective collective, int as_window)
     return calls[collective].name != NULL && (!as_window || calls[collective].windows);
 }
 
+/* As PyTorch: the operation lives as long as the call. */
+static int premultiplied(struct rank *r, const struct result *result, struct call *call)
+{
+    int good = check(r,
+                     nccl.ncclRedOpCreatePreMulSum(&call->op, &r->scalar, call->type,
+                                                   NCCL_SCALAR_HOST_IMMEDIATE, r->nccl),
+                     "ncclRedOpCreatePreMulSum");
+
+    if (!good)
+        return 0;
+    good = check(r, calls[result->collective].call(call), calls[result->collective].name);
+    return check(r, nccl.ncclRedOpDestroy(call->op, r->nccl), "ncclRedOpDestroy") && good;
+}
+
 int rival_call(struct rank *r, const struct result *result, const void *in, void *out)
 {
-    const struct call call = {.is = collective_of(result->collective),
-                              .in = in,
-                              .out = out,
-                              .count = (size_t)result->count,
-                              .part = (size_t)result->count * symwin_type_bytes(result->type),
-                              .type = types[result->type],
-                              .op = ops[result->op],
-                              .root = r->job->options.root,
-                              .rank = r->rank,
-                              .nranks = r->job->nranks,
-                              .comm = r->nccl,
-                              .stream = r->stream};
+    struct call call = {.is = collective_of(result->collective),
+                        .in = in,
+                        .out = out,
+                        .count = (size_t)result->count,
+                        .part = (size_t)result->count * symwin_type_bytes(result->type),
+                        .type = types[result->type],
+                        .op = ops[result->op],
+                        .root = r->job->options.root,
+                        .rank = r->rank,
+                        .nranks = r->job->nranks,
+                        .comm = r->nccl,
+                        .stream = r->stream};
     const char *name = calls[result->collective].name;
 
-    if (result->op == SYMWIN_PREMUL_SUM)
-        return fail(SYMWIN_UNSUPPORTED, "%s is not timed with a pre-multiplied sum", name);
     if (result->in_place && calls[result->collective].two_buffers)
         return fail(SYMWIN_UNSUPPORTED, "%s does not work in place", name);
-    return check(r, calls[result->collective].call(&call), name);
+    return result->op == SYMWIN_PREMUL_SUM ? premultiplied(r, result, &call)
+                                           : check(r, calls[result->collective].call(&call), name);
 }

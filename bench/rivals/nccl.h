@@ -12,7 +12,7 @@ typedef struct {
     char internal[128];
 } nccl_unique_id;
 
-enum { NCCL_WIN_COLL_SYMMETRIC = 1 };
+enum { NCCL_WIN_COLL_SYMMETRIC = 1, NCCL_SCALAR_HOST_IMMEDIATE = 1 };
 
 struct CUstream_st;
 
@@ -44,6 +44,9 @@ struct CUstream_st;
     X(int, ncclReduce,                                                                             \
       (const void *in, void *out, size_t count, int type, int op, int root, void *comm,            \
        struct CUstream_st *stream))                                                                \
+    X(int, ncclRedOpCreatePreMulSum,                                                               \
+      (int *op, void *scalar, int type, int residence, void *comm))                                \
+    X(int, ncclRedOpDestroy, (int op, void *comm))                                                 \
     X(int, ncclGroupStart, (void))                                                                 \
     X(int, ncclGroupEnd, (void))                                                                   \
     X(int, ncclSend,                                                                               \

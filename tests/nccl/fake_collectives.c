@@ -1,7 +1,7 @@
 /* A fake libnccl.so.2 for examples/03_with_nccl and symwin-perf. The ranks are threads of this
  * process, and the host moves and adds: it can access memory of malloc and of the emulated driver.
  * It is strict: windows begin at multiples of 4 KiB, every object must be gone before its
- * communicator, and an all-to-all takes two buffers.
+ * communicator, and an all-to-all takes two buffers. A pre-multiplied sum is of f32.
  *
  * Calls run at once, and take registered buffers only; or, after fake_nccl_on(), in their stream.
  *
@@ -14,7 +14,7 @@
 
 #include "nccl.h"
 
-enum { MOST_RANKS = 16 };
+enum { MOST_RANKS = 16, PREMUL_SUM = 5 /* the only operation that is made, ncclNumOps */ };
 
 typedef struct {
     char internal[128];
@@ -52,6 +52,7 @@ struct call {
     char *out;
     size_t count, bytes; /* bytes: of `count` elements */
     int type, op, root;
+    float scalar;                              /* of this rank's elements */
     struct transfer transfers[2 * MOST_RANKS]; /* of a group */
     int transfer_count;
     struct call *next;
@@ -60,6 +61,7 @@ struct call {
 struct ncclComm {
     int rank;
     struct range *ranges;
+    float scalar;       /* of PREMUL_SUM; 0: there is no such operation */
     struct call *calls; /* in a stream or a graph, as long as the communicator */
 };
 
@@ -141,7 +143,8 @@ FAKE_API ncclResult_t ncclCommInitRank(struct ncclComm **comm, int nranks, ncclU
 
 FAKE_API ncclResult_t ncclCommDestroy(struct ncclComm *comm)
 {
-    const ncclResult_t result = comm->ranges == NULL ? ncclSuccess : ncclInvalidUsage;
+    const ncclResult_t result = comm->ranges == NULL && comm->scalar == 0 ? ncclSuccess
+                                                                          : ncclInvalidUsage;
 
     pthread_barrier_wait(&barrier);
     while (comm->calls != NULL) {
@@ -209,7 +212,7 @@ static void add_up(const struct call *c, size_t first, char *to)
         for (size_t i = 0; i < c->count; i++)
             if (c->type == 7)
                 ((float *)(void *)to)[i] +=
-                    ((const float *)(const void *)current[r]->in)[first + i];
+                    current[r]->scalar * ((const float *)(const void *)current[r]->in)[first + i];
             else
                 ((int *)(void *)to)[i] += ((const int *)(const void *)current[r]->in)[first + i];
 }
@@ -316,13 +319,33 @@ static ncclResult_t collective(enum kind kind, const void *in, void *out, size_t
                                .bytes = count * widths[type],
                                .type = type,
                                .op = op,
+                               .scalar = op == PREMUL_SUM ? comm->scalar : 1,
                                .root = root};
+    const int has_op = op == 0 || (op == PREMUL_SUM && comm->scalar != 0 && type == 7);
 
-    if (root >= ranks || (adds && (op != 0 || (type != 7 && type != 2))))
+    if (root >= ranks || (adds && (!has_op || (type != 7 && type != 2))))
         return ncclInvalidArgument;
     if (kind == ALLTOALL && in == out)
         return ncclInvalidUsage;
     return queue(model, stream);
+}
+
+FAKE_API ncclResult_t ncclRedOpCreatePreMulSum(int *op, void *scalar, int type, int residence,
+                                               struct ncclComm *comm)
+{
+    if (type != 7 || residence != 1 || comm->scalar != 0)
+        return ncclInvalidArgument;
+    *op = PREMUL_SUM;
+    comm->scalar = *(const float *)scalar;
+    return ncclSuccess;
+}
+
+FAKE_API ncclResult_t ncclRedOpDestroy(int op, struct ncclComm *comm)
+{
+    if (op != PREMUL_SUM || comm->scalar == 0)
+        return ncclInvalidArgument;
+    comm->scalar = 0;
+    return ncclSuccess;
 }
 
 #define COLLECTIVE(name, kind, op, root, ...)                                                      \

@@ -240,6 +240,11 @@ SKIP: {
         is($status, 1, "wrong results of NCCL's $name: exit status");
         like($error, qr/rank \d: nccl, .* wrong; element \d+ is/, 'are found');
     }
+    @rows = good($nccl, '-t 3 -b 96 -e 96 -n 1 -r 2 -G 0 -d f32 -o mulsum --algo none '
+          . '--collective allreduce,reduce_scatter,reduce --against nccl,nccl-window');
+    is(join(' ', map { "$_->{collective}:$_->{algo}" } @rows),
+        'allreduce:nccl allreduce:nccl-window reduce_scatter:nccl reduce_scatter:nccl-window '
+          . 'reduce:nccl', 'a pre-multiplied sum');
     refused($nccl, '-t 2 --collective barrier --against nccl',
         'no collective that was selected has nccl');
     refused($nccl, '-t 2 --collective broadcast,reduce --against nccl-window',
