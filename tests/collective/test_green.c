@@ -110,6 +110,30 @@ static void check(const struct member *m, const char *name, CUstream stream)
            m->rank, wrong);
 }
 
+/* All-gathers of one group, a launch each time: of so many elements, from the values that check()
+ * finds. */
+static void run_group(struct member *m, float *out, size_t count)
+{
+    enum { CALLS = 8 };
+    static float values[RANKS][RANKS * CALLS * 4096];
+    const size_t all = RANKS * CALLS * count;
+    size_t k;
+    int wrong = 0;
+
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    for (k = 0; k < CALLS; k++)
+        host_must(symwin_allgather(m->comm, m->data + k * count, out + RANKS * k * count, count,
+                                   SYMWIN_F32, m->stream),
+                  "symwin_allgather");
+    host_must(symwin_group_end(), "symwin_group_end");
+    host_must_cuda(sw_drv.cuStreamSynchronize(m->stream), "cuStreamSynchronize");
+    host_must(host_copy(m->device, values[m->rank], out, all * sizeof(float)), "read");
+    for (k = 0; k < all; k++)
+        wrong += values[m->rank][k] != (float)(3 << (m->calls - 1));
+    tap_ok(wrong == 0 && symwin_comm_check(m->comm) == SYMWIN_OK,
+           "a group of %zu elements, rank %d: %d wrong", count, m->rank, wrong);
+}
+
 /* ---- cases ---- */
 
 /* How many blocks fit on the stream, taken from the error text for too many. */
@@ -126,9 +150,11 @@ static int fit(struct member *m, CUstream stream)
 static void run_calls(struct harness_team *team, int rank, void *arg)
 {
     struct member m;
+    float *out;
     int most, i;
 
     open_member(&m, team, rank, *(const unsigned *)arg);
+    out = host_alloc(m.device, BYTES);
     for (i = 0; i < 3; i++)
         host_must(call(&m, SYMWIN_ALGO_AUTO, 0, m.stream), "a call");
     check(&m, "default grids", m.stream);
@@ -137,6 +163,8 @@ static void run_calls(struct harness_team *team, int rank, void *arg)
     if (m.comm->ranks_on_device == 1)
         host_must(call(&m, SYMWIN_ALGO_COPIES, 0, m.stream), "copies");
     check(&m, "algorithms", m.stream);
+    run_group(&m, out, 64);
+    run_group(&m, out, 4096);
     harness_barrier(team);
     tap_ok(atomic_load(&largest) <= m.multiprocessors, "%u blocks at most, of %u multiprocessors",
            atomic_load(&largest), m.multiprocessors);
@@ -147,6 +175,7 @@ static void run_calls(struct harness_team *team, int rank, void *arg)
     host_must(call(&m, SYMWIN_ALGO_TWOSHOT_PUSH, most, m.stream), "as many as fit");
     check(&m, "as many blocks as fit", m.stream);
     close_member(&m);
+    host_must(symwin_mem_free(out), "symwin_mem_free");
 }
 
 /* The driver is queried when the stream changes. */
