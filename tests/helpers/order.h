@@ -40,6 +40,7 @@ struct order_case {
     int one_stream; /* for all communicators */
     int opposite;   /* rank 1 makes the calls in reverse order */
     int hangs;
+    int groups; /* a call is a group of two broadcasts, from each rank */
     /* Multiprocessors that the case needs: more than an emulated device has under
      * ThreadSanitizer. */
     int wide;
@@ -212,8 +213,11 @@ static int is_right(const struct member *m, int i)
     for (k = 0; k < m->calls[i]; k++)
         want = k == 0 ? (float)(ranks * (ranks + 1) / 2) : want * (float)ranks;
     host_must(host_copy(m->device, values[m->rank], m->data[i], BYTES), "read");
-    for (k = 0; k < count_of(m->c); k++)
+    for (k = 0; k < count_of(m->c); k++) {
+        if (m->c->groups)
+            want = (float)(k / (count_of(m->c) / 2) + 1);
         wrong += values[m->rank][k] != want;
+    }
     return wrong == 0;
 }
 
@@ -238,6 +242,22 @@ static int many_blocks(const struct member *m, int i)
                : atoi(text + 14) * part / multiprocessors * (m->c->blocks == ALL ? 10 : 6) / 10;
 }
 
+/* Two small calls in one launch: each rank broadcasts a half. */
+static symwin_status call_group(const struct member *m, int i, CUstream stream, int blocks)
+{
+    const symwin_collective_options options = {
+        .size = sizeof options, .blocks = blocks, .threads = 32};
+    const int half = count_of(m->c) / 2;
+    symwin_status status = symwin_group_begin(), end;
+    int k;
+
+    for (k = 0; k < 2 && status == SYMWIN_OK; k++)
+        status = symwin_broadcast_with(m->comms[i], m->data[i] + k * half, m->data[i] + k * half,
+                                       (size_t)half, SYMWIN_F32, k, &options, stream);
+    end = symwin_group_end();
+    return status != SYMWIN_OK ? status : end;
+}
+
 static symwin_status call(const struct member *m, int i, CUstream stream)
 {
     const int blocks = m->small                     ? 1
@@ -251,6 +271,8 @@ static symwin_status call(const struct member *m, int i, CUstream stream)
         .threads = m->c->blocks < 0 ? 32 : 0,
     };
 
+    if (m->c->groups)
+        return call_group(m, i, stream, blocks);
     return symwin_allreduce_with(m->comms[i], m->data[i], m->data[i], count_of(m->c), SYMWIN_F32,
                                  SYMWIN_SUM, &options, stream);
 }
