@@ -290,8 +290,8 @@ SYMWIN_DEVICE void sw_parts_store(const struct sw_table_args &args, const sw_cal
     SYMWIN_NO_UNROLL
     for (int32_t step = 1; step < args.call.nranks; step++) {
         const int32_t p = sw_rank_after<0>(args.call, step);
-        const sw_table_part part = sw_table_in(args, p);
-        const bool in_place = sw_table_out(args, p).address == part.address;
+        const sw_table_part part = sw_table_in(args, p), comes = sw_table_out(args, p);
+        const bool in_place = comes.bytes > 0 && comes.address == part.address;
 
         if (!sw_goes_straight<true>(args, call, p, part))
             continue;
