@@ -35,19 +35,8 @@ struct sw_move_v {
         if (large)
             sw_move_part(sw_goal_here(), {role.index, role.workers}, in.address, out.address,
                          rounds.bytes);
-        SYMWIN_NO_UNROLL
-        for (uint32_t c = 0; !large && c < rounds.count; c++) {
-            const sw_part from = sw_part_of<wire>(in.address, rounds, c);
-            const sw_part to = sw_part_of<wire>(out.address, rounds, c);
-
-            SYMWIN_NO_UNROLL
-            for (uint32_t i = role.index; i < rounds.extent; i += role.workers) {
-                uint64_t word[wire::words];
-
-                sw_entry_load<sw_byte, wire>(from, i, word);
-                sw_entry_store<sw_byte, wire>(to, i, word);
-            }
-        }
+        else
+            sw_part_copy<wire>(rounds, role, in.address, out.address);
     }
 
     SYMWIN_DEVICE void round(const struct sw_table_args &args, sw_call &call, const sw_role &role,

@@ -61,7 +61,9 @@
  *   Circles: records are written before any wait. Their readers wait before they send or receive
  *     anything, and the counts need records only.
  *   In place, a rank stores where its peer's input may be. So an all-to-all whose buffers share
- *     memory offers no place. In an all-gather, parts in place are no peer's.
+ *     memory offers no place. Such a rank stores to peers that offer one by entries, as it receives
+ *     there, so a thread has loaded an entry before it overwrites it. In an all-gather, parts in
+ *     place are no peer's.
  *
  * A part in a table in device memory that passes the end of its buffer, or has elements although
  * the buffer is NULL, is treated as empty, and reported.
@@ -259,7 +261,27 @@ SYMWIN_DEVICE sw_rounds sw_rounds_from(const struct sw_table_args &args, int32_t
     return sw_table_rounds<W>(args, sw_comes_straight<large>(args, p, part) ? 0 : part.bytes);
 }
 
+/* Copies a part by its entries, each by the thread that has it in a round. */
+template <class W>
+SYMWIN_DEVICE void sw_part_copy(const sw_rounds &rounds, const sw_role &role, uint64_t from,
+                                uint64_t to)
+{
+    SYMWIN_NO_UNROLL
+    for (uint32_t c = 0; c < rounds.count; c++) {
+        const sw_part source = sw_part_of<W>(from, rounds, c), goal = sw_part_of<W>(to, rounds, c);
+
+        SYMWIN_NO_UNROLL
+        for (uint32_t i = role.index; i < rounds.extent; i += role.workers) {
+            uint64_t word[W::words];
+
+            sw_entry_load<sw_byte, W>(source, i, word);
+            sw_entry_store<sw_byte, W>(goal, i, word);
+        }
+    }
+}
+
 /* Stores this rank's large parts. By workers. */
+template <class W>
 SYMWIN_DEVICE void sw_parts_store(const struct sw_table_args &args, const sw_call &call,
                                   const sw_role &role)
 {
@@ -268,9 +290,15 @@ SYMWIN_DEVICE void sw_parts_store(const struct sw_table_args &args, const sw_cal
     SYMWIN_NO_UNROLL
     for (int32_t step = 1; step < args.call.nranks; step++) {
         const int32_t p = sw_rank_after<0>(args.call, step);
-        const sw_table_part part = sw_table_in(args, p);
+        const sw_table_part part = sw_table_in(args, p), comes = sw_table_out(args, p);
+        const bool in_place = comes.bytes > 0 && comes.address == part.address;
 
-        if (sw_goes_straight<true>(args, call, p, part))
+        if (!sw_goes_straight<true>(args, call, p, part))
+            continue;
+        if (in_place)
+            sw_part_copy<W>(sw_table_rounds<W>(args, part.bytes), role, part.address,
+                            symwin_peer_address(call.peers, p, sw_place_of(args, call, p)));
+        else
             sw_move_part({call.peers, step, step + 1, -1}, crew, part.address,
                          sw_place_of(args, call, p), part.bytes);
     }
@@ -541,7 +569,7 @@ SYMWIN_DEVICE void sw_table_run(const struct sw_table_args &args)
         if (Receive::large || c > 0)
             sw_table_send<Receive>(args, call, role, c);
         if (Receive::large && c == 0)
-            sw_parts_store(args, call, role);
+            sw_parts_store<W>(args, call, role);
         Receive::round(args, call, role, c);
         if (call.failed || c + 1 == turns)
             break;

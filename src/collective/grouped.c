@@ -301,7 +301,9 @@ static void *agree(void *arg)
             continue;
         a->status = sw_request_find(&r, &c->found, NULL);
         c->is_found = a->status == SYMWIN_OK;
+        comm->registrations->keeps = 1; /* what calls of the group have found, until the launch */
     }
+    comm->registrations->keeps = 0;
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
     if (a->status != SYMWIN_OK)
         strncpy(a->text, symwin_last_error(), sizeof a->text - 1);
@@ -362,19 +364,6 @@ static symwin_status find(struct grouped_call *c)
     return status;
 }
 
-/* Once more, after the agreements: what a call found before may have made way for a later one's. */
-static symwin_status find_again(struct grouped_call *c)
-{
-    const struct sw_request r = request_of(c, NULL);
-    struct call found;
-    int agrees = 0;
-    const symwin_status status = sw_request_find(&r, &found, &agrees);
-
-    if (status == SYMWIN_OK && !agrees)
-        c->found = found;
-    return status;
-}
-
 /* The agreement of call i's communicator; n: there is none. */
 static size_t agreement_of(const struct agreement *agreements, size_t n, size_t i)
 {
@@ -409,9 +398,6 @@ static symwin_status find_all(void)
     }
     if (status == SYMWIN_OK)
         status = agree_all(agreements, n);
-    for (i = 0; i < group.count && status == SYMWIN_OK && n > 0; i++)
-        if (group.calls[i].is_found && agreement_of(agreements, n, i) < n)
-            status = find_again(&group.calls[i]);
     free(agreements);
     return status;
 }

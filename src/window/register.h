@@ -40,6 +40,7 @@ struct sw_registrations {
     /* Only for the thread in a collective call, without the mutex: */
     uint64_t made;        /* connections made so far: the id of the last one */
     uint64_t asked;       /* the next agreement asks about connections from this id on */
+    int keeps;            /* no connection is over yet: calls that may use it are to be launched */
     cuuint64_t capture;   /* the last one that holds connections; 0: none yet */
     struct sw_held *held; /* what it holds: its graph owns this, valid while it goes on */
     CUstream side;        /* owned, for the copy to comm->report->done; NULL: not created yet */

@@ -111,6 +111,8 @@ static uint64_t find_over(symwin_comm *comm)
     uint64_t bits = 0, i = 0;
     int any = 0;
 
+    if (r->keeps)
+        return 0;
     sw_returns_collect(comm);
     pthread_mutex_lock(&r->mutex);
     for (c = r->connected; c != NULL; c = c->next) {

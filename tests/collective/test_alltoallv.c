@@ -115,15 +115,16 @@ static void graphs(const struct rank *r, struct arrays *a)
     sw_scope_leave(&scope);
 }
 
-/* `out` is `in`, and each pair swaps what it has. */
+/* `out` is `in`, on all ranks or on some, and each pair swaps what it has. */
 static void in_place(const struct rank *r, const struct arrays *a)
 {
     unsigned k;
 
-    for (k = 0; k < 12; k++) {
+    for (k = 0; k < 24; k++) {
         struct parts_job j = parts_job_of(r, 900 + k, 0, ROOM / 2);
 
         j.in_place = 1;
+        j.apart = k >= 12 && mix(k * 31u + (unsigned)r->rank) % 2;
         j.gathers = (int)k % 2;
         parts_prepare(r, &j, a);
         host_must(parts_call(r, &j, a, 0), "symwin_alltoallv in place");

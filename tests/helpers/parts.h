@@ -20,6 +20,7 @@ struct parts_job {
     int on_device[2];  /* in, out */
     int packed[2];     /* without displacements, on the host */
     int in_place;
+    int apart;   /* others are in place, and this rank has two buffers */
     int gathers; /* an all-gather: a rank sends all the same part */
     unsigned seed;
 };
@@ -93,9 +94,10 @@ HARNESS_UNUSED uint64_t parts_place(const struct rank *r, const struct parts_job
 /* Where the buffer begins: GUARD bytes stay before it, and as many behind its room. */
 HARNESS_UNUSED unsigned char *parts_buffer(const struct rank *r, const struct parts_job *j, int b)
 {
-    unsigned char *const at = (b == 1 || j->in_place ? r->out : r->in) + j->base + GUARD;
+    const int here = j->in_place && !j->apart;
+    unsigned char *const at = (b == 1 || here ? r->out : r->in) + j->base + GUARD;
 
-    return j->gathers && j->in_place && b == 0
+    return j->gathers && here && b == 0
                ? at + parts_place(r, j, 1, r->rank) * symwin_type_bytes(j->type)
                : at;
 }

@@ -96,6 +96,70 @@ static void run_overlapping(struct harness_team *team, int rank, void *unused)
     span_free(&s);
 }
 
+static void add_in_group(const struct member *m, char *at, size_t bytes)
+{
+    const symwin_allreduce_options options = {.size = sizeof options, .algo = SYMWIN_ALGO_TWOSHOT};
+
+    host_must(symwin_allreduce_with(m->comm, at, at, bytes / 4, SYMWIN_U32, SYMWIN_SUM, &options,
+                                    m->stream),
+              "symwin_allreduce_with");
+}
+
+/* The connection of a group's first call makes way for those of the next two, each of which takes a
+ * half of it. It stays until the group has been launched, whatever else the group agrees on. */
+static void run_makes_way(struct harness_team *team, int rank, void *unused)
+{
+    static const struct span_cuts cuts = {{{4, 1}}, 0};
+    const size_t g = GRANULE, some = 4096;
+    symwin_registration *of[8];
+    struct member m;
+    struct span s;
+    uint32_t *const ones = malloc(4 * g);
+    char *at, *more;
+    size_t k;
+    int i;
+
+    (void)unused;
+    open_member(&m, team, rank, 0, 20000);
+    span_make(&s, m.device, &cuts);
+    more = host_alloc(m.device, 8 * some);
+    at = span_at(&s, 0);
+    for (k = 0; k < g; k++)
+        ones[k] = 1;
+    host_must(host_copy(m.device, at, ones, 4 * g), "fill");
+    free(ones);
+    of[0] = enter(&m, at + g, g + g / 2);
+    of[1] = enter(&m, at + 2 * g + g / 2, g / 2);
+    add_in_group(&m, at + g, some); /* connects both */
+    host_must(symwin_stream_synchronize(m.device, m.stream), "synchronize");
+    if (rank == 0) { /* bytes that no call has used */
+        leave(&m, of[1]);
+        of[1] = enter(&m, at + 2 * g + g / 2, g / 2);
+    }
+    of[2] = enter(&m, at + g / 2, g / 2);
+    of[3] = enter(&m, at + 3 * g, g / 2);
+    for (i = 0; i < 4; i++)
+        of[4 + i] = enter(&m, more + (size_t)(2 * i) * some, some);
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    add_in_group(&m, at + 2 * g - some, 2 * some);
+    add_in_group(&m, at + g - some, g + some);
+    add_in_group(&m, at + 2 * g, g + some);
+    for (i = 0; i < 4; i++)
+        add_in_group(&m, more + (size_t)(2 * i) * some, some);
+    host_must(symwin_group_end(), "symwin_group_end");
+    host_must(symwin_stream_synchronize(m.device, m.stream), "synchronize");
+    host_must(symwin_comm_check(m.comm), "symwin_comm_check");
+    TAP_EQ("before", host_get_u32(m.device, at + 2 * g - some - 4), 2);
+    TAP_EQ("the first call", host_get_u32(m.device, at + 2 * g - some), 4);
+    TAP_EQ("its end", host_get_u32(m.device, at + 2 * g + some - 4), 4);
+    harness_barrier(team);
+    for (i = 0; i < 8; i++)
+        leave(&m, of[i]);
+    close_member(&m);
+    host_must(symwin_mem_free(more), "free");
+    span_free(&s);
+}
+
 /* Captures a buffer across the border of two allocations, without registering it. */
 static void run_captured(struct harness_team *team, int rank, void *unused)
 {
@@ -240,6 +304,7 @@ int main(void)
     run("captured", 2, run_captured, NULL);
     run("remapped", 2, run_remapped, NULL);
     run("taken over", 2, run_taken_over, NULL);
+    run("makes way in a group", 2, run_makes_way, NULL);
     run("ends", 2, run_ends, NULL);
     return tap_done();
 }
