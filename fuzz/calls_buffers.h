@@ -244,6 +244,18 @@ static void set_parts(struct call *c, int rank)
         c->ptr = NULL;
 }
 
+/* One element less of what goes between a rank and the next one. Returns whether it differs. */
+static int set_parts_apart(struct call *c)
+{
+    const int next = (c->rank + 1) % model.nranks;
+    uint64_t *count = &c->parts[c->collective == SYMWIN_ALLGATHERV].counts[next];
+
+    if (*count == 0)
+        return 0;
+    (*count)--;
+    return 1;
+}
+
 /* ---- queries ---- */
 
 /* A launch must be what was said of it. In a group, a send and a receive share one. */

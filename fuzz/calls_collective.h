@@ -171,8 +171,8 @@ static int offsets_differ(enum sw_lies lies, const struct buffer *a, const struc
     return lies == SW_AT_ONE_OFFSET && a->offset != b->offset;
 }
 
-/* For all collectives but the all-reduce: whether the ranks launch one call. *differ
- * is set if they name an algorithm over windows, and their offsets differ. */
+/* For all collectives but the all-reduce: whether the ranks launch one call. *differ is set if they
+ * name an algorithm over windows, and their offsets differ. */
 static int agree_on_moves(const struct call *c, int *differ)
 {
     const struct planned *first = &planned[0];
@@ -317,6 +317,8 @@ static int set_apart(const struct step *s, struct call *c)
     const struct sw_collective *is = shape_of(c->collective);
     const int in_place = is_in_place(&planned[c->rank], c->rank); /* another call would not be */
 
+    if (is->by_parts)
+        return set_parts_apart(c) && !in_place;
     switch (s->twist / 4 % 8) {
     case 0:
         c->bytes--;
@@ -352,10 +354,10 @@ static void plan_mismatch(const struct step *s, int rank, struct call *c, int fi
     struct call probe = *c;
 
     probe.rank = (int)(s->twist % (unsigned)model.nranks);
+    set_parts(&probe, probe.rank);
     if (!fits || planned[0].status != SYMWIN_OK || model.nranks == 1 || probe.bytes == 0 ||
         shape_of(s->collective)->no_data || (!differ && !set_apart(s, &probe)) ||
-        (s->collective == PAIRS && c->root == 0) ||
-        (shape_of(s->collective)->by_parts && !differ)) {
+        (s->collective == PAIRS && c->root == 0)) {
         c->kind = CALL_NONE;
         return;
     }

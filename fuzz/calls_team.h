@@ -206,15 +206,13 @@ static symwin_parts parts_of(const struct call *c, int b)
 {
     const size_t places = offsetof(struct call, parts[0].places) - offsetof(struct call, parts[0]);
     const char *const table = c->table + (size_t)b * sizeof c->parts[0];
-    uint64_t room = 0;
-    int p;
+    const int last = c->nranks - 1;
 
     if (c->table == NULL)
         return (symwin_parts){.counts = c->parts[b].counts};
-    for (p = 0; p < c->nranks; p++)
-        room += c->parts[b].counts[p];
     return (symwin_parts){(const uint64_t *)(const void *)table,
-                          (const uint64_t *)(const void *)(table + places), room, 1};
+                          (const uint64_t *)(const void *)(table + places),
+                          c->parts[b].places[last] + c->parts[b].counts[last], 1};
 }
 
 static symwin_status collect_alone(const struct call *c)
