@@ -204,14 +204,15 @@ static symwin_status collect_pairs(const struct call *c)
 /* The parts of `ptr`, or of `out`. */
 static symwin_parts parts_of(const struct call *c, int b)
 {
-    const size_t places = offsetof(struct call, parts[0].places) - offsetof(struct call, parts[0]);
-    const char *const table = c->table + (size_t)b * sizeof c->parts[0];
     const int last = c->nranks - 1;
+    const char *counts, *places;
 
     if (c->table == NULL)
         return (symwin_parts){.counts = c->parts[b].counts};
-    return (symwin_parts){(const uint64_t *)(const void *)table,
-                          (const uint64_t *)(const void *)(table + places),
+    counts = c->table + (size_t)b * sizeof c->parts[0];
+    places = counts + sizeof c->parts[0].counts;
+    return (symwin_parts){(const uint64_t *)(const void *)counts,
+                          (const uint64_t *)(const void *)places,
                           c->parts[b].places[last] + c->parts[b].counts[last], 1};
 }
 
