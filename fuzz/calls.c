@@ -219,6 +219,7 @@ static void start_once(void)
     setenv("SYMWIN_TIMEOUT_MS", "60000", 1); /* later than the fuzzer's limit for hangs */
     setenv("SYMWIN_BOOTSTRAP_TIMEOUT_MS", "60000", 1);
     fuzz_must(sw_driver_load() == SYMWIN_OK, "%s", symwin_last_error());
+    sw_drv.cuLaunchKernelEx = note_launch;
     team_start();
 }
 

@@ -27,6 +27,7 @@ static struct planned {
     uint64_t count;
     int root;
     size_t bytes, in_bytes, out_bytes; /* of `count` elements, and of the buffers; 0: it has none */
+    char *table; /* the arrays of parts, if they are in device memory; otherwise NULL */
     struct buffer in, out;
     int windows;
     int meets; /* in an agreement, before the call */
@@ -144,6 +145,12 @@ static int fits_in_memory(const struct planned *p, int rank)
            apart(&p->in, p->in_bytes, &p->out, p->out_bytes);
 }
 
+/* Whether the host does not know what a rank sends, which all ranks get. */
+static int is_hidden(const struct planned *p)
+{
+    return p->table != NULL && p->is == &sw_collectives[SYMWIN_ALLGATHERV];
+}
+
 /* How the call treats its buffers, with the communicator as it is. */
 static void judge_buffers(const struct comm *comm, int rank, const struct call *c)
 {
@@ -157,15 +164,21 @@ static void judge_buffers(const struct comm *comm, int rank, const struct call *
         if ((b == 0 ? r->in_bytes : r->out_bytes) == 0)
             *both[b] = (struct buffer){.ptr = both[b]->ptr, .place = NOTHING};
         else if (both[b]->memory != NULL)
-            look(comm, rank, both[b], b == 0 ? r->in_bytes : r->out_bytes, size);
+            look(comm, rank, both[b],
+                 b == 1         ? r->out_bytes
+                 : is_hidden(r) ? size
+                                : r->in_bytes,
+                 size);
         else
             *both[b] = (struct buffer){
                 .ptr = both[b]->ptr, .place = NOTHING, .nowhere = 1, .status = SYMWIN_INVALID};
     if (r->in.status != SYMWIN_OK || r->out.status != SYMWIN_OK ||
-        (!is_in_place(r, rank) && r->in_bytes > 0 && r->out_bytes > 0 &&
+        (!is_in_place(r, rank) && !is_hidden(r) && r->in_bytes > 0 && r->out_bytes > 0 &&
          (!is_pairs(r->is) || r->root == 0) && r->in.ptr < r->out.ptr + r->out_bytes &&
          r->out.ptr < r->in.ptr + r->in_bytes))
         r->status = SYMWIN_INVALID;
+    if (r->in.memory != NULL && !r->in.nowhere)
+        r->in.skip |= r->in_bytes > (size_t)(r->in.memory->ptr + r->in.memory->bytes - r->in.ptr);
 }
 
 /* Whether the call is in place, also by two addresses of one memory. */
@@ -198,6 +211,97 @@ static void judge_algorithm(int rank, const struct call *c)
     lacks |= is_one_buffer(r, rank) ? SW_NEEDS_TWO_BUFFERS : 0;
     if (algorithm->chosen == SW_ABSENT || (algorithm->needs & lacks) != 0)
         r->status = SYMWIN_UNSUPPORTED;
+}
+
+/* ---- parts ---- */
+
+/* Where a rank has its arrays in device memory: behind all buffers. NULL: they are on the host. */
+static char *choose_table(const struct step *s, int rank, const struct planned *p)
+{
+    const struct memory *m = p->in.memory;
+
+    if ((s->twist & 32) == 0 || rank == s->odd || !p->is->by_parts || p->count == 0 || m == NULL ||
+        m->device != model.device[rank] || p->out.memory == NULL)
+        return NULL;
+    return m->ptr + m->bytes - 1024 + (size_t)rank * sizeof calls->parts;
+}
+
+static void set_parts(struct call *c, int rank)
+{
+    const struct sw_collective *is = shape_of(c->collective);
+    int b, p;
+
+    for (b = 0; b < 2 && is->by_parts; b++)
+        for (p = 0; p < model.nranks; p++) {
+            c->parts[b].counts[p] = c->bytes == SIZE_MAX ? SIZE_MAX
+                                    : b == 0             ? part_between(is, c->bytes, rank, p)
+                                                         : part_between(is, c->bytes, p, rank);
+            c->parts[b].places[p] = p > 0 ? c->parts[b].places[p - 1] + c->parts[b].counts[p - 1]
+                                          : 0;
+        }
+    c->table = planned[rank].table;
+    if (c->table != NULL && planned[rank].in_bytes == 0)
+        c->ptr = NULL;
+}
+
+/* One element less of what goes between a rank and the next one. Returns whether it differs. */
+static int set_parts_apart(struct call *c)
+{
+    const int next = (c->rank + 1) % model.nranks;
+    uint64_t *count = &c->parts[c->collective == SYMWIN_ALLGATHERV].counts[next];
+
+    if (*count == 0)
+        return 0;
+    (*count)--;
+    return 1;
+}
+
+/* ---- queries ---- */
+
+/* A launch must be what was said of it. In a group, a send and a receive share one. */
+static void check_launched(const struct call *c, int blocks, int threads)
+{
+    fuzz_must(blocks > 0 && threads > 0, "a query says %d blocks of %d threads", blocks, threads);
+    fuzz_must(c->blocks == 0 || ((unsigned)blocks == c->blocks && (unsigned)threads == c->threads),
+              "%s launches %u blocks of %u threads, and its query says %d of %d",
+              shape_of(c->collective)->call, c->blocks, c->threads, blocks, threads);
+}
+
+static void check_message(int rank, const struct call *c, int receives)
+{
+    const symwin_message_info *info = &c->answers[receives].message;
+    const size_t bytes = c->bytes * symwin_type_bytes((symwin_type)c->type);
+    const int large = bytes > SW_PAIR_EAGER * SW_PAIR_SLOT_BYTES(c->comm->slot_bytes) / 2;
+    const symwin_path path = c->root == 0                  ? SYMWIN_PATH_OWN
+                             : !large                      ? SYMWIN_PATH_RING
+                             : !receives                   ? SYMWIN_PATH_RECEIVER
+                             : planned[rank].out.is_public ? SYMWIN_PATH_WINDOW
+                                                           : SYMWIN_PATH_RING;
+
+    fuzz_must(info->algo == SYMWIN_ALGO_ONESHOT && info->path == path &&
+                  info->few == (path != SYMWIN_PATH_OWN && !large),
+              "a message of %zu bytes goes by path %d, few %d, and its query says %d and %d", bytes,
+              (int)path, path != SYMWIN_PATH_OWN && !large, (int)info->path, info->few);
+}
+
+/* What the queries have said before a call that succeeded. */
+static void check_answers(int rank, const struct call *c)
+{
+    const symwin_collective_info *info = &c->answers[0].call;
+    const symwin_message_info *message = &c->answers[0].message;
+
+    if (!is_asked_about(c) || c->no_result)
+        return;
+    if (c->collective != PAIRS) {
+        fuzz_must(info->algo == SYMWIN_ALGO_ONESHOT && info->measured == 0,
+                  "a query says algorithm %d, measured %d", (int)info->algo, info->measured);
+        check_launched(c, info->blocks, info->threads);
+        return;
+    }
+    check_message(rank, c, 0);
+    check_message(rank, c, 1);
+    if (c->root == 0)
+        check_launched(c, message->blocks, message->threads);
 }
 
 #endif

@@ -171,8 +171,8 @@ static int offsets_differ(enum sw_lies lies, const struct buffer *a, const struc
     return lies == SW_AT_ONE_OFFSET && a->offset != b->offset;
 }
 
-/* For all collectives but the all-reduce: whether the ranks launch one call. *differ
- * is set if they name an algorithm over windows, and their offsets differ. */
+/* For all collectives but the all-reduce: whether the ranks launch one call. *differ is set if they
+ * name an algorithm over windows, and their offsets differ. */
 static int agree_on_moves(const struct call *c, int *differ)
 {
     const struct planned *first = &planned[0];
@@ -283,22 +283,12 @@ static void choose_buffers(const struct step *s, int rank, const struct call *c)
                           .out_bytes = out_count(is, count, rank, c->root) * size,
                           .in = choose_buffer(rank, s->b, s->c % 16 ^ shift),
                           .out = choose_buffer(rank, s->b / MEMORIES, s->c / 16)};
+    p->table = choose_table(s, rank, p);
     least = own_offset(p, rank, 0) + own_offset(p, rank, 1) + p->bytes;
     if (p->in.memory != NULL && p->in.ptr == p->out.ptr &&
         least <= (size_t)(p->in.memory->ptr + p->in.memory->bytes - p->in.ptr)) {
         p->in.ptr += own_offset(p, rank, 1);
         p->out.ptr += own_offset(p, rank, 0);
-    }
-}
-
-static void set_parts(struct call *c, int rank)
-{
-    const struct sw_collective *is = shape_of(c->collective);
-    int p;
-
-    for (p = 0; p < model.nranks && is->by_parts; p++) {
-        c->counts[0][p] = c->bytes == SIZE_MAX ? SIZE_MAX : part_between(is, c->bytes, rank, p);
-        c->counts[1][p] = c->bytes == SIZE_MAX ? SIZE_MAX : part_between(is, c->bytes, p, rank);
     }
 }
 
@@ -327,6 +317,8 @@ static int set_apart(const struct step *s, struct call *c)
     const struct sw_collective *is = shape_of(c->collective);
     const int in_place = is_in_place(&planned[c->rank], c->rank); /* another call would not be */
 
+    if (is->by_parts)
+        return set_parts_apart(c) && !in_place;
     switch (s->twist / 4 % 8) {
     case 0:
         c->bytes--;
@@ -362,10 +354,10 @@ static void plan_mismatch(const struct step *s, int rank, struct call *c, int fi
     struct call probe = *c;
 
     probe.rank = (int)(s->twist % (unsigned)model.nranks);
+    set_parts(&probe, probe.rank);
     if (!fits || planned[0].status != SYMWIN_OK || model.nranks == 1 || probe.bytes == 0 ||
         shape_of(s->collective)->no_data || (!differ && !set_apart(s, &probe)) ||
-        (s->collective == PAIRS && c->root == 0) ||
-        (shape_of(s->collective)->by_parts && !differ)) {
+        (s->collective == PAIRS && c->root == 0)) {
         c->kind = CALL_NONE;
         return;
     }
@@ -391,6 +383,9 @@ static void plan_collective(const struct step *s, int rank, struct call *c, unsi
     c->comm = comm->ptr[rank];
     c->device = model.device[rank];
     c->bytes = counts[s->twist % 8];
+    if (c->bytes == MOST_ELEMENTS && s->collective == PAIRS)
+        c->bytes *= 2;                                /* then messages are large */
+    c->no_result = s->b / (MEMORIES * MEMORIES) == 1; /* of queries */
     c->type = (s->a & 64) != 0 ? SYMWIN_I8 : SYMWIN_U32;
     c->op = SYMWIN_SUM;
     c->how = (symwin_collective_options){.size = sizeof c->how, .algo = choose_algo(s)};
@@ -474,17 +469,25 @@ static int all_apart(void)
 
 static void fill_input(int rank, const struct call *c)
 {
+    const struct planned *p = &planned[rank];
     uint32_t data[MOST_PARTS];
 
+    memset(data, 0x5a, sizeof data);
+    fuzz_must(p->out_bytes == 0 || symwin_memcpy(model.device[rank], c->out, data, p->out_bytes,
+                                                 c->stream) == SYMWIN_OK,
+              "%s", symwin_last_error());
     make_input(rank, data);
-    if (planned[rank].in_bytes == 0)
+    fuzz_must(c->table == NULL || symwin_memcpy(model.device[rank], c->table, c->parts,
+                                                sizeof c->parts, c->stream) == SYMWIN_OK,
+              "%s", symwin_last_error());
+    if (p->in_bytes == 0)
         return;
     fuzz_must(symwin_memcpy(model.device[rank], c->ptr, data, planned[rank].in_bytes, c->stream) ==
                   SYMWIN_OK,
               "%s", symwin_last_error());
 }
 
-/* Fills the inputs before the calls. */
+/* Fills the inputs before the calls, and makes every byte of the outputs wrong. */
 static void fill_inputs(void)
 {
     int r;
@@ -585,6 +588,8 @@ static void check_mismatch(struct comm *comm)
 static void done_collective(const struct step *s, int rank, const struct call *c)
 {
     collective_note(s, rank, c);
+    if (c->got == SYMWIN_OK)
+        check_answers(rank, c);
     if (rank < model.nranks - 1 || c->got != SYMWIN_OK)
         return;
     if (mismatch)

@@ -30,10 +30,6 @@ struct step {
     int odd; /* the rank that does something else; -1: none */
 };
 
-#define ONLY(status) (1u << (status))
-#define OK_ONLY ONLY(SYMWIN_OK)
-#define INVALID_ONLY ONLY(SYMWIN_INVALID)
-
 enum owner { NOBODY, ALLOCATED, IMPORTED };
 
 struct memory {

@@ -1,7 +1,7 @@
 /* Ranks as threads for fuzz/calls.c: each gets one public call, and all call at the same time.
  * Checks that hold for all calls are here: the status is one that the model expects; a failure
  * names the call in a sentence and leaves the out-pointer alone; success leaves the last error
- * alone. */
+ * alone. Before a call by parts, a send or a receive, each rank asks what it would launch. */
 #ifndef SYMWIN_FUZZ_CALLS_TEAM_H
 #define SYMWIN_FUZZ_CALLS_TEAM_H
 
@@ -9,10 +9,15 @@
 #include <sched.h>
 
 #include "fuzz.h"
+#include "kernels/pair_layout.h"
 #include "src/collective/collective.h"
 #include "src/collective/table.h"
 
 enum { RANKS = 3, PAIR = 2 };
+
+#define ONLY(status) (1u << (status))
+#define OK_ONLY ONLY(SYMWIN_OK)
+#define INVALID_ONLY ONLY(SYMWIN_INVALID)
 
 /* Beside the collectives: in a group, a rank sends to another one and receives from a third. */
 enum { PAIRS = SW_COLLECTIVES };
@@ -96,6 +101,13 @@ union result {
 };
 _Static_assert(sizeof(union result) == 296, "bytes covers it");
 
+/* What a query says of a call: of one by parts, or of a send or a receive. */
+struct answer {
+    symwin_status got;
+    symwin_collective_info call;
+    symwin_message_info message;
+};
+
 /* One rank's call: arguments, allowed results, result. */
 struct call {
     enum call_kind kind;
@@ -111,7 +123,11 @@ struct call {
     int collective; /* symwin_collective, or PAIRS */
     int root;       /* of pairs: how far from the sender the receiver is */
     int grouped;
-    uint64_t counts[2][RANKS]; /* of the parts, where lengths differ */
+    /* Of the parts of `ptr` and `out`, where lengths differ. */
+    struct {
+        uint64_t counts[RANKS], places[RANKS];
+    } parts[2];
+    char *table; /* the same in device memory; NULL: passed in host memory */
     int device, rank, nranks, no_result, no_id;
     int settles;  /* registering: drops ended graphs' holds, also if it fails */
     int captures; /* number of collectives */
@@ -122,6 +138,8 @@ struct call {
     symwin_status got;
     union result result;
     CUgraph graph; /* from a capture, also a failed one */
+    struct answer answers[2];
+    unsigned blocks, threads; /* of the last kernel that the call has launched; 0: none */
 };
 
 /* Where the result goes; NULL for a call that must be refused for that. */
@@ -183,9 +201,24 @@ static symwin_status collect_pairs(const struct call *c)
                             valid ? (own + n - k) % n : k, &c->how, c->stream);
 }
 
+/* The parts of `ptr`, or of `out`. */
+static symwin_parts parts_of(const struct call *c, int b)
+{
+    const int last = c->nranks - 1;
+    const char *counts, *places;
+
+    if (c->table == NULL)
+        return (symwin_parts){.counts = c->parts[b].counts};
+    counts = c->table + (size_t)b * sizeof c->parts[0];
+    places = counts + sizeof c->parts[0].counts;
+    return (symwin_parts){(const uint64_t *)(const void *)counts,
+                          (const uint64_t *)(const void *)places,
+                          c->parts[b].places[last] + c->parts[b].counts[last], 1};
+}
+
 static symwin_status collect_alone(const struct call *c)
 {
-    const symwin_parts in = {.counts = c->counts[0]}, out = {.counts = c->counts[1]};
+    const symwin_parts in = parts_of(c, 0), out = parts_of(c, 1);
     const symwin_type type = (symwin_type)c->type;
     const symwin_op op = (symwin_op)c->op;
 
@@ -292,6 +325,84 @@ static const char *name_of(const struct call *c)
     return collects ? shape_of(c->collective)->call : call_names[c->kind];
 }
 
+/* ---- queries ---- */
+
+static _Thread_local struct call *launching; /* NULL: what is launched does not count */
+
+/* In the place of the driver's function. */
+static CUresult note_launch(const CUlaunchConfig *config, CUfunction function, void **params,
+                            void **extra)
+{
+    if (launching != NULL) {
+        launching->blocks = config->gridDimX;
+        launching->threads = config->blockDimX;
+    }
+    return sw_emu_cuLaunchKernelEx(config, function, params, extra);
+}
+
+static int is_asked_about(const struct call *c)
+{
+    return (c->kind == CALL_COLLECTIVE || c->kind == CALL_CAPTURE) &&
+           (c->collective == PAIRS || shape_of(c->collective)->by_parts);
+}
+
+static symwin_status ask_once(const struct call *c, int receives, struct answer *a)
+{
+    const symwin_parts in = parts_of(c, 0), out = parts_of(c, 1);
+    const symwin_type type = (symwin_type)c->type;
+    const int n = c->nranks, k = c->root;
+    const int peer = k < 0 || k >= n ? k : (c->rank + (receives ? n - k : k)) % n;
+
+    switch (c->collective) {
+    case SYMWIN_ALLTOALLV:
+        return symwin_alltoallv_query(c->comm, c->ptr, &in, c->out, &out, type, &c->how,
+                                      c->no_result ? NULL : &a->call);
+    case SYMWIN_ALLGATHERV:
+        return symwin_allgatherv_query(c->comm, c->ptr, c->out, &out, type, &c->how,
+                                       c->no_result ? NULL : &a->call);
+    default:
+        return (receives ? symwin_recv_query
+                         : symwin_send_query)(c->comm, receives ? c->out : c->ptr, c->bytes, type,
+                                              peer, &c->how, c->no_result ? NULL : &a->message);
+    }
+}
+
+/* A query fails as its call does. Of a send and a receive of one rank together, the group may fail
+ * where each alone does not. */
+static void ask(struct call *c)
+{
+    const int pairs = c->collective == PAIRS;
+    unsigned want = c->no_result ? INVALID_ONLY : c->want, got = 0;
+    int i;
+
+    if (c->no_result && (c->want & OK_ONLY) == 0)
+        want |= c->want;
+    if (c->grouped)
+        fuzz_must(symwin_group_begin() == SYMWIN_OK, "%s", symwin_last_error());
+    for (i = 0; i < 1 + pairs; i++) {
+        static const char *const of_pairs[2] = {"symwin_send_query", "symwin_recv_query"};
+        const char *const name = pairs ? of_pairs[i] : shape_of(c->collective)->query;
+        struct answer *a = &c->answers[i], before;
+
+        memset(a, 0xa5, sizeof *a);
+        before = *a;
+        a->got = before.got = ask_once(c, i, a);
+        got |= a->got != SYMWIN_OK ? ONLY(a->got) : 0;
+        fuzz_must(a->got == SYMWIN_OK || (memcmp(a, &before, sizeof before) == 0 &&
+                                          strstr(symwin_last_error(), name) != NULL),
+                  "%s fails, and sets its result or says: %s", name, symwin_last_error());
+    }
+    fuzz_must(!c->grouped || symwin_group_end() == SYMWIN_OK, "queries are in the group");
+    if (got == 0)
+        got = OK_ONLY;
+    if (pairs && c->root == 0 && got == OK_ONLY)
+        got |= INVALID_ONLY;
+    fuzz_must((got & want) != 0, "%s: queries give 0x%x, which is none of 0x%x: %s",
+              shape_of(c->collective)->call, got, want, symwin_last_error());
+}
+
+/* ---- one call ---- */
+
 /* Makes the call, and checks what holds for all calls. */
 static void make(struct call *c)
 {
@@ -301,9 +412,13 @@ static void make(struct call *c)
 
     if (c->kind == CALL_NONE)
         return;
+    if (is_asked_about(c))
+        ask(c);
     memset(&c->result, 0xa5, sizeof c->result);
     snprintf(before, sizeof before, "%s", symwin_last_error());
+    launching = c;
     c->got = perform(c);
+    launching = NULL;
     fuzz_must(c->got >= SYMWIN_OK && c->got <= SYMWIN_STATUS_LAST, "%s: status %d", name, c->got);
     fuzz_must((c->want >> c->got & 1) != 0, "%s: %s, which is none of 0x%x: %s", name,
               symwin_status_name(c->got), c->want, c->got == SYMWIN_OK ? "" : symwin_last_error());

@@ -44,8 +44,7 @@ struct CUstream_st;
     X(int, ncclReduce,                                                                             \
       (const void *in, void *out, size_t count, int type, int op, int root, void *comm,            \
        struct CUstream_st *stream))                                                                \
-    X(int, ncclRedOpCreatePreMulSum,                                                               \
-      (int *op, void *scalar, int type, int residence, void *comm))                                \
+    X(int, ncclRedOpCreatePreMulSum, (int *op, void *scalar, int type, int residence, void *comm)) \
     X(int, ncclRedOpDestroy, (int op, void *comm))                                                 \
     X(int, ncclGroupStart, (void))                                                                 \
     X(int, ncclGroupEnd, (void))                                                                   \
