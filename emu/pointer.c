@@ -176,8 +176,9 @@ CUresult emu_copy(CUdevice device, CUdeviceptr dst, CUdeviceptr src, size_t byte
 void __tsan_write_range(void *at, unsigned long bytes);
 #endif
 
-/* ThreadSanitizer is told of a write to every sixteenth page that was dropped, and so of most
- * accesses that overlap in time. A page would take two of its own. */
+/* ThreadSanitizer is told of a write to the first bytes of each 64 KiB that were dropped, and
+ * reports concurrent accesses to those only: its memory for all bytes would be twice as large as
+ * they are. */
 static void say_written(unsigned char *at, size_t bytes)
 {
 #if defined(EMU_TSAN)
