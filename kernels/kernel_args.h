@@ -295,14 +295,14 @@ struct sw_landing {
 #define SW_PAIR_SLOTS 16
 struct sw_pair {
     uint64_t sent, received; /* chunks so far, counted by this rank */
-    uint32_t direct;         /* chunks that have come without the ring, counted by this rank */
-    uint32_t landed;         /* the same, counted by the peer */
-    uint64_t way;            /* 1 + the number of the last large message that went without it */
-    uint64_t offered;        /* by the peer: the large message that it offers its buffer to */
-    uint64_t offer;          /* by the peer: the buffer's offset, or SW_NO_OFFSET */
-    uint64_t wants;          /* by the peer: count and type */
+    uint32_t direct;         /* SW_LANDED for each message that has come without the ring */
+    uint32_t landed;         /* the same, added by the peer */
+    uint64_t way;            /* the first chunk of the last message that went without it */
     uint64_t ended;          /* by the peer: chunks that it took in kernels that have ended */
-    uint64_t unused[8];
+    uint64_t unused;
+    uint64_t offer[4]; /* by the peer: entries with its buffer's offset or SW_NO_OFFSET, and
+                              * with count and type, for the large message that it receives */
+    uint64_t unused_too[6];
     uint64_t taken[SW_PAIR_SLOTS]; /* by the peer: the last chunk that it took from each slot */
     uint64_t header[SW_PAIR_SLOTS * 2]; /* by the peer: entries with the count and type of the
                                          * message that begins with the slot's chunk */

@@ -45,7 +45,7 @@ struct sw_pair_args {
 struct sw_few_args {
     struct sw_kernel_args call;
     uint32_t items; /* at least 1 */
-    uint32_t large; /* 0 */
+    uint32_t large; /* some items are */
     struct sw_pair_item item[SW_PAIR_FEW];
 };
 

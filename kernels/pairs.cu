@@ -8,12 +8,8 @@
  * on to its next item. With one item left it may wait. So a chunk waits only for chunks of earlier
  * numbers in its pair, and for the other rank's kernel.
  */
-#include "bytes.cuh"
 #include "pairs.cuh"
 #include "pairs_few.cuh"
-
-/* Entries that a thread has in flight. */
-enum { SW_PAIR_BATCH = 4 };
 
 /* What a block does next with an item. */
 enum sw_pair_way {
@@ -33,19 +29,6 @@ struct sw_pair_state {
     uint32_t way;
 };
 
-SYMWIN_DEVICE sw_part sw_pair_part(const struct sw_pair_args &args, const sw_pair_item &item,
-                                   uint64_t chunk)
-{
-    const uint32_t extent = (uint32_t)(sw_pair_payload(args.call) / 8);
-
-    return sw_part_at<sw_pair_wire>(item.address, item.bytes, chunk * extent, extent);
-}
-
-SYMWIN_DEVICE bool sw_pair_is_direct(const sw_pair_item &item) /* of a receive */
-{
-    return sw_pair_is_large(item) && item.place != SW_NO_OFFSET;
-}
-
 /* ---- waiting --------------------------------------------------------------------------------- */
 
 /* Whether the block's next chunk of an item can be handled to its end. By any thread. */
@@ -55,17 +38,17 @@ SYMWIN_DEVICE bool sw_pair_is_ready(const struct sw_pair_args &args, const sw_ca
     const uint64_t number = state.first + state.chunk;
     const int32_t self = args.call.rank, peer = item.peer;
 
+    sw_pair_offer offer = {state.first, {}, {}};
+    sw_pair_landing landing = {};
+
     switch (state.way) {
     case SW_PAIR_ASK:
-        return symwin_load_acquire_u64(SW_PAIR_AT(args.call, call, self, peer, offered)) ==
-               state.first;
+        return offer.look(args.call, call, peer);
     case SW_PAIR_STORE:
     case SW_PAIR_HERE:
         return true;
     case SW_PAIR_LAND:
-        return symwin_load_acquire_u32(SW_PAIR_AT(args.call, call, self, peer, landed)) -
-                   symwin_load_relaxed_u32(SW_PAIR_AT(args.call, call, self, peer, direct)) ==
-               (uint32_t)item.chunks;
+        return landing.look(args.call, call, peer);
     case SW_PAIR_NOTICE:
         return sw_pair_is_there(
             symwin_load_relaxed_v16(sw_pair_header(args.call, call, peer, self, number)), number);
@@ -90,40 +73,11 @@ SYMWIN_DEVICE bool sw_pair_is_ready(const struct sw_pair_args &args, const sw_ca
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* A chunk through the ring. */
-SYMWIN_DEVICE void sw_pair_send_chunk(const struct sw_pair_args &args, const sw_call &call,
-                                      const sw_pair_item &item, const sw_pair_state &state)
-{
-    const uint64_t number = state.first + state.chunk;
-    const uint64_t to = sw_pair_slot(args.call, call, args.call.rank, item.peer, number);
-    const sw_part part = sw_pair_part(args, item, state.chunk);
-    const uint32_t entries = (uint32_t)((part.message.bytes + 7) / 8);
-
-    if (state.chunk == 0 && !sw_pair_is_large(item) && threadIdx.x == 0)
-        sw_pair_send_header(args.call, call, item, number);
-    SYMWIN_NO_UNROLL
-    for (uint32_t i = threadIdx.x; i < entries; i += SW_PAIR_BATCH * blockDim.x) {
-        uint64_t word[SW_PAIR_BATCH];
-
-        SYMWIN_UNROLL
-        for (uint32_t j = 0; j < SW_PAIR_BATCH; j++)
-            if (i + j * blockDim.x < entries)
-                sw_entry_load<sw_byte, sw_pair_wire>(part, i + j * blockDim.x, &word[j]);
-        SYMWIN_UNROLL
-        for (uint32_t j = 0; j < SW_PAIR_BATCH; j++)
-            if (i + j * blockDim.x < entries)
-                symwin_store_relaxed_v16(to + (uint64_t)(i + j * blockDim.x) * 16,
-                                         sw_pair_encode(word[j], number));
-    }
-}
-
-/* The block's chunks of an item, of this rank's memory at `from`, to offset `to`. Returns how many
- * they are. */
-SYMWIN_DEVICE uint64_t sw_pair_move(const struct sw_pair_args &args, const sw_goal &goal,
-                                    const sw_pair_item &item, uint64_t chunk, uint64_t to)
+/* The block's chunks of an item, from this rank's memory to offset `to`. */
+SYMWIN_DEVICE void sw_pair_move(const struct sw_pair_args &args, const sw_goal &goal,
+                                const sw_pair_item &item, uint64_t chunk, uint64_t to)
 {
     const uint64_t payload = sw_pair_payload(args.call);
-    uint64_t moved = 0;
 
     SYMWIN_NO_UNROLL
     for (; chunk < item.chunks; chunk += gridDim.x) {
@@ -131,29 +85,28 @@ SYMWIN_DEVICE uint64_t sw_pair_move(const struct sw_pair_args &args, const sw_go
 
         sw_move_part(goal, sw_crew_of_block(), item.address + at, to + at,
                      left < payload ? left : payload);
-        moved++;
     }
-    return moved;
+}
+
+/* What an offer that was there says. */
+SYMWIN_DEVICE uint64_t sw_pair_offered_place(const struct sw_pair_args &args, const sw_call &call,
+                                             const sw_pair_item &item)
+{
+    return sw_pair_decode(
+        sw_pair_load_ordered(SW_PAIR_AT(args.call, call, args.call.rank, item.peer, offer)));
 }
 
 /* The block's chunks straight into the receiver's buffer. */
 SYMWIN_DEVICE void sw_pair_store(const struct sw_pair_args &args, const sw_call &call,
                                  const sw_pair_item &item, const sw_pair_state &state)
 {
-    const int32_t self = args.call.rank, n = args.call.nranks;
-    const int32_t step = item.peer - self + (item.peer < self ? n : 0);
-    const uint64_t to = symwin_load_relaxed_u64(
-        SW_PAIR_AT(args.call, call, self, item.peer, offer));
-    const uint64_t moved = sw_pair_move(args, {call.peers, step, step + 1, -1}, item, state.chunk,
-                                        to);
+    const uint64_t blocks = item.chunks < gridDim.x ? item.chunks : gridDim.x;
 
+    sw_pair_move(args, sw_pair_goal(args.call, call, item), item, state.chunk,
+                 sw_pair_offered_place(args, call, item));
     __syncthreads();
-    if (threadIdx.x != 0)
-        return;
-    if (state.chunk == 0)
-        symwin_store_relaxed_u64(SW_PAIR_AT(args.call, call, self, item.peer, way), state.first);
-    (void)symwin_atomic_add_u32(SW_PAIR_AT(args.call, call, item.peer, self, landed),
-                                (uint32_t)moved);
+    if (threadIdx.x == 0)
+        sw_pair_tell_landed(args.call, call, item, state.first, state.chunk == 0, (uint32_t)blocks);
 }
 
 /* ---- receiving ------------------------------------------------------------------------------- */
@@ -173,7 +126,7 @@ SYMWIN_DEVICE void sw_pair_take_chunk(const struct sw_pair_args &args, sw_call &
 {
     const uint64_t number = state.first + state.chunk;
     const uint64_t from = sw_pair_slot(args.call, call, item.peer, args.call.rank, number);
-    const sw_part part = sw_pair_part(args, item, state.chunk);
+    const sw_part part = sw_pair_part(args.call, item, state.chunk);
     const uint32_t entries = (uint32_t)((part.message.bytes + 7) / 8);
 
     if (state.chunk == 0 && threadIdx.x == 0)
@@ -189,31 +142,15 @@ SYMWIN_DEVICE void sw_pair_take_chunk(const struct sw_pair_args &args, sw_call &
         SYMWIN_UNROLL
         for (uint32_t j = 0; j < SW_PAIR_BATCH; j++) {
             const uint32_t at = i + j * blockDim.x;
-            sw_pair_entry entry = {from + (uint64_t)at * 16, number, value[j]};
-            uint64_t word;
+            const sw_pair_entry entry = {from + (uint64_t)at * 16, number, value[j]};
 
-            if (at >= entries || (!sw_pair_is_there(entry.value, number) &&
-                                  !sw_pair_await(args.call, call, item.peer, entry)))
+            if (at >= entries || !sw_pair_take_entry(args.call, call, item, entry, part, at))
                 break;
-            word = sw_pair_decode(entry.value);
-            sw_entry_store<sw_byte, sw_pair_wire>(part, at, &word);
-            symwin_store_relaxed_v16(entry.address, {0, 0});
         }
     }
     __syncthreads();
     if (threadIdx.x == 0 && !call.failed)
         sw_pair_give(args, call, item, number);
-}
-
-/* Offers the buffer to a large message. By one thread. */
-SYMWIN_DEVICE void sw_pair_offer(const struct sw_pair_args &args, const sw_call &call,
-                                 const sw_pair_item &item, uint64_t first)
-{
-    const int32_t self = args.call.rank;
-
-    symwin_store_relaxed_u64(SW_PAIR_AT(args.call, call, item.peer, self, offer), item.place);
-    symwin_store_relaxed_u64(SW_PAIR_AT(args.call, call, item.peer, self, wants), item.says);
-    symwin_store_release_u64(SW_PAIR_AT(args.call, call, item.peer, self, offered), first);
 }
 
 /* ---- a block's turns ------------------------------------------------------------------------- */
@@ -245,7 +182,7 @@ SYMWIN_DEVICE sw_pair_state sw_pair_begin(const struct sw_pair_args &args, const
     if (chunk == 0 && !call.failed) {
         sw_pair_tell_ended(args.call, call, item.peer, first - 1 - item.before);
         if (sw_pair_is_large(item))
-            sw_pair_offer(args, call, item, first);
+            sw_pair_make_offer(args.call, call, item, first);
     }
     if (!sw_pair_is_direct(item))
         return {first, chunk, SW_PAIR_RING};
@@ -257,7 +194,7 @@ SYMWIN_DEVICE void sw_pair_handle(const struct sw_pair_args &args, sw_call &call
                                   const sw_pair_item &item, const sw_pair_state &state,
                                   sw_pair_state *next)
 {
-    const int32_t self = args.call.rank;
+    const uint64_t offer = SW_PAIR_AT(args.call, call, args.call.rank, item.peer, offer);
     const bool one = threadIdx.x == 0;
 
     *next = state;
@@ -270,13 +207,9 @@ SYMWIN_DEVICE void sw_pair_handle(const struct sw_pair_args &args, sw_call &call
     case SW_PAIR_ASK:
         if (!one)
             break;
-        sw_pair_compare(
-            call, item,
-            symwin_load_relaxed_u64(SW_PAIR_AT(args.call, call, self, item.peer, wants)));
-        next->way = symwin_load_relaxed_u64(SW_PAIR_AT(args.call, call, self, item.peer, offer)) ==
-                            SW_NO_OFFSET
-                        ? SW_PAIR_RING
-                        : SW_PAIR_STORE;
+        sw_pair_compare(call, item, sw_pair_decode(sw_pair_load_ordered(offer + 16)));
+        next->way = sw_pair_offered_place(args, call, item) == SW_NO_OFFSET ? SW_PAIR_RING
+                                                                            : SW_PAIR_STORE;
         if (call.failed)
             next->chunk = item.chunks;
         break;
@@ -295,14 +228,17 @@ SYMWIN_DEVICE void sw_pair_handle(const struct sw_pair_args &args, sw_call &call
         next->chunk = item.chunks;
         break;
     case SW_PAIR_HERE:
-        (void)sw_pair_move(args, sw_goal_here(), item, state.chunk, item.place);
+        sw_pair_move(args, sw_goal_here(), item, state.chunk, item.place);
         next->chunk = item.chunks;
         break;
     default:
-        if (item.kind == SW_PAIR_SEND)
-            sw_pair_send_chunk(args, call, item, state);
-        else
+        if (item.kind == SW_PAIR_SEND) {
+            if (one && state.chunk == 0 && !sw_pair_is_large(item))
+                sw_pair_send_header(args.call, call, item, state.first);
+            sw_pair_send_chunk(args.call, call, item, state.first, state.chunk);
+        } else {
             sw_pair_take_chunk(args, call, item, state);
+        }
         next->chunk += gridDim.x;
     }
 }
@@ -387,18 +323,15 @@ SYMWIN_DEVICE void sw_pair_count(const struct sw_pair_args &args, const sw_call 
         if (!item.last)
             continue;
         if (item.kind == SW_PAIR_SEND) {
-            const bool direct = sw_pair_is_large(item) &&
-                                symwin_load_relaxed_u64(
-                                    SW_PAIR_AT(args.call, call, self, item.peer, way)) == first;
+            const bool direct = sw_pair_went(args.call, call, item, first);
 
             symwin_store_relaxed_u64(SW_PAIR_AT(args.call, call, self, item.peer, sent),
                                      first - 1 + (direct ? 1 : item.chunks));
         } else if (item.kind == SW_PAIR_RECEIVE) {
-            const uint64_t at = SW_PAIR_AT(args.call, call, self, item.peer, direct);
             const bool direct = sw_pair_is_direct(item);
 
             if (direct)
-                symwin_store_relaxed_u32(at, symwin_load_relaxed_u32(at) + (uint32_t)item.chunks);
+                sw_pair_count_direct(args.call, call, item);
             symwin_store_relaxed_u64(SW_PAIR_AT(args.call, call, self, item.peer, received),
                                      first - 1 + (direct ? 1 : item.chunks));
         }
@@ -415,7 +348,7 @@ SYMWIN_DEVICE void sw_pair_end(const struct sw_pair_args &args, sw_call &call,
     if (call.failed)
         sw_call_report(args.call, call.epoch);
     if (threadIdx.x == 0)
-        before = args.large ? symwin_atomic_add_u32(arrived, 1)
+        before = args.large ? symwin_add_acq_rel_u32(arrived, 1)
                             : symwin_add_relaxed_u32(arrived, 1);
     __syncthreads();
     if (before == gridDim.x - 1) {

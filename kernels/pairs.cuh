@@ -26,20 +26,25 @@
  * SW_PAIR_SLOTS chunks.
  *
  * Large messages have more than SW_PAIR_EAGER chunks. r sends the first one's header, and waits
- * until p has offered its buffer to that chunk's number: with count and type, which r compares,
- * and the buffer's offset. With an offset, the blocks of r store their chunks there, and each adds
- * their number to `landed` at p, with release; only the first chunk has a number and a slot. p
- * waits for the header and for all chunks. An offer stays until the message has been received: no
- * item of the same peer and kind follows it in a kernel. A block of r that has chunks of the
- * message has read the offer by then, and others do not read it.
+ * until p has offered its buffer to that chunk: two entries with the chunk's flag, one with the
+ * buffer's offset, one with count and type, which r compares. With an offset, the blocks of r store
+ * their parts there, and add SW_LANDED in all to `landed` at p, with release; only the first chunk
+ * has a number and a slot. p waits for the header and for SW_LANDED. An offer stays until the
+ * message has been received: no item of the same peer and kind follows it in a kernel. A block of r
+ * that has parts of the message has read the offer by then, and others do not read it. What p did
+ * with its buffer before, it did in kernels that have ended, so the offer needs no fence.
  */
 #ifndef SYMWIN_KERNELS_PAIRS_CUH
 #define SYMWIN_KERNELS_PAIRS_CUH
 
+#include "bytes.cuh"
 #include "pair_layout.h"
 #include "stages.cuh"
 
 typedef sw_wire_flags sw_pair_wire;
+
+/* Entries that a thread has in flight. */
+enum { SW_PAIR_BATCH = 4 };
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
@@ -99,6 +104,25 @@ SYMWIN_DEVICE bool sw_pair_is_there(const symwin_v16 &entry, uint64_t number)
     return entry.lo >> 32 == flag && entry.hi >> 32 == flag;
 }
 
+/* Of entries that order the ranks' other accesses too: relaxed on a GPU, where this rank's stream
+ * orders its own. The emulated driver orders them, for sanitizers. */
+SYMWIN_DEVICE void sw_pair_store_ordered(uint64_t address, const symwin_v16 &entry)
+{
+    if (!SYMWIN_EMULATED) {
+        symwin_store_relaxed_v16(address, entry);
+        return;
+    }
+    symwin_store_release_u64(address, entry.lo);
+    symwin_store_release_u64(address + 8, entry.hi);
+}
+
+SYMWIN_DEVICE symwin_v16 sw_pair_load_ordered(uint64_t address)
+{
+    if (!SYMWIN_EMULATED)
+        return symwin_load_relaxed_v16(address);
+    return {symwin_load_acquire_u64(address), symwin_load_acquire_u64(address + 8)};
+}
+
 SYMWIN_DEVICE bool sw_pair_left(const struct sw_kernel_args &args, const sw_call &call, int32_t p)
 {
     return symwin_load_acquire_u32(SW_STATE_AT(sw_state_address(args, call, p, 0), left)) != 0;
@@ -113,6 +137,31 @@ struct sw_pair_entry {
     {
         value = symwin_load_relaxed_v16(address);
         return sw_pair_is_there(value, number);
+    }
+};
+
+/* The offer of rank p to the large message of this rank that begins with chunk `number`. */
+struct sw_pair_offer {
+    uint64_t number;
+    symwin_v16 place, says;
+
+    SYMWIN_MEMBER bool look(const struct sw_kernel_args &args, const sw_call &call, int32_t p)
+    {
+        const uint64_t offer = SW_PAIR_AT(args, call, args.rank, p, offer);
+
+        place = sw_pair_load_ordered(offer);
+        says = sw_pair_load_ordered(offer + 16);
+        return sw_pair_is_there(place, number) && sw_pair_is_there(says, number);
+    }
+};
+
+/* What a large message from rank p has brought into the buffer that it was offered: all. */
+struct sw_pair_landing {
+    SYMWIN_MEMBER bool look(const struct sw_kernel_args &args, const sw_call &call, int32_t p)
+    {
+        return symwin_load_acquire_u32(SW_PAIR_AT(args, call, args.rank, p, landed)) -
+                   symwin_load_relaxed_u32(SW_PAIR_AT(args, call, args.rank, p, direct)) ==
+               SW_LANDED;
     }
 };
 
@@ -197,6 +246,116 @@ SYMWIN_DEVICE void sw_pair_take_header(const struct sw_kernel_args &args, sw_cal
     symwin_store_relaxed_v16(header.address, {0, 0});
     sw_pair_compare(call, item, sw_pair_decode(header.value));
 }
+
+/* ---- chunks through the ring ----------------------------------------------------------------- */
+
+SYMWIN_DEVICE sw_part sw_pair_part(const struct sw_kernel_args &args, const sw_pair_item &item,
+                                   uint64_t chunk)
+{
+    const uint32_t extent = (uint32_t)(sw_pair_payload(args) / 8);
+
+    return sw_part_at<sw_pair_wire>(item.address, item.bytes, chunk * extent, extent);
+}
+
+/* By a block, when the slot is empty; without the header. `first` is the number of the message's
+ * first chunk. */
+SYMWIN_DEVICE void sw_pair_send_chunk(const struct sw_kernel_args &args, const sw_call &call,
+                                      const sw_pair_item &item, uint64_t first, uint64_t chunk)
+{
+    const uint64_t number = first + chunk;
+    const uint64_t to = sw_pair_slot(args, call, args.rank, item.peer, number);
+    const sw_part part = sw_pair_part(args, item, chunk);
+    const uint32_t entries = (uint32_t)((part.message.bytes + 7) / 8);
+
+    SYMWIN_NO_UNROLL
+    for (uint32_t i = threadIdx.x; i < entries; i += SW_PAIR_BATCH * blockDim.x) {
+        uint64_t word[SW_PAIR_BATCH];
+
+        SYMWIN_UNROLL
+        for (uint32_t j = 0; j < SW_PAIR_BATCH; j++)
+            if (i + j * blockDim.x < entries)
+                sw_entry_load<sw_byte, sw_pair_wire>(part, i + j * blockDim.x, &word[j]);
+        SYMWIN_UNROLL
+        for (uint32_t j = 0; j < SW_PAIR_BATCH; j++)
+            if (i + j * blockDim.x < entries)
+                symwin_store_relaxed_v16(to + (uint64_t)(i + j * blockDim.x) * 16,
+                                         sw_pair_encode(word[j], number));
+    }
+}
+
+/* Takes an entry, of which `value` was loaded, to entry `i` of `part`. False: the wait was given
+ * up. */
+SYMWIN_DEVICE bool sw_pair_take_entry(const struct sw_kernel_args &args, sw_call &call,
+                                      const sw_pair_item &item, sw_pair_entry entry,
+                                      const sw_part &part, uint32_t i)
+{
+    uint64_t word;
+
+    if (!sw_pair_is_there(entry.value, entry.number) &&
+        !sw_pair_await(args, call, item.peer, entry))
+        return false;
+    word = sw_pair_decode(entry.value);
+    sw_entry_store<sw_byte, sw_pair_wire>(part, i, &word);
+    symwin_store_relaxed_v16(entry.address, {0, 0});
+    return true;
+}
+
+/* ---- large messages -------------------------------------------------------------------------- */
+
+/* Offers the buffer to a large message. By one thread. */
+SYMWIN_DEVICE void sw_pair_make_offer(const struct sw_kernel_args &args, const sw_call &call,
+                                      const sw_pair_item &item, uint64_t first)
+{
+    const uint64_t offer = SW_PAIR_AT(args, call, item.peer, args.rank, offer);
+
+    sw_pair_store_ordered(offer, sw_pair_encode(item.place, first));
+    sw_pair_store_ordered(offer + 16, sw_pair_encode(item.says, first));
+}
+
+/* Where bytes for the item's peer go. */
+SYMWIN_DEVICE sw_goal sw_pair_goal(const struct sw_kernel_args &args, const sw_call &call,
+                                   const sw_pair_item &item)
+{
+    const int32_t step = item.peer - args.rank + (item.peer < args.rank ? args.nranks : 0);
+
+    return {call.peers, step, step + 1, -1};
+}
+
+/* Tells the receiver that a block has stored what it has of the message. By one thread of each of
+ * `blocks` blocks, one of them the first, after a barrier of the block. */
+SYMWIN_DEVICE void sw_pair_tell_landed(const struct sw_kernel_args &args, const sw_call &call,
+                                       const sw_pair_item &item, uint64_t first, bool is_first,
+                                       uint32_t blocks)
+{
+    if (is_first)
+        symwin_store_relaxed_u64(SW_PAIR_AT(args, call, args.rank, item.peer, way), first);
+    (void)symwin_atomic_add_u32(SW_PAIR_AT(args, call, item.peer, args.rank, landed),
+                                is_first ? SW_LANDED - (blocks - 1) : 1);
+}
+
+/* Whether a large message that this rank sent went without the ring. */
+SYMWIN_DEVICE bool sw_pair_went(const struct sw_kernel_args &args, const sw_call &call,
+                                const sw_pair_item &item, uint64_t first)
+{
+    return sw_pair_is_large(item) &&
+           symwin_load_relaxed_u64(SW_PAIR_AT(args, call, args.rank, item.peer, way)) == first;
+}
+
+SYMWIN_DEVICE bool sw_pair_is_direct(const sw_pair_item &item) /* of a receive */
+{
+    return sw_pair_is_large(item) && item.place != SW_NO_OFFSET;
+}
+
+/* Counts a message that came without the ring. By one thread. */
+SYMWIN_DEVICE void sw_pair_count_direct(const struct sw_kernel_args &args, const sw_call &call,
+                                        const sw_pair_item &item)
+{
+    const uint64_t at = SW_PAIR_AT(args, call, args.rank, item.peer, direct);
+
+    symwin_store_relaxed_u32(at, symwin_load_relaxed_u32(at) + SW_LANDED);
+}
+
+/* ---- the end of a kernel --------------------------------------------------------------------- */
 
 /* Tells rank p that all chunks up to `number` were taken before this kernel. By one thread, before
  * it waits. */

@@ -521,7 +521,7 @@ typedef struct symwin_message_info {
     symwin_algo algo; /* ONESHOT */
     int blocks;       /* of the grid */
     int threads;      /* of a block */
-    int few;          /* 1: by the kernel for few messages, none of them large; 0: for any */
+    int few;          /* 1: by the kernel for few messages; 0: by that for any */
     symwin_path path;
 } symwin_message_info;
 

@@ -19,7 +19,8 @@ _Static_assert(offsetof(struct sw_pair_args, item) == offsetof(struct sw_few_arg
                "one is the beginning of the other");
 
 enum { WARP = 32, LEAST_THREADS = 64, MOST_THREADS = 512, WORD_BYTES = 8 };
-enum { MOST_PARTS = 16 }; /* blocks of an item, if items are few */
+/* If items are few: threads of a block, while there are blocks for all words. */
+enum { FEW_THREADS = 128 };
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
@@ -214,15 +215,24 @@ static unsigned threads_of(uint64_t words, const struct sw_grid *limits, unsigne
     return threads < room ? threads : room;
 }
 
+static int is_large(const struct sw_pair_item *item)
+{
+    return item->chunks > SW_PAIR_EAGER;
+}
+
 /* Whether the kernel for few items can do it. */
 static int are_few(const struct sw_pair_args *args)
 {
     unsigned i;
 
-    for (i = 0; i < args->items && i < SW_PAIR_FEW; i++)
-        if (args->item[i].kind == SW_PAIR_COPY || args->item[i].before > 0)
+    for (i = 0; i < args->items && i < SW_PAIR_FEW; i++) {
+        const struct sw_pair_item *item = &args->item[i];
+
+        if (item->kind == SW_PAIR_COPY || item->before > 0 ||
+            (item->kind == SW_PAIR_RECEIVE && is_large(item) && item->place == SW_NO_OFFSET))
             return 0;
-    return args->items <= SW_PAIR_FEW && !args->large;
+    }
+    return args->items <= SW_PAIR_FEW;
 }
 
 /* Each item gets equally many blocks. */
@@ -232,21 +242,22 @@ static symwin_status plan_few(const struct sw_query *q, const struct sw_grid *as
     const uint64_t words = (longest(args) + WORD_BYTES - 1) / WORD_BYTES;
     struct sw_grid limits;
     symwin_status status;
-    uint64_t parts;
+    uint64_t parts, most, want;
 
     plan->kernel = sw_kernels_pairs(q->comm->kernels, 1);
     status = sw_select_pairs(q, plan->kernel, asked, &limits);
     if (status != SYMWIN_OK)
         return status;
-    /* One more thread takes the header. */
-    plan->grid.threads = threads_of(words + 1, &limits, (unsigned)plan->kernel->threads);
+    most = limits.blocks / args->items;
+    want = most > 0 ? (words + most - 1) / most : 0;
+    if (want < FEW_THREADS) /* one more thread takes the header */
+        want = words < FEW_THREADS ? words + 1 : FEW_THREADS;
+    plan->grid.threads = threads_of(want, &limits, (unsigned)plan->kernel->threads);
     parts = words / plan->grid.threads;
-    if (parts > MOST_PARTS)
-        parts = MOST_PARTS;
-    if (parts > limits.blocks / args->items)
-        parts = limits.blocks / args->items;
+    if (parts > most)
+        parts = most;
     if (parts < 1)
-        parts = limits.blocks >= args->items;
+        parts = most > 0;
     plan->grid.blocks = (unsigned)parts * args->items;
     return SYMWIN_OK;
 }
@@ -312,7 +323,7 @@ static enum symwin_path path_of(const struct sw_pair_item *item)
 {
     if (item->kind == SW_PAIR_COPY)
         return SYMWIN_PATH_OWN;
-    if (item->chunks <= SW_PAIR_EAGER)
+    if (!is_large(item))
         return SYMWIN_PATH_RING;
     if (item->kind == SW_PAIR_SEND)
         return SYMWIN_PATH_RECEIVER;
@@ -326,7 +337,7 @@ static int must_follow(const struct sw_pair_args *args, const struct sw_pair_ite
 
     for (i = 0; i < args->items; i++)
         if (args->item[i].kind == item->kind && args->item[i].peer == item->peer &&
-            args->item[i].chunks > SW_PAIR_EAGER && item->kind != SW_PAIR_COPY)
+            is_large(&args->item[i]) && item->kind != SW_PAIR_COPY)
             return 1;
     return 0;
 }
@@ -343,7 +354,7 @@ static void put_in(struct sw_pair_args *args, const struct sw_pair_item *item)
             args->item[i].last = 0;
             to->before += args->item[i].chunks;
         }
-    args->large |= item->chunks > SW_PAIR_EAGER;
+    args->large |= (uint32_t)is_large(item);
     args->items++;
 }
 
