@@ -118,7 +118,8 @@ static void groups(const struct rank *r)
 
 enum { LARGE = 32 }; /* elements: more wait for the receiver */
 
-enum oddity { SAME, COUNT, TYPE, LATE, CHAIN, LEAVES, ABORTS, DESTROYS };
+/* ONE_BLOCK: COUNT, with fewer blocks than items, so by the kernel for any number of them. */
+enum oddity { SAME, COUNT, ONE_BLOCK, TYPE, LATE, CHAIN, LEAVES, ABORTS, DESTROYS };
 
 /* Rank 0 sends to rank 1. */
 struct row {
@@ -146,6 +147,14 @@ static struct row rows[] = {
      "sends 7 |which receives 900 "},
     {"more of many, in a window", COUNT, 2000, 900, 1, SYMWIN_MISMATCH,
      "sends 2000 |which receives 900 "},
+    {"more of many, in a window, once more", COUNT, 5000, 900, 1, SYMWIN_MISMATCH,
+     "sends 5000 |which receives 900 "},
+    {"many of more, one block", ONE_BLOCK, 900, 901, 0, SYMWIN_MISMATCH,
+     "sends 900 |which receives 901 "},
+    {"more of many, in a window, one block", ONE_BLOCK, 2000, 900, 1, SYMWIN_MISMATCH,
+     "sends 2000 |which receives 900 "},
+    {"more of many, in a window, one block, once more", ONE_BLOCK, 5000, 900, 1, SYMWIN_MISMATCH,
+     "sends 5000 |which receives 900 "},
     {"another type", TYPE, 5, 5, 0, SYMWIN_MISMATCH,
      "in a send or receive, the type differs: rank 0 sends u32 to rank 1, which receives f32"},
     {"another type of many", TYPE, 900, 900, 1, SYMWIN_MISMATCH, "rank 0 sends u32|receives f32"},
@@ -209,14 +218,20 @@ static symwin_status outcome(const struct rank *r)
 /* Both calls in a group with one in the other direction, which is right. */
 static void differs(struct processes *p, const struct rank *r, const struct row *row)
 {
+    const symwin_collective_options options = {.size = sizeof options,
+                                               .blocks = row->oddity == ONE_BLOCK};
+
     processes_barrier(p);
     begin();
     if (r->rank == 0) {
-        host_must(send_u32(r, r->in, row->sent, 1), "a send");
+        host_must(
+            symwin_send_with(r->comm, r->in, row->sent, SYMWIN_U32, 1, &options, r->streams[0]),
+            "a send");
         host_must(recv_u32(r, r->out + GUARD, 3, 1), "a receive");
     } else if (r->rank == 1) {
-        host_must(symwin_recv(r->comm, r->out + GUARD, row->received,
-                              row->oddity == TYPE ? SYMWIN_F32 : SYMWIN_U32, 0, r->streams[0]),
+        host_must(symwin_recv_with(r->comm, r->out + GUARD, row->received,
+                                   row->oddity == TYPE ? SYMWIN_F32 : SYMWIN_U32, 0, &options,
+                                   r->streams[0]),
                   "a receive");
         host_must(send_u32(r, r->in, 3, 0), "a send");
     }
@@ -311,6 +326,7 @@ static void body(struct processes *p, int rank)
         host_must(symwin_comm_check(r.comm), "symwin_comm_check");
         break;
     case COUNT:
+    case ONE_BLOCK:
     case TYPE:
         differs(p, &r, row);
         break;
