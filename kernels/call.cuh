@@ -196,10 +196,11 @@ SYMWIN_DEVICE bool sw_wait_on(const struct sw_kernel_args &args, sw_call &call, 
  *   RELAXED  that the call has come; for calls that push
  *   STREAM   what this rank's earlier kernels and copies wrote to its own memory is visible, and
  *            they have read what they read. They have ended, so no fence is needed: all that is in
- *            the device's memory, where peers access it too. The emulated driver releases it, for
- *            sanitizers
- *   RELEASE  also what they wrote to other ranks' memory, and what this thread wrote */
-enum sw_header_order { SW_HEADER_RELAXED, SW_HEADER_STREAM, SW_HEADER_RELEASE };
+ *            the device's memory, where peers access it too. The emulated driver releases it and
+ *            FENCED, for sanitizers
+ *   FENCED   also what they wrote to other ranks' memory: the posting threads have fenced
+ *   RELEASE  also what this thread wrote */
+enum sw_header_order { SW_HEADER_RELAXED, SW_HEADER_STREAM, SW_HEADER_FENCED, SW_HEADER_RELEASE };
 
 /* By threads 0 .. count - 1 of a part of block 0, before any wait. */
 SYMWIN_DEVICE void sw_headers_post(const struct sw_kernel_args &args, const sw_call &call,
@@ -211,7 +212,7 @@ SYMWIN_DEVICE void sw_headers_post(const struct sw_kernel_args &args, const sw_c
     for (int32_t p = thread; p < args.nranks; p += count) {
         if (p == args.rank)
             continue;
-        if (order == SW_HEADER_RELAXED || (order == SW_HEADER_STREAM && !SYMWIN_EMULATED))
+        if (order == SW_HEADER_RELAXED || (order != SW_HEADER_RELEASE && !SYMWIN_EMULATED))
             symwin_store_relaxed_u64(sw_state_address(args, call, p, place), header);
         else
             symwin_store_release_u64(sw_state_address(args, call, p, place), header);
@@ -285,25 +286,39 @@ SYMWIN_DEVICE void sw_start_barrier(const struct sw_kernel_args &args, sw_call &
 
 /* ---- offers ---------------------------------------------------------------------------------- */
 
-/* Tells the ranks `to` the offset of this rank's buffer. By all threads, before sw_start_barrier()
- * with RELEASE: the thread that posts a header releases the offer with it. A word may be written
- * again when its reader has finished its call, which the end barrier of that call has said. */
+/* An offer is two words, each with half of the offset and, above it, the epoch of the call, so that
+ * it shows its own arrival: no fence is needed, and nobody empties it. A word may be written again
+ * when its reader has finished its call, which the end barrier of that call has said. */
+
+/* Tells the ranks `to` the offset of this rank's buffer. By all threads, before sw_start_barrier().
+ */
 SYMWIN_DEVICE void sw_offer_post(const struct sw_kernel_args &args, const sw_call &call, int32_t to,
                                  uint64_t offset)
 {
     const uint64_t place = SW_STATE_OFFER(args.nranks, args.slot_bytes, args.rank);
+    const uint64_t epoch = (uint64_t)call.epoch << 32;
 
     for (int32_t p = (int32_t)threadIdx.x; p < args.nranks; p += (int32_t)blockDim.x)
         if (blockIdx.x == 0 && !call.failed && p != args.rank && (to == SW_EVERY_RANK || to == p))
-            symwin_store_relaxed_u64(sw_state_address(args, call, p, place), offset);
+            symwin_store_relaxed_v16(sw_state_address(args, call, p, place),
+                                     {epoch | (offset & 0xffffffffu), epoch | offset >> 32});
 }
 
-/* What rank p, a peer, has offered. After sw_start_barrier(). */
-SYMWIN_DEVICE uint64_t sw_offer_of(const struct sw_kernel_args &args, const symwin_peers &peers,
-                                   int32_t p)
+/* What rank p, a peer, has offered. By any thread, after sw_start_barrier(). With call.failed: the
+ * wait for it was given up. */
+SYMWIN_DEVICE uint64_t sw_offer_of(const struct sw_kernel_args &args, sw_call &call, int32_t p)
 {
-    return symwin_load_relaxed_u64(
-        symwin_own_address(peers, args.state + SW_STATE_OFFER(args.nranks, args.slot_bytes, p)));
+    const uint64_t at = call.state + SW_STATE_OFFER(args.nranks, args.slot_bytes, p);
+    sw_wait wait = {0, 0, 0};
+
+    for (;;) {
+        const symwin_v16 offer = symwin_load_relaxed_v16(at);
+
+        if (offer.lo >> 32 == call.epoch && offer.hi >> 32 == call.epoch)
+            return (offer.lo & 0xffffffffu) | offer.hi << 32;
+        if (!sw_wait_on(args, call, wait, p))
+            return SW_NO_OFFSET;
+    }
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */

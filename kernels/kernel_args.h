@@ -269,10 +269,10 @@ struct sw_kernel_args {
 #define SW_STATE_LANE_BYTES 16
 #define SW_STATE_OFFER(nranks, slot_bytes, src)                                                    \
     (SW_STATE_CHANNELS(nranks, slot_bytes) + (uint64_t)SW_STATE_LANES * SW_STATE_LANE_BYTES +      \
-     (uint64_t)(src)*8)
+     (uint64_t)(src)*16)
 
 #define SW_STATE_SCALAR(nranks, slot_bytes, src)                                                   \
-    SW_STATE_OFFER(nranks, slot_bytes, (nranks) + (src))
+    (SW_STATE_OFFER(nranks, slot_bytes, nranks) + (uint64_t)(src)*8)
 
 /* Large parts of unequal lengths (table.cuh). The upper half of a word of `place` is the epoch of
  * its call, so nobody empties it. */

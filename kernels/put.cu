@@ -29,21 +29,23 @@
 /* ---- put ------------------------------------------------------------------------------------- */
 
 /* A part for each rank, each at a place of its own. */
-SYMWIN_DEVICE void sw_put_each(const struct sw_kernel_args &args, const symwin_peers &peers,
-                               int32_t first, uint64_t to)
+SYMWIN_DEVICE void sw_put_each(const struct sw_kernel_args &args, sw_call &call, int32_t first,
+                               uint64_t to)
 {
     SYMWIN_NO_UNROLL
     for (int32_t step = first; step < args.nranks; step++) {
         const int32_t p = sw_rank_after<0>(args, step);
         const bool offered = args.stage == SW_PUT_OFFERED && p != args.rank;
+        const uint64_t at = offered ? sw_offer_of(args, call, p) : to;
 
-        sw_move_part({peers, step, step + 1, -1}, sw_crew_of_grid(),
-                     args.in + (uint32_t)p * args.in_step,
-                     offered ? sw_offer_of(args, peers, p) : to, args.bytes);
+        if (call.failed)
+            return;
+        sw_move_part({call.peers, step, step + 1, -1}, sw_crew_of_grid(),
+                     args.in + (uint32_t)p * args.in_step, at, args.bytes);
     }
 }
 
-SYMWIN_DEVICE void sw_put_parts(const struct sw_kernel_args &args, const symwin_peers &peers)
+SYMWIN_DEVICE void sw_put_parts(const struct sw_kernel_args &args, sw_call &call)
 {
     const uint64_t part = (uint32_t)args.rank * args.out_step;
     const bool in_place = args.in + (uint32_t)args.rank * args.in_step == args.out + part;
@@ -52,10 +54,10 @@ SYMWIN_DEVICE void sw_put_parts(const struct sw_kernel_args &args, const symwin_
     if (args.to != SW_EVERY_RANK)
         return;
     if (args.in_step == 0)
-        sw_move_part({peers, first, args.nranks, -1}, sw_crew_of_grid(), args.in,
+        sw_move_part({call.peers, first, args.nranks, -1}, sw_crew_of_grid(), args.in,
                      args.out_offset + part, args.bytes);
     else
-        sw_put_each(args, peers, first, args.out_offset + part);
+        sw_put_each(args, call, first, args.out_offset + part);
 }
 
 SYMWIN_DEVICE void sw_run_put(const struct sw_kernel_args &args)
@@ -64,16 +66,15 @@ SYMWIN_DEVICE void sw_run_put(const struct sw_kernel_args &args)
 
     if (args.stage == SW_PUT_OFFERED)
         sw_offer_post(args, call, args.from, args.out_offset);
-    sw_start_barrier(args, call,
-                     args.stage == SW_PUT_OFFERED ? SW_HEADER_RELEASE : SW_HEADER_STREAM);
+    sw_start_barrier(args, call, SW_HEADER_STREAM);
     if (!call.failed)
-        sw_put_parts(args, call.peers);
+        sw_put_parts(args, call);
     sw_call_end(args, call, 0);
 }
 
 /* ---- gather by loads ------------------------------------------------------------------------- */
 
-SYMWIN_DEVICE void sw_get_parts(const struct sw_kernel_args &args, const symwin_peers &peers)
+SYMWIN_DEVICE void sw_get_parts(const struct sw_kernel_args &args, sw_call &call)
 {
     const bool in_place = args.in == args.out + (uint32_t)args.rank * args.out_step;
 
@@ -85,7 +86,9 @@ SYMWIN_DEVICE void sw_get_parts(const struct sw_kernel_args &args, const symwin_
         uint64_t from = args.in;
 
         if (p != args.rank)
-            from = symwin_peer_address(peers, p, sw_offer_of(args, peers, p));
+            from = symwin_peer_address(call.peers, p, sw_offer_of(args, call, p));
+        if (call.failed)
+            return;
         sw_move_part(sw_goal_here(), sw_crew_of_grid(), from,
                      args.out + (uint32_t)p * args.out_step, args.bytes);
     }
@@ -110,18 +113,18 @@ SYMWIN_DEVICE void sw_blocks_come(const sw_call &call)
 }
 
 /* This rank's share of the root's part, from the root's memory to all but the root. */
-SYMWIN_DEVICE void sw_pass_on(const struct sw_kernel_args &args, const symwin_peers &peers)
+SYMWIN_DEVICE void sw_pass_on(const struct sw_kernel_args &args, sw_call &call)
 {
-    const uint64_t offered = sw_offer_of(args, peers, args.root);
-    const uint64_t from = symwin_peer_address(peers, args.root,
+    const uint64_t offered = sw_offer_of(args, call, args.root);
+    const uint64_t from = symwin_peer_address(call.peers, args.root,
                                               offered == SW_NO_OFFSET ? args.out_offset : offered);
     const int32_t ahead = args.root - args.rank + (args.root < args.rank ? args.nranks : 0);
     const sw_range lines = sw_share((args.bytes + SW_PUT_LINES - 1) / SW_PUT_LINES,
                                     args.nranks - 1 - ahead, args.nranks - 1);
     const uint64_t begin = lines.begin * SW_PUT_LINES, end = lines.end * SW_PUT_LINES;
 
-    if (lines.begin < lines.end)
-        sw_move_part({peers, 0, args.nranks, ahead}, sw_crew_of_grid(), from + begin,
+    if (!call.failed && lines.begin < lines.end)
+        sw_move_part({call.peers, 0, args.nranks, ahead}, sw_crew_of_grid(), from + begin,
                      args.out_offset + begin, (end < args.bytes ? end : args.bytes) - begin);
 }
 
@@ -139,12 +142,12 @@ SYMWIN_DEVICE void sw_run_twoshot(const struct sw_kernel_args &args)
     }
     if (gathers || is_root)
         sw_offer_post(args, call, gathers ? args.root : SW_EVERY_RANK, args.in_offset);
-    sw_start_barrier(args, call, gathers || is_root ? SW_HEADER_RELEASE : SW_HEADER_STREAM);
+    sw_start_barrier(args, call, ahead ? SW_HEADER_RELEASE : SW_HEADER_STREAM);
     if (!call.failed) {
         if (gathers)
-            sw_get_parts(args, call.peers);
+            sw_get_parts(args, call);
         else if (!is_root)
-            sw_pass_on(args, call.peers);
+            sw_pass_on(args, call);
         else if (copies && !ahead)
             sw_move_part(sw_goal_here(), sw_crew_of_grid(), args.in, args.out, args.bytes);
     }

@@ -144,22 +144,24 @@ struct sw_work {
 };
 
 /* For the root, which has told the others where its output is. */
-SYMWIN_DEVICE sw_work sw_work_for_root(const struct sw_kernel_args &args, const symwin_peers &peers)
+SYMWIN_DEVICE sw_work sw_work_for_root(const struct sw_kernel_args &args, sw_call &call)
 {
     const int32_t ahead = args.root - args.rank + (args.root < args.rank ? args.nranks : 0);
     const bool is_root = ahead == 0;
-    const uint64_t offset = is_root ? args.out_offset : sw_offer_of(args, peers, args.root);
+    const uint64_t offset = is_root ? args.out_offset : sw_offer_of(args, call, args.root);
 
+    if (call.failed)
+        return {0, 0, 0, 0};
     if (offset == SW_NO_OFFSET || args.nranks == 1)
         return {0, 0, is_root ? 1 : 0, args.out};
     return {0, args.nranks - 1 - ahead, is_root ? 0 : args.nranks - 1,
-            symwin_peer_address(peers, args.root, offset)};
+            symwin_peer_address(call.peers, args.root, offset)};
 }
 
-SYMWIN_DEVICE sw_work sw_work_of(const struct sw_kernel_args &args, const symwin_peers &peers)
+SYMWIN_DEVICE sw_work sw_work_of(const struct sw_kernel_args &args, sw_call &call)
 {
     if (args.stage == SW_LOADS_ROOT)
-        return sw_work_for_root(args, peers);
+        return sw_work_for_root(args, call);
     if (args.stage == SW_LOADS_PART)
         return {(uint32_t)args.rank * args.bytes, 0, 1, args.out};
     return {0, args.rank, args.nranks, args.out};
@@ -167,10 +169,11 @@ SYMWIN_DEVICE sw_work sw_work_of(const struct sw_kernel_args &args, const symwin
 
 /* Of any message, for any receiver. */
 template <class R>
-SYMWIN_DEVICE void sw_twoshot_any(const struct sw_kernel_args &args, const symwin_peers &peers)
+SYMWIN_DEVICE void sw_twoshot_any(const struct sw_kernel_args &args, sw_call &call)
 {
+    const symwin_peers &peers = call.peers;
     const bool one = args.stage != SW_LOADS_SHARE;
-    const sw_work work = sw_work_of(args, peers);
+    const sw_work work = sw_work_of(args, call);
     const sw_cut cut = sw_cut_of(args, one ? work.out : args.out_offset, R::bytes, work.part);
     sw_results to = {peers, args.nranks, args.out_offset};
 
@@ -210,12 +213,12 @@ SYMWIN_DEVICE void sw_twoshot(const struct sw_kernel_args &args)
 
     if (offers)
         sw_offer_post(args, call, SW_EVERY_RANK, args.out_offset);
-    sw_start_loads<R>(args, call, offers ? SW_HEADER_RELEASE : SW_HEADER_STREAM);
+    sw_start_loads<R>(args, call, SW_HEADER_STREAM);
     if (!call.failed) {
         if constexpr (shape == SW_SHAPE_whole)
             sw_twoshot_whole<N, R>(args, call.peers);
         else
-            sw_twoshot_any<R>(args, call.peers);
+            sw_twoshot_any<R>(args, call);
     }
     sw_call_end(args, call, 0);
 }

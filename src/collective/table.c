@@ -124,6 +124,7 @@ static const struct sw_algorithm reduce_scatter[SW_ALGOS] = {
 static const struct sw_algorithm barrier[SW_ALGOS] = {
     [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_CHOSEN,
                              .model_us = sw_model_flags,
+                             .only_words = 1,
                              .family = SW_FAMILY_barrier},
 };
 
