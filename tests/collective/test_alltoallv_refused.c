@@ -442,6 +442,7 @@ int main(void)
     struct processes *p;
     int r, kind, right, number = 0;
 
+    places_stay();
     tap_ok(places_run(&places_all[0], 3, body, &row, &p), "arguments that are wrong");
     processes_free(p);
     for (r = SW_TABLE_RANKS; r <= SW_TABLE_RANKS + 1; r++) {

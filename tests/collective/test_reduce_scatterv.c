@@ -518,6 +518,7 @@ int main(void)
     int r, right, number = 0;
 
     everywhere(body, MOST_RANKS);
+    places_stay();
     tap_ok(places_run(&places_all[0], 3, fails, &row, &p), "arguments that are wrong");
     processes_free(p);
     for (r = SW_TABLE_RANKS; r <= SW_TABLE_RANKS + 1; r++) {
