@@ -506,6 +506,7 @@ int main(void)
         tap_ok(right, "arguments that are wrong, %s", places_all[place].name);
         processes_free(p);
     }
+    places_stay();
     tap_ok(places_run(&places_all[0], 1, body, &row, &p), "and on one rank alone");
     processes_free(p);
     for (row.shape = 0; row.shape <= BARRIER; row.shape++) {

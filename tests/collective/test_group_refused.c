@@ -218,7 +218,8 @@ static void refused(struct processes *p, int rank)
     close_rank(p, &r);
 }
 
-int main(void)
+/* The rows whose ranks are threads, or all others. */
+static void rows(int threads)
 {
     static const int places[] = {0, 1, 7, 15, 16, 19};
     struct row row = {.oddity = COLLECTIVE};
@@ -226,10 +227,10 @@ int main(void)
     size_t i;
     int r, right;
 
-    tap_ok(places_run(&places_all[0], 3, refused, NULL, &p), "a call that fails alone");
-    processes_free(p);
     for (row.oddity = COLLECTIVE; row.oddity < ODDITIES; row.oddity++)
         for (i = 0; i < (row.oddity < ALONE ? sizeof places / sizeof places[0] : 1); i++) {
+            if (places_all[i % places_count()].threads != threads)
+                continue;
             row.place = places[i];
             row.odd = ((int)row.oddity + (int)i) % 3;
             if (row.oddity == FEWER && row.place % 16 == 0)
@@ -240,5 +241,16 @@ int main(void)
             tap_ok(right, "%s at %d: %s", texts[row.oddity].name, row.place, p->rank[0].text);
             processes_free(p);
         }
+}
+
+int main(void)
+{
+    struct processes *p;
+
+    rows(0);
+    places_stay();
+    tap_ok(places_run(&places_all[0], 3, refused, NULL, &p), "a call that fails alone");
+    processes_free(p);
+    rows(1);
     return tap_done();
 }

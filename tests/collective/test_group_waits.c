@@ -1,5 +1,5 @@
 /* Groups: memory with several addresses, calls in a capture and outside it, and parts of unequal
- * lengths among others. test_group.c has the rest. */
+ * lengths among others. test_group.c has the rest. Also runs on GPUs (tests/gpu/both.txt). */
 #define TEST_SLOT_BYTES 8192
 #include "collectives.h"
 
@@ -18,33 +18,89 @@ static void by_addresses(const struct rank *r, void *to, void *from, const char 
                   "the first");
         host_must(symwin_allgather(r->comm, from, out, 1, SYMWIN_U32, r->streams[0]), "the second");
         host_must(symwin_group_end(), "symwin_group_end");
-        must_be(r->comm->done - before == 1, "one block", r->rank);
+        must_equal(r->comm->done - before, 1, "blocks of the launch", r->rank);
         job_wait(r, 0);
         host_must(symwin_comm_check(r->comm), "symwin_comm_check");
         for (p = 0; p < r->nranks; p++)
-            must_be(host_get_u32(r->device, (unsigned char *)(out + p)) == (uint32_t)(100 * turn),
-                    what, r->rank);
+            must_equal(host_get_u32(r->device, (unsigned char *)(out + p)), 100 * turn, what,
+                       r->rank);
     }
 }
 
-/* The memory that a call writes has other addresses too: in the flat range, and by an import. */
-static void by_other_addresses(struct processes *p, const struct rank *r, symwin_window *window)
+static uint64_t buffer_id(const void *ptr)
+{
+    symwin_mem_info info = {.bytes = 0};
+
+    host_must(symwin_mem_query(ptr, &info), "symwin_mem_query");
+    return info.buffer_id;
+}
+
+/* The id of what is exported and imported again by this process. */
+static uint64_t buffer_id_of_import(const struct rank *r)
 {
     symwin_mem_handle handle;
-    symwin_window *second;
+    void *other = NULL;
+    uint64_t id;
+
+    host_must(symwin_mem_export(r->out, SYMWIN_HANDLE_POSIX_FD, &handle), "export");
+    host_must(symwin_mem_import(r->device, &handle, &other), "import");
+    close(handle.fd);
+    id = buffer_id(other);
+    host_must(symwin_mem_free(other), "symwin_mem_free");
+    return id;
+}
+
+/* Maps the memory of r->out once more. */
+static struct host_raw map_again(const struct rank *r, unsigned char **out)
+{
+    CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemAllocationProp prop;
+    struct sw_physical own;
+    struct host_raw again = {.ptr = 0};
+
+    host_must(
+        sw_physical_open("a test", (CUdeviceptr)(uintptr_t)r->out, &again.handle, &own, &prop),
+        "sw_physical_open");
+    access.location = prop.location;
+    again.bytes = own.bytes;
+    host_must_cuda(sw_drv.cuMemAddressReserve(&again.ptr, own.bytes, 0, 0, 0), "reserve");
+    host_must_cuda(sw_drv.cuMemMap(again.ptr, own.bytes, 0, again.handle, 0), "cuMemMap");
+    host_must_cuda(sw_drv.cuMemSetAccess(again.ptr, own.bytes, &access, 1), "cuMemSetAccess");
+    *out = (unsigned char *)(uintptr_t)(again.ptr + ((CUdeviceptr)(uintptr_t)r->out - own.base));
+    return again;
+}
+
+/* Two windows show one memory if both addresses have one buffer id. The emulated driver gives it to
+ * all addresses, a GPU's driver not to an import. */
+static void by_two_windows(struct processes *p, const struct rank *r)
+{
+    unsigned char *other = NULL;
+    struct host_raw again = map_again(r, &other);
+    const uint64_t first = buffer_id(r->out), second = buffer_id(other);
+    symwin_window *window;
+
+    if (r->nranks == 1)
+        printf("# buffer ids: %llu, mapped again %llu, imported %llu\n", (unsigned long long)first,
+               (unsigned long long)second, (unsigned long long)buffer_id_of_import(r));
+    must_be(first == second || !sw_driver_is_emulated(), "one memory, one id", r->rank);
+    host_must(symwin_window_register(r->comm, other, ROOM, 0, &window), "register");
+    if (first == second)
+        by_addresses(r, r->out + 4096, other + 4096, "two windows on one memory");
+    processes_barrier(p);
+    host_must(symwin_window_deregister(r->comm, window), "deregister");
+    processes_barrier(p);
+    host_raw_free(&again);
+}
+
+/* The memory that a call writes has other addresses too: in the flat range, and mapped again. */
+static void by_other_addresses(struct processes *p, const struct rank *r, symwin_window *window)
+{
     void *other = NULL;
 
     host_must(symwin_window_peer_pointer(r->comm, window, r->rank, 4096, &other), "pointer");
     by_addresses(r, r->out + 4096, other, "an address of the flat range, read");
     by_addresses(r, other, r->out + 4096, "an address of the flat range, written");
-    host_must(symwin_mem_export(r->out, SYMWIN_HANDLE_POSIX_FD, &handle), "export");
-    host_must(symwin_mem_import(r->device, &handle, &other), "import");
-    close(handle.fd);
-    host_must(symwin_window_register(r->comm, other, ROOM, 0, &second), "register");
-    by_addresses(r, r->out + 4096, (unsigned char *)other + 4096, "two windows on one memory");
-    processes_barrier(p);
-    host_must(symwin_window_deregister(r->comm, second), "deregister");
-    host_must(symwin_mem_free(other), "symwin_mem_free");
+    by_two_windows(p, r);
 }
 
 /* All-gathers in a capture and outside it, in one group. */
@@ -69,11 +125,11 @@ static void in_and_outside_a_capture(const struct rank *r)
     host_must(symwin_group_end(), "symwin_group_end");
     exec = host_end_capture(r->streams[1], NULL);
     job_wait(r, 0);
-    must_be(job_launches(r) - before == 1, "one launch outside the capture", r->rank);
+    must_equal(job_launches(r) - before, 1, "launches outside the capture", r->rank);
     host_must_cuda(sw_drv.cuGraphLaunch(exec, r->streams[1]), "cuGraphLaunch");
     job_wait(r, 1);
     host_must(symwin_comm_check(r->comm), "symwin_comm_check");
-    must_be(job_launches(r) - before == 2, "and one in it", r->rank);
+    must_equal(job_launches(r) - before, 2, "launches, with that in it", r->rank);
     for (k = 0; k < 4; k++)
         for (p = 0; p < r->nranks; p++)
             must_be(host_get_u32(r->device, (unsigned char *)(out + k * r->nranks + p)) ==
@@ -104,7 +160,7 @@ static uint32_t blocks_of(const struct rank *r, int blocks)
 static void grids(const struct rank *r)
 {
     must_be(blocks_of(r, 0) > 1, "several blocks", r->rank);
-    must_be(blocks_of(r, 1) == 1, "as many as a call asks for", r->rank);
+    must_equal(blocks_of(r, 1), 1, "as many blocks as a call asks for", r->rank);
 }
 
 /* Rank p's word `i` of what it sends to rank `to`. */

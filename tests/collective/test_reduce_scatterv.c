@@ -335,7 +335,7 @@ struct row {
     int on_device, odd;
 };
 
-/* What all three ranks, or the two that differ, say. %1: the odd rank; %2: the other. */
+/* What all three ranks, or the two that differ, say: of the odd rank, then of the other. */
 static const struct oddity_text {
     const char *name, *words;
     symwin_status status;
@@ -348,8 +348,8 @@ static const struct oddity_text {
               "a count differs: rank %d sends 900 elements to rank %d, which receives 100 from it",
               SYMWIN_MISMATCH, 0},
     [PAST_IN] = {"a part past the end of in",
-                 "the part for rank %2$d in in of rank %1$d ends at element 1125, and the buffer "
-                 "has room for 1024",
+                 "in in of rank %d ends at element 1125, and the buffer has room for 1024|"
+                 "the part for rank %d in in of",
                  SYMWIN_MISMATCH, 1},
     [NULL_OUT] = {"elements for an out that is NULL",
                   "out of rank %d is NULL, and its part for rank ", SYMWIN_MISMATCH, 1},
@@ -518,6 +518,7 @@ int main(void)
     int r, right, number = 0;
 
     everywhere(body, MOST_RANKS);
+    places_stay();
     tap_ok(places_run(&places_all[0], 3, fails, &row, &p), "arguments that are wrong");
     processes_free(p);
     for (r = SW_TABLE_RANKS; r <= SW_TABLE_RANKS + 1; r++) {

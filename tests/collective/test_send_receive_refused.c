@@ -361,15 +361,22 @@ static void *stays_open(void *unused)
 int main(void)
 {
     pthread_t thread;
+    int threads;
     size_t i;
 
-    for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct processes *p;
-        const size_t place = i % places_count();
+    for (threads = 0; threads < 2; threads++) { /* processes first */
+        if (threads)
+            places_stay();
+        for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+            struct processes *p;
+            const size_t place = i % places_count();
 
-        tap_ok(places_run(&places_all[place], 3, body, &rows[i], &p), "%s, %s", rows[i].name,
-               places_all[place].name);
-        processes_free(p);
+            if (places_all[place].threads != threads)
+                continue;
+            tap_ok(places_run(&places_all[place], 3, body, &rows[i], &p), "%s, %s", rows[i].name,
+                   places_all[place].name);
+            processes_free(p);
+        }
     }
     tap_ok(pthread_create(&thread, NULL, stays_open, NULL) == 0 && pthread_join(thread, NULL) == 0,
            "a thread ends with a group open whose communicator is destroyed");

@@ -28,7 +28,22 @@ enum { PROCESSES_LIMIT_S = 120 };
 #else
 enum { PROCESSES_LIMIT_S = 30 };
 #endif
-enum { PROCESSES_MOST = 80 };
+enum { PROCESSES_GPU_LIMIT_S = 150, PROCESSES_MOST = 80 };
+
+/* Whether the ranks use GPUs. Asks no driver: the parent of ranks loads none. */
+HARNESS_UNUSED int processes_use_gpus(void)
+{
+    const char *driver = getenv("SYMWIN_DRIVER");
+
+    return driver != NULL && strcmp(driver, "cuda") == 0;
+}
+
+/* Seconds that a rank has. The processes that share a GPU take turns of milliseconds, and each call
+ * takes several. */
+HARNESS_UNUSED unsigned processes_limit(void)
+{
+    return processes_use_gpus() ? PROCESSES_GPU_LIMIT_S : PROCESSES_LIMIT_S;
+}
 
 /* In shared memory. */
 struct processes {
@@ -83,7 +98,16 @@ HARNESS_UNUSED void must_be(int right, const char *what, int rank)
 {
     if (right)
         return;
-    fprintf(stderr, "rank %d: %s: %s\n", rank, what, symwin_last_error());
+    fprintf(stderr, "rank %d: not so: %s; the last error here: %s\n", rank, what,
+            *symwin_last_error() != '\0' ? symwin_last_error() : "none");
+    tap_failures++;
+}
+
+HARNESS_UNUSED void must_equal(long long got, long long want, const char *what, int rank)
+{
+    if (got == want)
+        return;
+    fprintf(stderr, "rank %d: %s: got %lld, want %lld\n", rank, what, got, want);
     tap_failures++;
 }
 
@@ -191,7 +215,7 @@ HARNESS_UNUSED void processes_fork(struct processes *p, int rank,
         struct harness_leaks before;
         int i;
 
-        alarm(PROCESSES_LIMIT_S); /* ends a process that hangs */
+        alarm(processes_limit()); /* ends a process that hangs */
         tap_failures = 0;
         setenv("SYMWIN_DRIVER", "emu", 0);
         before = (struct harness_leaks){0, harness_count_entries("/proc/self/fd"), 0, 0};
@@ -222,6 +246,27 @@ HARNESS_UNUSED int processes_wait(struct processes *p, int rank)
 
     while (waitpid(p->pids[rank], &status, 0) < 0 && errno == EINTR)
         ;
+    return status;
+}
+
+/* The same; says how it ended, unless well. What its checks found it has said itself. */
+HARNESS_UNUSED int processes_wait_loud(struct processes *p, int rank)
+{
+    const int status = processes_wait(p, rank), code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+
+    if (WIFSIGNALED(status))
+        fprintf(stderr,
+                "# the process of rank %d of %d ended by signal %d (%s%s), %d barriers done\n",
+                rank, p->count, WTERMSIG(status), strsignal(WTERMSIG(status)),
+                WTERMSIG(status) == SIGALRM ? ": it took too long" : "", p->arrived / p->count);
+    else if (code != 0)
+        fprintf(stderr,
+                "# the process of rank %d of %d ended with status %d (%s), %d barriers done\n",
+                rank, p->count, code,
+                code == 4   ? "checks failed"
+                : code == 3 ? "it left something"
+                            : "it gave up",
+                p->arrived / p->count);
     return status;
 }
 
@@ -259,9 +304,8 @@ enum { PLACES_RANKS = 20 };
 HARNESS_UNUSED size_t places_count(void)
 {
     const size_t all = sizeof places_all / sizeof places_all[0];
-    const char *driver = getenv("SYMWIN_DRIVER");
 
-    return driver != NULL && strcmp(driver, "cuda") == 0 ? all - 1 : all;
+    return processes_use_gpus() ? all - 1 : all;
 }
 
 struct places_job {
@@ -311,6 +355,32 @@ HARNESS_UNUSED void places_process(struct processes *p, int rank)
         pthread_join(threads[r], NULL);
 }
 
+/* 1: see places_stay(). */
+__attribute__((weak)) int places_stays;
+
+/* From here on, all places are threads. On GPUs, these are threads of this process: a process takes
+ * a second to start. It can fork no rank any more. */
+HARNESS_UNUSED void places_stay(void)
+{
+    places_stays = processes_use_gpus();
+    if (places_stays)
+        harness_start();
+}
+
+/* Runs the ranks as threads of this process; whether no check failed. */
+HARNESS_UNUSED int places_run_here(struct processes *p)
+{
+    const int failures = tap_failures;
+    int right;
+
+    alarm(processes_limit());
+    places_process(p, 0);
+    alarm(0);
+    right = tap_failures == failures;
+    tap_failures = failures; /* the caller's line counts */
+    return right;
+}
+
 /* Runs body(p, rank) as `nranks` ranks; whether all exited with status 0. *out has what they told,
  * for processes_free(). */
 HARNESS_UNUSED int places_run(const struct place *place, int nranks,
@@ -322,11 +392,13 @@ HARNESS_UNUSED int places_run(const struct place *place, int nranks,
     const int count = place->threads ? 1 : nranks;
     int right = 1, r;
 
+    *out = p;
+    if (places_stays && place->threads)
+        return places_run_here(p);
     for (r = 0; r < count; r++)
         processes_fork(p, r, places_process);
     for (r = 0; r < count; r++)
-        right &= processes_wait(p, r) == 0;
-    *out = p;
+        right &= processes_wait_loud(p, r) == 0;
     return right;
 }
 
