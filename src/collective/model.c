@@ -2,8 +2,8 @@
  * measured (docs/tuning.md).
  *
  * Fitted to H200s with 2 and 4 ranks, and barriers and collectives other than all-reduce to two
- * H100s (bench/results/2026-11-25-2-x-nvidia-h100-collectives-graph.csv; what moves bytes also at 64
- * and 512 MiB, docs/tuning.md), ranks that share a device to one H100 with 2, 4 and 8
+ * H100s (bench/results/2026-11-25-2-x-nvidia-h100-collectives-graph.csv, and of 64 and 512 MiB the
+ * times in docs/tuning.md), ranks that share a device to one H100 with 2, 4 and 8
  * (2026-11-25-1-x-nvidia-h100-shared-algos.csv). Rates are in bytes per microsecond; 1 GB/s is 1000
  * of them. */
 #include "src/collective/table.h"
@@ -72,8 +72,8 @@ static double push_rate(const struct sw_model *m)
     return m->one_device ? least(alone_rate(m), SHARED_PUSH_BYTES_US / m->nranks) : alone_rate(m);
 }
 
-/* What a rank loads from others' windows, or stores there, as `ranks` do: over its link, unless they
- * share a device. */
+/* What a rank loads from others' windows, or stores there, where `ranks` do so: over its link, or
+ * they share a device. */
 static double window_rate(const struct sw_model *m, double link, int ranks)
 {
     return m->one_device ? least(SHARED_MOST_BYTES_US, SHARED_MOVE_BYTES_US / ranks) : link;
@@ -213,7 +213,7 @@ static double moved_us(const struct sw_model *m, double sent, double rate)
            most(sent / rate, 2 * sent / (blocks_of(m) * LOAD_BLOCK_US));
 }
 
-/* What a rank sends to its peers at most; it stores to its own output beside that. */
+/* What a rank sends to its peers at most; its own part moves beside that. */
 static double to_peers(const struct sw_model *m)
 {
     return (m->nranks - 1.0) * (double)m->bytes;
