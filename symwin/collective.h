@@ -233,10 +233,11 @@ SYMWIN_API symwin_status symwin_allreduce_query(symwin_comm *comm, const void *i
  *
  * Ranks may differ in grids, and but for one case in whether they work in place.
  *
- * COPIES, where a call has it, must be asked for. Copy engines move the bytes; kernels of one block
- * are ahead of them and behind them, whatever `options` say. What symwin_allreduce_with() says of
- * copies after a failure holds for these too. Of a rank that is not in place, the driver also
- * copies that rank's own part, perhaps by multiprocessors. */
+ * COPIES is for the largest all-gathers, all-to-alls and broadcasts; gather and scatter have it if
+ * asked for. Copy engines move the bytes; kernels of one block are ahead of them and behind them,
+ * whatever `options` say. What symwin_allreduce_with() says of copies after a failure and in
+ * captures holds for these too. Of a rank that is not in place, the driver also copies that rank's
+ * own part, perhaps by multiprocessors. */
 
 /* Every rank gets the parts of all ranks.
  *

@@ -2,23 +2,29 @@
  * measured (docs/tuning.md).
  *
  * Fitted to H200s with 2 and 4 ranks, and barriers and collectives other than all-reduce to two
- * H100s (bench/results/2026-11-25-2-x-nvidia-h100-collectives-graph.csv), ranks that share a device
- * to one H100 with 2, 4 and 8 (2026-11-25-1-x-nvidia-h100-shared-algos.csv). Rates are in bytes per
- * microsecond; 1 GB/s is 1000 of them. */
+ * H100s (bench/results/2026-11-25-2-x-nvidia-h100-collectives-graph.csv, and of 64 and 512 MiB the
+ * times in docs/tuning.md), ranks that share a device to one H100 with 2, 4 and 8
+ * (2026-11-25-1-x-nvidia-h100-shared-algos.csv). Rates are in bytes per microsecond; 1 GB/s is 1000
+ * of them. */
 #include "src/collective/table.h"
 
 #define HOP_US 1.3     /* from a rank's memory to a peer's, until the peer sees it */
 #define PUT_US 2.5     /* barriers of the two-shot put */
-#define MOVE_US 3.2    /* the same of stores and loads that only move bytes */
+#define MOVE_US 4.9    /* the same of stores and loads that only move bytes */
 #define OFFER_US 1.9   /* ranks tell others where their buffers are */
 #define LOADS_US 5.2   /* two-shot over windows: barriers, and loads that meet; */
 #define PEER_US 8.0    /* ... per peer after the first; */
 #define PEERS_US 3.9   /* the same for all peers, by kernels for this number of ranks */
 #define COPIES_US 9.2  /* copies: events and flags */
 #define COPY_US 7.0    /* per copy */
+#define PARTS_US 15.0  /* copies of parts: events and flags */
 #define BOTH_WAYS 1.25 /* of the time one way: what is loaded over a link goes back over it */
 #define COPY_BYTES_US 392e3
+#define COPY_PARTS_BYTES_US 371e3   /* copies of parts, if all ranks send, */
+#define COPY_ROOT_BYTES_US 385e3    /* and if one does */
 #define LINK_BYTES_US 340e3         /* what a rank sends, or receives */
+#define SPREAD_BYTES_US 365e3       /* the same of a part that goes to all by stores, */
+#define EACH_BYTES_US 308e3         /* and of a part for each rank */
 #define BULK_BYTES_US 300e3         /* the same by bulk copies */
 #define LOCAL_BYTES_US 1300e3       /* what a rank handles after the transfer */
 #define BESIDE_BYTES_US 3000e3      /* what a rank handles during the transfer, if both overlap */
@@ -66,16 +72,11 @@ static double push_rate(const struct sw_model *m)
     return m->one_device ? least(alone_rate(m), SHARED_PUSH_BYTES_US / m->nranks) : alone_rate(m);
 }
 
-/* What a rank loads from others' windows, or stores there, if the others do not. */
-static double alone_window_rate(const struct sw_model *m)
+/* What a rank loads from others' windows, or stores there, where `ranks` do so: over its link, or
+ * they share a device. */
+static double window_rate(const struct sw_model *m, double link, int ranks)
 {
-    return m->one_device ? SHARED_MOST_BYTES_US : LINK_BYTES_US;
-}
-
-static double window_rate(const struct sw_model *m)
-{
-    return m->one_device ? least(alone_window_rate(m), SHARED_MOVE_BYTES_US / m->nranks)
-                         : alone_window_rate(m);
+    return m->one_device ? least(SHARED_MOST_BYTES_US, SHARED_MOVE_BYTES_US / ranks) : link;
 }
 
 /* Bytes pushed for a message: integers have flags with them. */
@@ -182,14 +183,16 @@ double sw_model_loads(const struct sw_model *m)
     const double load_block = m->own_loads ? OWN_LOAD_BLOCK_US : LOAD_BLOCK_US;
 
     return barriers_us(m, m->own_loads) +
-           most(both_ways(m) / window_rate(m), 2 * (double)m->bytes / (blocks_of(m) * load_block)) +
+           most(both_ways(m) / window_rate(m, LINK_BYTES_US, m->nranks),
+                2 * (double)m->bytes / (blocks_of(m) * load_block)) +
            both_ways(m) / 2 / BESIDE_BYTES_US;
 }
 
 double sw_model_bulk(const struct sw_model *m)
 {
-    return barriers_us(m, 0) + most(both_ways(m) / least(BULK_BYTES_US, window_rate(m)),
-                                    2 * (double)m->bytes / (blocks_of(m) * BULK_BLOCK_US));
+    return barriers_us(m, 0) +
+           most(both_ways(m) / least(BULK_BYTES_US, window_rate(m, LINK_BYTES_US, m->nranks)),
+                2 * (double)m->bytes / (blocks_of(m) * BULK_BLOCK_US));
 }
 
 /* Two chunks; the sum of each overlaps a copy of one chunk to one peer. */
@@ -210,24 +213,41 @@ static double moved_us(const struct sw_model *m, double sent, double rate)
            most(sent / rate, 2 * sent / (blocks_of(m) * LOAD_BLOCK_US));
 }
 
-/* What a rank sends to its peers at most; it stores to its own output beside that. */
+/* What a rank sends to its peers at most; its own part moves beside that. */
+static double to_peers(const struct sw_model *m)
+{
+    return (m->nranks - 1.0) * (double)m->bytes;
+}
+
 double sw_model_move(const struct sw_model *m)
 {
-    return moved_us(m, (m->nranks - 1.0) * (double)m->bytes, window_rate(m));
+    return moved_us(m, to_peers(m), window_rate(m, SPREAD_BYTES_US, m->nranks));
+}
+
+double sw_model_swap(const struct sw_model *m)
+{
+    return moved_us(m, to_peers(m), window_rate(m, EACH_BYTES_US, m->nranks));
 }
 
 double sw_model_store(const struct sw_model *m)
 {
-    return moved_us(m, (m->nranks - 1.0) * (double)m->bytes, alone_window_rate(m));
+    return moved_us(m, to_peers(m), window_rate(m, SPREAD_BYTES_US, 1));
 }
 
-/* Copies to every second peer begin while others are under way. Not measured: the constants are
- * the all-reduce's. */
+/* Copies to every second peer begin while others are under way. Timed with two ranks only. */
+static double copied_us(const struct sw_model *m, double rate)
+{
+    return PARTS_US + COPY_US * m->nranks / 2 + to_peers(m) / rate;
+}
+
 double sw_model_parts_copied(const struct sw_model *m)
 {
-    const double n = m->nranks;
+    return copied_us(m, COPY_PARTS_BYTES_US);
+}
 
-    return COPIES_US + COPY_US * n / 2 + (n - 1) * (double)m->bytes / COPY_BYTES_US;
+double sw_model_root_copied(const struct sw_model *m)
+{
+    return copied_us(m, COPY_ROOT_BYTES_US);
 }
 
 static double offer_us(const struct sw_model *m)
@@ -237,14 +257,14 @@ static double offer_us(const struct sw_model *m)
 
 double sw_model_offered(const struct sw_model *m)
 {
-    return sw_model_store(m) + offer_us(m);
+    return moved_us(m, to_peers(m), window_rate(m, EACH_BYTES_US, 1)) + offer_us(m);
 }
 
 /* No link carries more than the message: each rank but the root loads its share and stores it to
  * the others. */
 double sw_model_pass(const struct sw_model *m)
 {
-    return moved_us(m, (double)m->bytes, window_rate(m)) + offer_us(m);
+    return moved_us(m, (double)m->bytes, window_rate(m, SPREAD_BYTES_US, m->nranks)) + offer_us(m);
 }
 
 /* `bytes` from each rank; nothing is sent back. */
@@ -253,14 +273,15 @@ double sw_model_parts(const struct sw_model *m)
     const double loaded = (m->nranks - 1.0) * (double)m->bytes;
     const double load_block = m->own_loads ? OWN_LOAD_BLOCK_US : LOAD_BLOCK_US;
 
-    return barriers_us(m, m->own_loads) +
-           most(loaded / window_rate(m), loaded / (blocks_of(m) * load_block));
+    return barriers_us(m, m->own_loads) + most(loaded / window_rate(m, LINK_BYTES_US, m->nranks),
+                                               loaded / (blocks_of(m) * load_block));
 }
 
 /* As sw_model_pass(), the other way: each rank but the root loads a share from all others, and
  * stores the result to the root. */
 double sw_model_root(const struct sw_model *m)
 {
-    return barriers_us(m, 0) + most(BOTH_WAYS * (double)m->bytes / window_rate(m),
-                                    2 * (double)m->bytes / (blocks_of(m) * LOAD_BLOCK_US));
+    return barriers_us(m, 0) +
+           most(BOTH_WAYS * (double)m->bytes / window_rate(m, LINK_BYTES_US, m->nranks),
+                2 * (double)m->bytes / (blocks_of(m) * LOAD_BLOCK_US));
 }

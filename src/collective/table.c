@@ -70,27 +70,29 @@ static const struct sw_algorithm allreduce[SW_ALGOS] = {
     [SYMWIN_ALGO_TWOSHOT] = {                                                                      \
         .chosen = SW_CHOSEN, .needs = SW_NEEDS_WINDOWS, .model_us = us, .family = SW_FAMILY_move}
 
-/* Not measured yet. `one`: hosts do not know other ranks' offsets, so all have to be the same. The
- * kernels around the copies are the all-reduce's. */
-#define COPY(more, one)                                                                            \
-    [SYMWIN_ALGO_COPIES] = {.chosen = SW_NEVER_CHOSEN,                                             \
+/* `one`: hosts do not know other ranks' offsets, so all have to be the same, and copies are made if
+ * asked for. The kernels around the copies are the all-reduce's. */
+#define COPY(us, more, one)                                                                        \
+    [SYMWIN_ALGO_COPIES] = {.chosen = SW_CHOSEN,                                                   \
                             .needs = SW_NEEDS_WINDOWS | SW_NEEDS_STREAMS | (more),                 \
-                            .model_us = sw_model_parts_copied,                                     \
+                            .model_us = us,                                                        \
                             .one_offset = one,                                                     \
                             .only_words = 1,                                                       \
                             .queue = sw_copies_queue}
 
-static const struct sw_algorithm spread[SW_ALGOS] = {MOVE(sw_model_exchange),
-                                                     PUT(sw_model_move, 0, 0), COPY(0, 0), CAST};
-static const struct sw_algorithm exchange[SW_ALGOS] = {MOVE(sw_model_exchange),
-                                                       PUT(sw_model_move, SW_NEEDS_TWO_BUFFERS, 0),
-                                                       COPY(SW_NEEDS_TWO_BUFFERS, 0)};
+static const struct sw_algorithm spread[SW_ALGOS] = {
+    MOVE(sw_model_exchange), PUT(sw_model_move, 0, 0), COPY(sw_model_parts_copied, 0, 0), CAST};
+static const struct sw_algorithm exchange[SW_ALGOS] = {
+    MOVE(sw_model_exchange), PUT(sw_model_swap, SW_NEEDS_TWO_BUFFERS, 0),
+    COPY(sw_model_parts_copied, SW_NEEDS_TWO_BUFFERS, 0)};
 static const struct sw_algorithm broadcast[SW_ALGOS] = {
-    MOVE(sw_model_send), PUT(sw_model_store, 0, 0), GET(sw_model_pass), COPY(0, 0), CAST};
+    MOVE(sw_model_send), PUT(sw_model_store, 0, 0), GET(sw_model_pass),
+    COPY(sw_model_root_copied, 0, 0), CAST};
 static const struct sw_algorithm gather[SW_ALGOS] = {MOVE(sw_model_send), GET(sw_model_offered),
-                                                     COPY(0, 1)};
-static const struct sw_algorithm scatter[SW_ALGOS] = {
-    MOVE(sw_model_scatter), PUT(sw_model_offered, 0, SW_PUT_OFFERED), COPY(0, 1)};
+                                                     COPY(sw_model_root_copied, 0, 1)};
+static const struct sw_algorithm scatter[SW_ALGOS] = {MOVE(sw_model_scatter),
+                                                      PUT(sw_model_offered, 0, SW_PUT_OFFERED),
+                                                      COPY(sw_model_root_copied, 0, 1)};
 
 /* Of those that reduce, each part for one rank. */
 #define PARTS(us)                                                                                  \

@@ -166,10 +166,12 @@ double sw_model_put(const struct sw_model *m);
 double sw_model_loads(const struct sw_model *m);
 double sw_model_bulk(const struct sw_model *m);
 double sw_model_copies(const struct sw_model *m);
-double sw_model_move(const struct sw_model *m);    /* bytes into windows, by all ranks */
-double sw_model_store(const struct sw_model *m);   /* the same, by one rank */
-double sw_model_offered(const struct sw_model *m); /* the same, or by loads, where ranks tell */
-double sw_model_parts_copied(const struct sw_model *m); /* bytes, by copy engines */
+double sw_model_move(const struct sw_model *m);  /* bytes into windows: each rank's part to all, */
+double sw_model_swap(const struct sw_model *m);  /* ... a part from each rank to each, */
+double sw_model_store(const struct sw_model *m); /* ... and one rank's part to all */
+double sw_model_offered(const struct sw_model *m); /* of one rank, or to it, where ranks tell */
+double sw_model_parts_copied(const struct sw_model *m); /* by copy engines, of all ranks, */
+double sw_model_root_copied(const struct sw_model *m);  /* ... or of one */
 double sw_model_pass(const struct sw_model *m);  /* bytes of the root to all, in shares, by loads */
 double sw_model_parts(const struct sw_model *m); /* each rank's part, by loads over windows */
 double sw_model_root(const struct sw_model *m);  /* shares for the root, by loads over windows */

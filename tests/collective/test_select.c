@@ -455,6 +455,36 @@ static void multicast_is_chosen(const struct place *p)
            symwin_algo_name(of[3].algo));
 }
 
+/* The largest messages that are only moved go by copies: not where ranks share a device, where a
+ * call in place cannot, or where hosts would have to know other ranks' offsets. */
+static void large_moves(const struct place *p, int one_device)
+{
+    const uint64_t count = 32 * MIB, part = 64 * MIB; /* elements */
+    const symwin_algo sent = one_device ? SYMWIN_ALGO_PUT : SYMWIN_ALGO_COPIES;
+    unsigned char *const w = p->window;
+    symwin_collective_info swap, place, cast, scatter, gather;
+
+    swap = place = cast = scatter = gather = (symwin_collective_info){.blocks = -1};
+    host_must(symwin_alltoall_query(p->comm, p->plain, w, count, SYMWIN_BF16, NULL, &swap),
+              "symwin_alltoall_query");
+    host_must(symwin_alltoall_query(p->comm, w, w, count, SYMWIN_BF16, NULL, &place),
+              "symwin_alltoall_query");
+    host_must(symwin_broadcast_query(p->comm, p->plain, w, 4 * count, SYMWIN_BF16, 0, NULL, &cast),
+              "symwin_broadcast_query");
+    host_must(symwin_scatter_query(p->comm, p->plain, w, part, SYMWIN_BF16, 0, NULL, &scatter),
+              "symwin_scatter_query");
+    host_must(symwin_gather_query(p->comm, w, p->plain, part, SYMWIN_BF16, 0, NULL, &gather),
+              "symwin_gather_query");
+    tap_ok(swap.algo == sent && cast.algo == sent && (one_device || cast.blocks == 1) &&
+               place.algo == SYMWIN_ALGO_ONESHOT && scatter.algo == SYMWIN_ALGO_PUT &&
+               gather.algo == SYMWIN_ALGO_TWOSHOT,
+           "rank %d: large messages%s: all-to-all %s, in place %s; broadcast %s; scatter %s; "
+           "gather %s",
+           p->rank, one_device ? " on one device" : "", symwin_algo_name(swap.algo),
+           symwin_algo_name(place.algo), symwin_algo_name(cast.algo),
+           symwin_algo_name(scatter.algo), symwin_algo_name(gather.algo));
+}
+
 /* Queries on a communicator with these flags and this limit. */
 struct questions {
     unsigned flags;
@@ -478,6 +508,8 @@ static void answers(struct harness_team *team, int rank, void *arg)
         decides_alike(&p);
     if (q->flags == SYMWIN_COMM_MULTICAST)
         multicast_is_chosen(&p);
+    if (q->bytes == LARGE)
+        large_moves(&p, q->one_device);
     if (q->one_device)
         fits(&p);
     close_place(&p);
