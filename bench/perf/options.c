@@ -507,6 +507,11 @@ static int is_one_file(const char *a, const char *b)
            folders[0].st_ino == folders[1].st_ino;
 }
 
+int options_can_tune(int collective)
+{
+    return collective < SW_COLLECTIVES && !sw_collectives[collective].no_data;
+}
+
 /* Refuses what none of the collectives can do. */
 static const char *check_collectives(const struct perf_options *o)
 {
@@ -519,7 +524,7 @@ static const char *check_collectives(const struct perf_options *o)
             continue;
         reduce |= is->reduces;
         have_root |= is->root_sends || is->root_receives;
-        have_choice |= !is->no_data && !is->by_parts;
+        have_choice |= options_can_tune(i);
     }
     if (o->collectives_given && o->kernel_count > 0)
         return "--kernel: the kernel says which collective it is (SYMWIN_KERNEL_ABOUT): leave out "
@@ -537,8 +542,8 @@ static const char *check_collectives(const struct perf_options *o)
     if (!have_root && o->root >= 0)
         return "-r is about collectives with a root: name one by --collective";
     if (!have_choice && o->tune != NULL)
-        return "--tune: barrier and sendrecv have no choice to measure, and of unequal parts no "
-               "two ranks have one size: name another --collective";
+        return "--tune: barrier and sendrecv have no choice to measure, and what ends in _device "
+               "has the rows of the same call without it: name another --collective";
     if (o->collectives == 1u << PERF_SENDRECV && o->placements == PERF_IN_PLACE)
         return "--in-place: a rank of sendrecv needs two buffers: leave it out";
     return NULL;

@@ -112,6 +112,9 @@ int options_foreign(const char *given);
 /* The i-th type, operation or collective in the order given; -1: there are no more. */
 int options_nth(const unsigned char order[PERF_MOST_NAMES], unsigned bits, int i);
 
+/* Whether a collective has something for --tune to choose. */
+int options_can_tune(int collective);
+
 /* The next size after `bytes`; 0: that was the last. */
 size_t options_next_size(const struct perf_options *options, size_t bytes);
 

@@ -7,6 +7,9 @@
  * in any memory are timed in plain memory, and serve both tables: that of plain memory and that of
  * windows. Algorithms that need windows are timed in windows, for the second table only.
  *
+ * Where parts have unequal lengths, "put" is a one-shot whose parts all go straight into windows.
+ * While one is timed, the communicator's table says so; otherwise it says that none does.
+ *
  * All ranks run the same steps: each knows the slowest rank's times.
  */
 #include <stdio.h>
@@ -24,6 +27,7 @@ enum { MOST_CHOICES = 512, FINALISTS = 8, THREADS = 7, FINAL_REPETITIONS = 5 };
 #define ALIKE 1.01       /* times this close are equal */
 #define ALIKE_LONG 1.003 /* the same for long calls, whose times vary less */
 #define LONG_US 10
+#define TABLE_COLUMNS "collective,gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n"
 
 struct choice {
     symwin_algo algo;
@@ -59,19 +63,30 @@ struct tuning {
     size_t bytes;
     double expected_us;    /* of the best choice for the previous size */
     struct choice last[2]; /* the best for the previous size, by table; threads 0: none */
+    /* Where parts have unequal lengths, tables that have none go straight, or all; owned. */
+    struct sw_tuning *straight[2];
     int measured, measured_before;
     uint64_t wrong;
 };
 
 /* ---- one choice ---- */
 
-static struct way way_of(const struct tuning *t, const struct choice *choice)
+static uint64_t count_of(const struct tuning *t)
 {
+    return result_of_size(t->r->job, t->collective, t->type, t->bytes).count;
+}
+
+static struct way way_of(struct tuning *t, const struct choice *choice)
+{
+    const int by_parts = collective_of(t->collective)->by_parts;
+
+    if (by_parts)
+        t->r->comm->tuning = t->straight[choice->algo == SYMWIN_ALGO_PUT];
     return (struct way){
         .library = "symwin",
         .name = symwin_algo_name(choice->algo),
         .kind = WAY_SYMWIN,
-        .algo = choice->algo,
+        .algo = by_parts ? SYMWIN_ALGO_ONESHOT : choice->algo,
         .memory = sw_algo_needs(t->collective, choice->algo, SW_NEEDS_WINDOWS) ? MEMORY_WINDOW
                                                                                : MEMORY_PLAIN,
         .optional = 1, /* a call that is not supported is not an error */
@@ -205,7 +220,7 @@ static int is_candidate(symwin_collective collective, symwin_algo algo, symwin_t
     for (int i = 0; i < SW_ALGOS && is_float; i++)
         if (sw_algorithm(collective, (symwin_algo)i)->integers == algo)
             return 0;
-    return sw_algo_is_there(collective, algo) && !sw_algorithm(collective, algo)->one_offset &&
+    return sw_algo_is_in_tables(collective, algo) && !sw_algorithm(collective, algo)->one_offset &&
            (is_float || sw_algorithm(collective, algo)->integers == SYMWIN_ALGO_AUTO);
 }
 
@@ -309,7 +324,7 @@ static int table_open(struct tuning *t)
     if (!draft_open(&t->draft, "--tune", t->r->job->options.tune))
         return 0;
     machine_print(t->r->job, t->draft.to, "# ");
-    fprintf(t->draft.to, "collective,gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n");
+    fprintf(t->draft.to, TABLE_COLUMNS);
     return 1;
 }
 
@@ -326,6 +341,19 @@ static int by_key(const void *a, const void *b)
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
+/* Where parts have unequal lengths, those of the longest one. */
+static size_t row_bytes(const struct tuning *t)
+{
+    const int n = t->r->job->nranks;
+    int32_t most = 0;
+
+    if (!collective_of(t->collective)->by_parts)
+        return t->bytes;
+    for (int32_t p = 0; p < n; p++)
+        most = perf_shares(n, 0, p) > most ? perf_shares(n, 0, p) : most;
+    return count_of(t) * (size_t)most * symwin_type_bytes(t->type);
+}
+
 static int table_add(struct tuning *t, int registered, const struct choice *best)
 {
     if (t->row_count == t->row_room) {
@@ -337,7 +365,7 @@ static int table_add(struct tuning *t, int registered, const struct choice *best
         t->rows = more;
         t->row_room = room;
     }
-    t->rows[t->row_count++] = (struct row){t->collective, t->type, registered, t->bytes, *best};
+    t->rows[t->row_count++] = (struct row){t->collective, t->type, registered, row_bytes(t), *best};
     return 1;
 }
 
@@ -402,16 +430,52 @@ static int tune_size(struct tuning *t)
     return good;
 }
 
-static int tune_type(struct tuning *t)
+static int tune_sizes(struct tuning *t)
 {
     const struct perf_options *o = &t->r->job->options;
+    const int by_parts = collective_of(t->collective)->by_parts;
+    uint64_t before = 0;
     int good = 1;
 
     memset(t->last, 0, sizeof t->last);
     t->expected_us = 0;
-    for (t->bytes = o->begin; t->bytes > 0 && good; t->bytes = options_next_size(o, t->bytes))
-        if (result_of_size(t->r->job, t->collective, t->type, t->bytes).count > 0)
+    for (t->bytes = o->begin; t->bytes > 0 && good; t->bytes = options_next_size(o, t->bytes)) {
+        const uint64_t count = count_of(t);
+
+        if (count > 0 && !(by_parts && count == before)) /* another row of the same parts */
             good = tune_size(t);
+        before = count;
+    }
+    return good;
+}
+
+/* A table of one row, by which all parts of a collective go straight or none does. */
+static int make_straight(struct tuning *t, int goes)
+{
+    char text[400];
+
+    snprintf(text, sizeof text, TABLE_COLUMNS "%s,%s,%d,%zu,%s,1,1,%s,0,0\n",
+             symwin_collective_name(t->collective), t->gpu, t->r->job->nranks,
+             symwin_type_bytes(t->type), sw_type_is_float(t->type) ? "float" : "integer",
+             symwin_algo_name(goes ? SYMWIN_ALGO_PUT : SYMWIN_ALGO_ONESHOT));
+    return ok(sw_tuning_parse("symwin-perf", "--tune", text, strlen(text), t->gpu,
+                              t->r->job->nranks, &t->straight[goes]));
+}
+
+static int tune_type(struct tuning *t)
+{
+    const struct sw_collective *is = collective_of(t->collective);
+    struct sw_tuning *const before = t->r->comm->tuning;
+    int good = 1;
+
+    for (int goes = 0; goes <= is->straight && is->by_parts && good; goes++)
+        good = make_straight(t, goes);
+    good = meet(t->r, good, NULL, 0) && tune_sizes(t);
+    t->r->comm->tuning = before;
+    for (int goes = 0; goes < 2; goes++) {
+        sw_tuning_close(t->straight[goes]);
+        t->straight[goes] = NULL;
+    }
     return good;
 }
 
@@ -449,8 +513,7 @@ static int tune_all(struct tuning *t)
 
     for (int i = 0; (c = options_nth(o->collective_order, o->collectives, i)) >= 0 && good; i++) {
         t->collective = (symwin_collective)c;
-        good = c == PERF_SENDRECV || collective_of(t->collective)->no_data ||
-               collective_of(t->collective)->by_parts || tune_collective(t);
+        good = !options_can_tune(c) || tune_collective(t);
     }
     if (good && t->measured == 0)
         return fail(SYMWIN_INVALID, "--tune: every size is smaller than an element");

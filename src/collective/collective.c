@@ -262,6 +262,7 @@ static symwin_status find_parts(struct call *c, const struct sw_request *r)
                              c->buffers, NULL, NULL);
     if (status == SYMWIN_OK)
         sw_parts_place(r, c->buffers, c->query.in_place);
+    c->query.into_window = r->table->place != SW_NO_OFFSET;
     in->offset = out->offset = 0; /* what kernels use is in the table */
     return status;
 }

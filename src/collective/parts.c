@@ -158,16 +158,20 @@ static symwin_status compare(const struct sw_request *r, const struct sw_table_s
     return SYMWIN_OK;
 }
 
-/* A part of more bytes is stored straight into its receiver's window: where the model says so of
- * the collective with equal parts of as many bytes. It knows only what all ranks know. */
+/* A part of more bytes is stored straight into its receiver's window: where a table says so, or
+ * otherwise the model of the collective with equal parts of as many bytes. Both know only what all
+ * ranks know. */
 static uint64_t large_bytes(const struct sw_request *r)
 {
     struct sw_model m = {.nranks = r->comm->nranks,
                          .bytes = LARGE_LEAST,
                          .one_device = r->comm->sharers == r->comm->nranks};
+    uint64_t bytes;
 
-    if (sw_collectives[r->collective].reduces)
+    if (!sw_collectives[r->collective].straight)
         return UINT64_MAX;
+    if (sw_tuning_straight(r->comm->tuning, r->collective, r->type, &bytes))
+        return bytes;
     if (sw_driver_is_emulated())
         return EMULATED_LARGE;
     while (m.bytes < LARGE_MOST && sw_model_move(&m) > sw_model_exchange(&m))

@@ -197,6 +197,12 @@ static void by_model(const struct sw_query *q, struct sw_plan *plan)
         (void)take(q, c->large_multicast, plan);
 }
 
+/* Parts that a row has go straight belong to a one-shot all the same (parts.c). */
+static symwin_algo algo_of(const struct sw_query *q, const struct sw_tuning_row *row)
+{
+    return sw_collectives[q->collective].by_parts ? SYMWIN_ALGO_ONESHOT : row->algo;
+}
+
 /* Tables are measured without multicast: if multicast could serve a call, only a row that names it
  * applies. Tables also do not apply to large messages with few blocks in windows. */
 static int by_row(const struct sw_query *q, const struct sw_tuning_row *row, struct sw_plan *plan)
@@ -208,7 +214,7 @@ static int by_row(const struct sw_query *q, const struct sw_tuning_row *row, str
     if (!sw_algo_needs(q->collective, row->algo, SW_NEEDS_MULTICAST) &&
         support_of(q, sw_collectives[q->collective].large_multicast, &multicast) == SW_SUPPORTED)
         return 0;
-    return take(q, row->algo, plan);
+    return take(q, algo_of(q, row), plan);
 }
 
 /* ---- unsupported calls ---- */
@@ -396,11 +402,13 @@ static symwin_status plan_put(const struct sw_query *q, const struct sw_grid *as
                    &plan->put_grid);
 }
 
-/* Chooses the algorithm: by the row that is returned, or by the model. */
+/* Chooses the algorithm: by the row that is returned, or by the model. Where parts have unequal
+ * lengths, ranks may have different rows: there is one algorithm, and rows say more of the grid
+ * only. */
 static const struct sw_tuning_row *choose(const struct sw_query *q, struct sw_plan *out)
 {
     const struct sw_tuning_row *row = sw_tuning_find(q->comm->tuning, q->collective, q->type,
-                                                     q->windows, size_of(q));
+                                                     q->windows || q->into_window, size_of(q));
 
     out->measured = by_row(q, row, out);
     if (!out->measured)

@@ -33,10 +33,16 @@ symwin_status sw_tuning_agree(symwin_comm *comm, const char *call, int at);
 /* Equal for equal rows; 0: there are no rows. */
 uint64_t sw_tuning_hash(const struct sw_tuning *tuning);
 
-/* The row for a message; NULL: there is none. `registered`: both buffers are in windows. */
+/* The row for a message; NULL: there is none. `registered`: the buffers that the algorithms over
+ * windows need are in some. */
 const struct sw_tuning_row *sw_tuning_find(const struct sw_tuning *tuning,
                                            symwin_collective collective, symwin_type type,
                                            int registered, size_t bytes);
+
+/* Of a collective by parts: whether a table says which parts go straight into windows. These are
+ * those of more than *bytes: of the last row for windows that is no put. */
+int sw_tuning_straight(const struct sw_tuning *tuning, symwin_collective collective,
+                       symwin_type type, uint64_t *bytes);
 
 /* ---- select.c: which algorithm, which grid --------------------------------------------------- */
 
@@ -54,6 +60,7 @@ struct sw_query {
     int windows;         /* both buffers are in windows */
     unsigned transports; /* of both windows */
     int large_parts;     /* of a collective by parts: one may be stored straight into a window */
+    int into_window;     /* of one: this rank's output is in one, for that. Only for the grid */
 
     /* Only for the grid; 0: the whole device, and no limit. */
     unsigned multiprocessors; /* of the stream's part of the device */

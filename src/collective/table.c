@@ -130,8 +130,10 @@ static const struct sw_algorithm barrier[SW_ALGOS] = {
                              .family = SW_FAMILY_barrier},
 };
 
-/* Of those whose parts have unequal lengths. */
+/* Of those whose parts have unequal lengths. A call of the put is a one-shot whose parts go
+ * straight: no caller asks for it, and a rank makes its choice for each part. */
 static const struct sw_algorithm by_parts[SW_ALGOS] = {
+    [SYMWIN_ALGO_PUT] = {.chosen = SW_ABSENT, .needs = SW_NEEDS_WINDOWS},
     [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_CHOSEN,
                              .model_us = sw_model_flags,
                              .family = SW_FAMILY_table,
@@ -175,9 +177,9 @@ const struct sw_collective sw_collectives[SW_COLLECTIVES] = {
                        .registers = SW_CONNECTS_TO_USE, .large_multicast = SYMWIN_ALGO_TWOSHOT_MC,
                        .algos = reduce},
     [SYMWIN_BARRIER] = {CALLS(barrier), SMALL, .no_data = 1, .algos = barrier},
-    [SYMWIN_ALLTOALLV] = {CALLS(alltoallv), SMALL, .by_parts = 1, .crossings = 1,
+    [SYMWIN_ALLTOALLV] = {CALLS(alltoallv), SMALL, .by_parts = 1, .straight = 1, .crossings = 1,
                           .algos = by_parts},
-    [SYMWIN_ALLGATHERV] = {CALLS(allgatherv), SMALL, .by_parts = 1, .crossings = 1,
+    [SYMWIN_ALLGATHERV] = {CALLS(allgatherv), SMALL, .by_parts = 1, .straight = 1, .crossings = 1,
                            .algos = by_parts},
     [SYMWIN_REDUCE_SCATTERV] = {CALLS(reduce_scatterv), SMALL, .reduces = 1, .by_parts = 1,
                                 .crossings = 1, .algos = by_parts},

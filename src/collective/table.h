@@ -86,6 +86,7 @@ struct sw_collective {
     int reduces;           /* otherwise there is one kernel for all types, which moves bytes */
     int no_data;           /* it has no buffers, and a count of 0 */
     int by_parts;          /* lengths of parts differ: struct symwin_parts, not a count */
+    int straight;          /* large ones may go straight into windows: tables call that put */
     int in_each, out_each; /* a rank's input, or output, has `count` elements for each rank */
     int root_sends, root_receives; /* only the root has an input, or an output */
     /* Each byte of the larger buffer crosses a link this often, times (n - 1) / n; or 0: once, as
@@ -127,6 +128,13 @@ static inline int sw_algo_is_there(symwin_collective collective, symwin_algo alg
     return sw_algorithm(collective, algo)->chosen != SW_ABSENT;
 }
 
+/* Whether a row of measured choices may name it. */
+static inline int sw_algo_is_in_tables(symwin_collective collective, symwin_algo algo)
+{
+    return sw_algo_is_there(collective, algo) ||
+           (sw_collectives[collective].straight && algo == SYMWIN_ALGO_PUT);
+}
+
 static inline int sw_algo_needs(symwin_collective collective, symwin_algo algo, unsigned what)
 {
     return (sw_algorithm(collective, algo)->needs & what) != 0;
@@ -139,7 +147,8 @@ static inline int sw_decides(enum sw_lies lies)
 }
 
 /* The size of a call, as used by tables of measured choices and symwin-perf: bytes of the larger
- * buffer. `bytes`: of `count` elements. */
+ * buffer; in tables, with parts of unequal lengths, of the longest one. `bytes`: of `count`
+ * elements, or of that part. */
 static inline size_t sw_collective_size(symwin_collective collective, int nranks, size_t bytes)
 {
     const struct sw_collective *c = &sw_collectives[collective];

@@ -129,7 +129,7 @@ static int algo_named(symwin_collective collective, const struct field *field, s
     int i;
 
     for (i = SYMWIN_ALGO_AUTO + 1; i < SW_ALGOS; i++)
-        if (sw_algo_is_there(collective, (symwin_algo)i) &&
+        if (sw_algo_is_in_tables(collective, (symwin_algo)i) &&
             field_is(field, symwin_algo_name((symwin_algo)i))) {
             *out = (symwin_algo)i;
             return 1;
@@ -508,4 +508,21 @@ const struct sw_tuning_row *sw_tuning_find(const struct sw_tuning *t, symwin_col
             low = middle + 1;
     }
     return &t->rows[low].is;
+}
+
+int sw_tuning_straight(const struct sw_tuning *t, symwin_collective collective, symwin_type type,
+                       uint64_t *bytes)
+{
+    const int list = list_of(collective, __builtin_ctzl(symwin_type_bytes(type)),
+                             sw_type_is_float(type), 1);
+    int first, end, last;
+
+    if (t == NULL || t->lists[list].first == t->lists[list].end)
+        return 0;
+    first = t->lists[list].first;
+    end = last = t->lists[list].end;
+    while (last > first && t->rows[last - 1].is.algo == SYMWIN_ALGO_PUT)
+        last--;
+    *bytes = last == end ? UINT64_MAX : last == first ? 0 : t->rows[last - 1].is.bytes;
+    return 1;
 }

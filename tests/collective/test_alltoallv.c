@@ -1,6 +1,7 @@
 /* All-to-all and all-gather of unequal parts against a plain reference: random counts, gaps,
  * types, alignments and grids, with arrays on the host and in device memory; outputs of all, of
- * some and of no rank in windows; among other collectives; in graphs whose counts change; in place.
+ * some and of no rank in windows; among other collectives; in graphs whose counts change; in place;
+ * by a table that says which parts go straight into windows.
  * test_alltoallv_refused.c tests what fails. Also runs on GPUs (tests/gpu/both.txt). */
 #include "kernels/table_layout.h"
 #include "parts.h"
@@ -189,6 +190,61 @@ static void straight(const struct rank *r)
     must_be(landed(r, before) == begun + 2, "nor one in place", r->rank);
 }
 
+/* On the emulated driver: with 2 and 3 ranks parts of more than 64 bytes go straight, with 4 ranks
+ * none, and all of an all-gather of 3 ranks. */
+static const char rows[] = "collective,gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n"
+                           "alltoallv,symwin emulated GPU,2,1,integer,1,64,oneshot,0,0\n"
+                           "alltoallv,symwin emulated GPU,2,1,integer,1,4096,put,0,0\n"
+                           "alltoallv,symwin emulated GPU,3,1,integer,1,64,oneshot,0,0\n"
+                           "alltoallv,symwin emulated GPU,3,1,integer,1,4096,put,0,0\n"
+                           "allgatherv,symwin emulated GPU,3,1,integer,1,8,put,0,0\n"
+                           "alltoallv,symwin emulated GPU,4,1,integer,1,4096,oneshot,0,0\n";
+
+static void by_table(struct processes *p, int rank)
+{
+    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    const int before = (rank + r.nranks - 1) % r.nranks;
+    struct arrays arrays;
+    symwin_window *window;
+    unsigned begun;
+
+    open_rank(p, &r, WAIT_MS);
+    arrays_open(&r, &arrays);
+    host_must(symwin_window_register(r.comm, r.out, ROOM / 2, 0, &window),
+              "symwin_window_register");
+    begun = landed(&r, before);
+    to_the_next(&r, 3, 64, 0);
+    must_be(!sw_driver_is_emulated() || landed(&r, before) == begun,
+            "a part of a row that is no put", rank);
+    to_the_next(&r, 3, 65, 0);
+    to_the_next(&r, 0, 5000, 0);
+    must_be(!sw_driver_is_emulated() || landed(&r, before) == begun + (r.nranks < 4 ? 2u : 0u),
+            "parts of a put", rank);
+    sweep(&r, &arrays, 1);
+    processes_barrier(p);
+    host_must(symwin_window_deregister(r.comm, window), "symwin_window_deregister");
+    arrays_close(&arrays);
+    close_rank(p, &r);
+}
+
+static void tables(void)
+{
+    char name[] = "/tmp/symwin-test.XXXXXX";
+    const int fd = mkstemp(name);
+    struct processes *p;
+    int n;
+
+    if (fd < 0 || write(fd, rows, strlen(rows)) != (ssize_t)strlen(rows) || close(fd) != 0)
+        abort();
+    setenv("SYMWIN_TUNING", name, 1);
+    for (n = 2; n <= 4; n++) {
+        tap_ok(places_run(&places_all[0], n, by_table, NULL, &p), "%d ranks, by a table", n);
+        processes_free(p);
+    }
+    unlink(name);
+    unsetenv("SYMWIN_TUNING");
+}
+
 /* ---- grids ---- */
 
 static CUresult (*plain_launch)(const CUlaunchConfig *, CUfunction, void **, void **);
@@ -277,5 +333,6 @@ static void body(struct processes *p, int rank)
 int main(void)
 {
     everywhere(body, MOST_RANKS);
+    tables();
     return tap_done();
 }

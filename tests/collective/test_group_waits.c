@@ -157,10 +157,51 @@ static uint32_t blocks_of(const struct rank *r, int blocks)
     return r->comm->done - before;
 }
 
+static CUresult (*plain_launch)(const CUlaunchConfig *, CUfunction, void **, void **);
+static unsigned launched; /* threads of a block of the last kernel; of one rank alone */
+
+static CUresult note_launch(const CUlaunchConfig *config, CUfunction function, void **params,
+                            void **extra)
+{
+    launched = config->blockDimX;
+    return plain_launch(config, function, params, extra);
+}
+
+/* Threads of a block of such a launch, of whose calls the two ask for so many. */
+static unsigned threads_of(const struct rank *r, int first, int second)
+{
+    const symwin_collective_options options[2] = {{.size = sizeof options[0], .threads = first},
+                                                  {.size = sizeof options[1], .threads = second}};
+    int k;
+
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    for (k = 0; k < 2; k++)
+        host_must(symwin_allgather_with(r->comm, r->in, r->out + k * 4096, 512, SYMWIN_U8,
+                                        &options[k], r->streams[0]),
+                  "symwin_allgather_with");
+    host_must(symwin_group_end(), "symwin_group_end");
+    job_wait(r, 0);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    return launched;
+}
+
 static void grids(const struct rank *r)
 {
+    const uint32_t before = job_launches(r);
+
     must_be(blocks_of(r, 0) > 1, "several blocks", r->rank);
     must_equal(blocks_of(r, 1), 1, "as many blocks as a call asks for", r->rank);
+    if (r->nranks > 1)
+        return;
+    plain_launch = sw_drv.cuLaunchKernelEx;
+    sw_drv.cuLaunchKernelEx = note_launch;
+    must_be(threads_of(r, 0, 0) > 32, "more threads than a warp", r->rank);
+    must_be(threads_of(r, 32, 0) == 32, "as many as the first call asks for", r->rank);
+    must_be(threads_of(r, 0, 32) == 32, "as many as the second one asks for", r->rank);
+    must_be(threads_of(r, 64, 32) == 64 && threads_of(r, 32, 64) == 64,
+            "as many as the one asks for that asks for more", r->rank);
+    must_be(job_launches(r) - before == 2 + 5, "a launch for each group", r->rank);
+    sw_drv.cuLaunchKernelEx = plain_launch;
 }
 
 /* Rank p's word `i` of what it sends to rank `to`. */

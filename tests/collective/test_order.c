@@ -9,8 +9,6 @@ enum { WITH_TSAN = 1 };
 enum { WITH_TSAN = 0 };
 #endif
 
-enum { FEW = COUNT < 1 << 15 ? COUNT : 1 << 15 }; /* one for each thread of a part */
-
 static const struct order_case cases[] = {
     {.name = "nothing orders them: a deadlock",
      .script = "ab",
@@ -58,13 +56,14 @@ static const struct order_case cases[] = {
     {.name = "groups",
      .script = "abab",
      .comms = 2,
-     .blocks = MORE_THAN_HALF,
+     .blocks = ALL,
      .count = FEW,
      .algo = SYMWIN_ALGO_ONESHOT,
      .groups = 1},
     {.name = "a graph each of groups",
      .script = "AB",
      .comms = 2,
+     .blocks = ALL,
      .count = FEW,
      .algo = SYMWIN_ALGO_ONESHOT,
      .groups = 1},

@@ -79,6 +79,26 @@ static const struct cost_case {
       .wide = 8},
      2,
      3},
+    {{.name = "groups, large",
+      .script = "ababab",
+      .comms = 2,
+      .blocks = TWO_FIFTHS,
+      .count = FEW,
+      .algo = SYMWIN_ALGO_ONESHOT,
+      .groups = 1,
+      .wide = 16},
+     5,
+     1},
+    {{.name = "groups, small",
+      .script = "abab",
+      .comms = 2,
+      .blocks = 1,
+      .count = FEW,
+      .algo = SYMWIN_ALGO_ONESHOT,
+      .groups = 1,
+      .wide = 4},
+     0,
+     4},
     {{.name = "one where ranks share a device", .script = "aaaa", .comms = 1, .shares = 1}, 0, 0},
     {{.name = "two where ranks share a device", .script = "abab", .comms = 2, .shares = 1}, 3, 0},
 };
@@ -157,14 +177,20 @@ static CUresult see_grid(const CUlaunchConfig *config, CUfunction function, void
 }
 
 /* A captured call gets its share of the device, though it asks for more. */
+static const struct order_case large = {.name = "large", .comms = 2, .blocks = MORE_THAN_HALF};
+static const struct order_case groups = {.name = "groups",
+                                         .comms = 2,
+                                         .blocks = MORE_THAN_HALF,
+                                         .count = FEW,
+                                         .algo = SYMWIN_ALGO_ONESHOT,
+                                         .groups = 1};
+
 static void run_share(struct harness_team *team, int rank, void *arg)
 {
-    static const struct order_case large = {.name = "large", .comms = 2, .blocks = MORE_THAN_HALF};
     struct member m;
     int i;
 
-    (void)arg;
-    open_member(&m, team, rank, &large);
+    open_member(&m, team, rank, arg);
     for (i = 0; i < 2; i++)
         make_call(&m, i);
     tap_ok(finish(&m) == SYMWIN_OK, "calls of two, rank %d", rank);
@@ -177,6 +203,16 @@ static void run_share(struct harness_team *team, int rank, void *arg)
     if (rank == 0)
         sw_drv.cuLaunchKernelEx = count_launch;
     close_member(&m);
+}
+
+static void share(const struct order_case *c)
+{
+    struct order_case one = *c;
+
+    atomic_store(&widest, 0);
+    harness_run(RANKS, run_share, &one);
+    tap_ok(widest > 0 && widest <= (unsigned)multiprocessors / 2,
+           "%s: a captured grid: %u blocks of %d", c->name, widest, multiprocessors);
 }
 
 static void refused(void)
@@ -344,9 +380,8 @@ int main(int argc, char **argv)
         harness_run(RANKS, run_around, &blocks[i]);
     destroyed();
     refused();
-    harness_run(RANKS, run_share, NULL);
-    tap_ok(widest > 0 && widest <= (unsigned)multiprocessors / 2,
-           "a captured grid: %u blocks of %d", widest, multiprocessors);
+    share(&large);
+    share(&groups);
     check_costs(only, 1); /* from here on, the library takes each thread for a rank */
     harness_no_leaks("communicators beside each other", &before);
     return tap_done();

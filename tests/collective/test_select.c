@@ -216,7 +216,13 @@ static const char rows[] = "gpu,nranks,width,kind,registered,bytes,algo,blocks,t
                            "allgather,symwin emulated GPU,2,4,float,0,64,oneshot,2,32\n"
                            "allgather,symwin emulated GPU,2,4,float,0,4096,oneshot,3,64\n"
                            "allgather,symwin emulated GPU,2,4,float,1,4096,copies,0,0\n"
-                           "scatter,symwin emulated GPU,2,4,float,1,4096,copies,0,0\n";
+                           "scatter,symwin emulated GPU,2,4,float,1,4096,copies,0,0\n"
+                           "alltoallv,symwin emulated GPU,2,4,float,0,64,oneshot,2,32\n"
+                           "alltoallv,symwin emulated GPU,2,4,float,0,4096,oneshot,3,64\n"
+                           "alltoallv,symwin emulated GPU,2,4,float,1,64,oneshot,1,64\n"
+                           "alltoallv,symwin emulated GPU,2,4,float,1,4096,put,4,32\n"
+                           "allgatherv,symwin emulated GPU,2,4,float,1,4096,oneshot,5,64\n"
+                           "reduce_scatterv,symwin emulated GPU,2,4,float,0,4096,oneshot,2,64\n";
 
 static void open_place(struct place *p, struct harness_team *team, int rank, unsigned flags,
                        int device, int max_blocks, size_t bytes)
@@ -287,6 +293,55 @@ static void gathers(const struct place *p)
                "rank %d: all-gather of %llu %s: %d blocks of %d threads%s", p->rank,
                (unsigned long long)of[i].count, symwin_type_name(of[i].type), info.blocks,
                info.threads, info.measured ? ", measured" : "");
+    }
+}
+
+/* Rows for parts of unequal lengths go by the longest one, and by where this rank's output is. In
+ * all-to-alls ranks may differ in both. */
+static void parts_by_row(const struct place *p)
+{
+    static const struct {
+        symwin_collective collective;
+        uint64_t counts[RANKS];
+        symwin_type type;
+        int window, blocks, threads, measured;
+    } of[] = {
+        {SYMWIN_ALLTOALLV, {0, 16}, SYMWIN_F32, 0, 1, 32, 1},
+        {SYMWIN_ALLTOALLV, {17, 0}, SYMWIN_F32, 0, 1, 64, 1},
+        {SYMWIN_ALLTOALLV, {1024, 17}, SYMWIN_F32, 0, 3, 64, 1},
+        {SYMWIN_ALLTOALLV, {4096, 17}, SYMWIN_F32, 0, 3, 64, 1},
+        {SYMWIN_ALLTOALLV, {0, 0}, SYMWIN_F32, 0, 1, 32, 1},
+        {SYMWIN_ALLTOALLV, {0, 16}, SYMWIN_F32, 1, 1, 64, 1},
+        {SYMWIN_ALLTOALLV, {1024, 16}, SYMWIN_BF16, 1, 4, 32, 1},
+        {SYMWIN_ALLTOALLV, {16, 0}, SYMWIN_I32, 1, 0, 64, 0},
+        {SYMWIN_ALLGATHERV, {1024, 16}, SYMWIN_F32, 1, 5, 64, 1},
+        {SYMWIN_ALLGATHERV, {1024, 16}, SYMWIN_F32, 0, 0, 64, 0},
+        {SYMWIN_REDUCE_SCATTERV, {1024, 16}, SYMWIN_F32, 0, 2, 64, 1},
+        {SYMWIN_REDUCE_SCATTERV, {1024, 16}, SYMWIN_F32, 1, 0, 64, 0},
+    };
+    size_t i;
+
+    for (i = 0; i < sizeof of / sizeof of[0]; i++) {
+        const symwin_parts parts = {of[i].counts, NULL, 0, 0};
+        unsigned char *const in = p->plain, *const out = of[i].window ? p->window : p->plain + MIB;
+        symwin_collective_info info = {SYMWIN_ALGO_AUTO, -1, -1, -1};
+        const symwin_type type = of[i].type;
+
+        host_must(of[i].collective == SYMWIN_ALLTOALLV
+                      ? symwin_alltoallv_query(p->comm, in, &parts, out, &parts, type, NULL, &info)
+                  : of[i].collective == SYMWIN_ALLGATHERV
+                      ? symwin_allgatherv_query(p->comm, in, out, &parts, type, NULL, &info)
+                      : symwin_reduce_scatterv_query(p->comm, in, &parts, out, type, SYMWIN_SUM,
+                                                     NULL, &info),
+                  "a query of parts");
+        tap_ok(
+            info.algo == SYMWIN_ALGO_ONESHOT && info.blocks > 0 &&
+                (of[i].blocks == 0 || info.blocks == (of[i].blocks < MOST ? of[i].blocks : MOST)) &&
+                info.threads == (of[i].threads < ROOM ? of[i].threads : ROOM) &&
+                info.measured == of[i].measured,
+            "rank %d: %s, row %zu: %d blocks of %d threads%s", p->rank,
+            symwin_collective_name(of[i].collective), i, info.blocks, info.threads,
+            info.measured ? ", measured" : "");
     }
 }
 
@@ -376,6 +431,7 @@ static void calls(struct harness_team *team, int rank, void *arg)
     for (i = 0; i < sizeof asks / sizeof asks[0]; i++)
         asked(&p, &asks[i]);
     gathers(&p);
+    parts_by_row(&p);
     copies_by_row(&p);
     runs(&p);
     refuses(&p);

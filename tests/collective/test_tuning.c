@@ -72,6 +72,10 @@ static const struct {
     {"an algorithm that the collective does not have",
      NAMED "allgather,A GPU,4,2,float,1,4096,twoshot,8,96\n",
      "line 2: algo is \"twoshot\" and must be an algorithm of symwin.h for the collective"},
+    {"parts that go straight without windows", NAMED "alltoallv,A GPU,4,2,float,0,64,put,8,96\n",
+     "line 2: registered is \"0\" and must be 1 for an algorithm over windows"},
+    {"parts to be added that go straight", NAMED "reduce_scatterv,A GPU,4,2,float,1,64,put,8,96\n",
+     "line 2: algo is \"put\" and must be an algorithm of symwin.h for the collective"},
     {"no collective, where there is a column for it", NAMED ROW,
      "line 2 has fewer columns than are named"},
     {"a row for others that is wrong", NAMES ROW "B GPU,2,2,float,0,4096,ring,8,96\n",
@@ -200,6 +204,45 @@ static void collectives(void)
                sw_tuning_find(t, SYMWIN_ALLGATHER, SYMWIN_U8, 1, 1) == NULL &&
                sw_tuning_find(t, SYMWIN_ALLGATHER, SYMWIN_F64, 0, 1) == NULL,
            "gaps are filled within a collective");
+    sw_tuning_close(t);
+}
+
+static void goes_straight(const struct sw_tuning *t, symwin_collective collective, symwin_type type,
+                          int says, uint64_t from)
+{
+    uint64_t bytes = 7;
+    const int said = sw_tuning_straight(t, collective, type, &bytes);
+
+    tap_ok(said == says && bytes == (says ? from : 7),
+           "%s, %s: parts of more than %llu go straight", symwin_collective_name(collective),
+           symwin_type_name(type), (unsigned long long)bytes);
+}
+
+/* Which parts of unequal lengths go straight into windows. */
+static void straight(void)
+{
+    static const char text[] = NAMED "alltoallv,A GPU,4,4,float,0,512,oneshot,3,96\n"
+                                     "alltoallv,A GPU,4,4,float,1,64,put,3,96\n"
+                                     "alltoallv,A GPU,4,4,float,1,512,oneshot,3,96\n"
+                                     "alltoallv,A GPU,4,4,float,1,1024,put,4,96\n"
+                                     "alltoallv,A GPU,4,4,float,1,2048,put,5,96\n"
+                                     "alltoallv,A GPU,4,1,integer,1,64,put,5,96\n"
+                                     "allgatherv,A GPU,4,4,float,1,64,put,5,96\n"
+                                     "allgatherv,A GPU,4,4,float,1,128,oneshot,5,96\n"
+                                     "allgatherv,A GPU,4,4,integer,0,128,oneshot,5,96\n";
+    const struct sw_tuning_row *row;
+    struct sw_tuning *t = NULL;
+
+    host_must(parse(text, &t), "a table of parts");
+    goes_straight(t, SYMWIN_ALLTOALLV, SYMWIN_F32, 1, 512);
+    goes_straight(t, SYMWIN_ALLTOALLV, SYMWIN_BF16, 1, 512);
+    goes_straight(t, SYMWIN_ALLTOALLV, SYMWIN_U8, 1, 0);
+    goes_straight(t, SYMWIN_ALLGATHERV, SYMWIN_F32, 1, UINT64_MAX);
+    goes_straight(t, SYMWIN_ALLGATHERV, SYMWIN_I32, 0, 0);
+    goes_straight(t, SYMWIN_REDUCE_SCATTERV, SYMWIN_F32, 0, 0);
+    goes_straight(NULL, SYMWIN_ALLTOALLV, SYMWIN_F32, 0, 0);
+    row = sw_tuning_find(t, SYMWIN_ALLTOALLV, SYMWIN_F32, 1, 1025);
+    tap_ok(row != NULL && row->blocks == 5 && row->algo == SYMWIN_ALGO_PUT, "and their grid");
     sw_tuning_close(t);
 }
 
@@ -401,6 +444,7 @@ int main(void)
     refuses();
     looks_up();
     collectives();
+    straight();
     compares();
     agrees();
     opens();

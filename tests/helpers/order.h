@@ -19,6 +19,7 @@ enum { COUNT = 1 << 17 };
 #endif
 
 enum { RANKS = 2, MOST = 3, BYTES = 4 * COUNT };
+enum { FEW = COUNT < 1 << 15 ? COUNT : 1 << 15 };        /* one for each thread of a part */
 enum { MORE_THAN_HALF = -1, TWO_FIFTHS = -2, ALL = -3 }; /* of the blocks that fit on a device */
 
 struct order_case {
@@ -32,8 +33,7 @@ struct order_case {
     int max_blocks;
     int shares; /* ranks share a device */
     /* The second communicator has twice as many ranks, two on each device. It is created before the
-     * first one, or (LATE) after it. On the emulated driver streams then have a part of a device
-     * each, which few blocks fill. */
+     * first one, or (LATE) after it. */
     enum { EARLY = 1, LATE } crowded;
     int splits;     /* all communicators but the first are splits of it */
     int threads;    /* each call is made by its own thread */
@@ -69,6 +69,8 @@ static struct {
     symwin_unique_id ids[MOST];
     _Atomic uint32_t *word; /* held streams wait for it; in pinned memory */
     CUdeviceptr address;
+    /* On the emulated driver, the streams of crowded cases and of groups have a part of a device
+     * each, which few blocks fill. */
     CUgreenCtx parts[RANKS];
     unsigned in_part; /* multiprocessors; 0: streams have whole devices */
 } shared;
@@ -145,7 +147,7 @@ static void open_member(struct member *m, struct harness_team *team, int rank,
         atomic_store(shared.word, 0);
         host_must_cuda(sw_drv.cuMemHostGetDevicePointer(&shared.address, word, 0), "address");
         shared.in_part = 0;
-        for (i = 0; i < RANKS && c->crowded && sw_driver_is_emulated(); i++)
+        for (i = 0; i < RANKS && (c->crowded || c->groups) && sw_driver_is_emulated(); i++)
             shared.parts[i] = host_make_part(i, 2, &shared.in_part);
     }
     harness_barrier(team);
@@ -246,7 +248,7 @@ static int many_blocks(const struct member *m, int i)
 static symwin_status call_group(const struct member *m, int i, CUstream stream, int blocks)
 {
     const symwin_collective_options options = {
-        .size = sizeof options, .blocks = blocks, .threads = 32};
+        .size = sizeof options, .algo = m->c->algo, .blocks = blocks, .threads = 32};
     const int half = count_of(m->c) / 2;
     symwin_status status = symwin_group_begin(), end;
     int k;

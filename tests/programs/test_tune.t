@@ -139,7 +139,9 @@ $calls = launched("SYMWIN_TUNING=$folder/own.csv", '--nproc 2 -b 64 -e 64 -n 1 -
 is("@{$calls->{64}}{qw(launched measured)}", 'twoshot 1', 'processes go by it too');
 
 # Each collective's rows are read back by its calls.
-my @collectives = qw(allreduce allgather alltoall broadcast gather scatter reduce_scatter reduce);
+my @equal       = qw(allreduce allgather alltoall broadcast gather scatter reduce_scatter reduce);
+my @by_parts    = qw(alltoallv allgatherv reduce_scatterv);
+my @collectives = (@equal, @by_parts);
 my $all = "$folder/all.table.csv";
 ($status, $output, $error) = perf('', "-t 2 $sizes -f 4 -d f32 --collective all --tune $all");
 is($status, 0, '--tune of all collectives: exit status') or diag($error);
@@ -148,7 +150,7 @@ is(join(' ', $output =~ /^# collective: (\w+)$/mg), "@collectives",
 $table = read_table($all);
 is_deeply([sort keys %$table],
     [sort map { ("$_,$gpu,2,4,float,0", "$_,$gpu,2,4,float,1") } @collectives], 'and rows');
-for my $name (@collectives) {
+for my $name (@equal) {
     for my $window (0, 1) {
         $calls = launched("SYMWIN_TUNING=$all",
             "-t 2 $sizes -f 4 -d f32 -n 1 -G 1 --window $window --collective $name");
@@ -156,6 +158,31 @@ for my $name (@collectives) {
             join(' ', map { "$_ " . row_for($table, "$name,$gpu,2,4,float,$window", $_)->{algo}
                   . ' 1' } sort keys %$calls),
             "$name, window $window: the table's algorithms");
+    }
+}
+# Those of unequal parts by the longest one: with two ranks 2 of 3 shares.
+for my $name (@by_parts) {
+    my %algos = map { $_->{algo} => 1 } map { @{$table->{$_}} } grep { /^$name,/ } keys %$table;
+    delete @algos{$name eq 'reduce_scatterv' ? 'oneshot' : qw(oneshot put)};
+    is_deeply([keys %algos], [], "$name: the table has what there is for parts");
+    for my $window (0, 1) {
+        my $key = "$name,$gpu,2,4,float,$window";
+        my $at  = "-t 2 $sizes -f 4 -d f32 -n 1 -G 1 --window $window";
+        is($table->{$key}[-1]{bytes}, $sanitized ? 32 : 320, "$name, window $window: its bytes");
+        is_deeply(
+            [grep { $_->{algo} eq 'put' && !$window } @{$table->{$key}}],
+            [], "$name, window $window: nothing goes straight without one");
+        for my $call ($name, "${name}_device") {
+            $calls = launched("SYMWIN_TUNING=$all", "$at --collective $call");
+            my @wrong = grep {
+                my $parts = $_ * ($call eq $name ? 2 / 3 : 1 / 2);
+                my $row   = row_for($table, $key, $parts);
+                my $is    = $calls->{$_};
+                $is->{launched} ne 'oneshot' || !$is->{measured} || $is->{wrong} ne '0'
+                  || $is->{threads} != $row->{threads} || $is->{blocks} > $row->{blocks}
+            } keys %$calls;
+            is("@wrong", '', "$call, window $window: the table's grids");
+        }
     }
 }
 ($status) = perf('', "-t 2 -b 64 -e 64 -d f32 --collective reduce --tune $folder/b.csv");
