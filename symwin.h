@@ -157,7 +157,7 @@ typedef struct symwin_comm_options {
     int kernel_timeout_ms;
     /* Bytes that one rank can push to another per round and stage: a multiple of 16, at most 4 GiB.
      * Larger messages take several rounds. A communicator allocates 4 * nranks * slot_bytes of
-     * device memory, by default up to 256 MiB (emulated driver: 8 MiB), up to 1 MiB a rank for
+     * device memory, by default up to 256 MiB (emulated driver: 8 MiB), up to 4 MiB a rank for
      * sends and receives, and 256 KiB for channel counters. Default: 32 MiB for 2 ranks, 8 MiB for
      * 4, 4 MiB for 8: the largest power of two for which 4 * (nranks - 1) * slot_bytes is at most
      * 128 MiB (emulated driver: 4 MiB); 1 MiB for a single rank. */

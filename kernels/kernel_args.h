@@ -292,17 +292,17 @@ struct sw_landing {
 
 /* What a rank has with one peer for sends and receives (pairs.cu). Chunks and messages have numbers
  * from 1 on. */
-#define SW_PAIR_SLOTS 16
+#define SW_PAIR_SLOTS 64
 struct sw_pair {
     uint64_t sent, received; /* chunks so far, counted by this rank */
     uint32_t direct;         /* SW_LANDED for each message that has come without the ring */
     uint32_t landed;         /* the same, added by the peer */
     uint64_t way;            /* the first chunk of the last message that went without it */
     uint64_t ended;          /* by the peer: chunks that it took in kernels that have ended */
-    uint64_t unused;
-    uint64_t offer[4]; /* by the peer: entries with its buffer's offset or SW_NO_OFFSET, and
+    uint32_t come[2];        /* blocks of a send, of a receive, that have been counted */
+    uint64_t offer[4];       /* by the peer: entries with its buffer's offset or SW_NO_OFFSET, and
                               * with count and type, for the large message that it receives */
-    uint64_t unused_too[6];
+    uint64_t unused[6];
     uint64_t taken[SW_PAIR_SLOTS]; /* by the peer: the last chunk that it took from each slot */
     uint64_t header[SW_PAIR_SLOTS * 2]; /* by the peer: entries with the count and type of the
                                          * message that begins with the slot's chunk */
@@ -311,9 +311,9 @@ struct sw_pair {
     (SW_STATE_LANDING(nranks, slot_bytes, nranks) + (uint64_t)(src) * sizeof(struct sw_pair))
 /* Bytes of a slot: half of them are payload. */
 #define SW_PAIR_SLOT_BYTES(slot_bytes)                                                             \
-    ((slot_bytes) < 512          ? (uint64_t)64                                                    \
-     : (slot_bytes) > 512u << 10 ? (uint64_t)64 << 10                                              \
-                                 : ((uint64_t)(slot_bytes) / 8 & ~(uint64_t)15))
+    ((slot_bytes) < 2048       ? (uint64_t)64                                                      \
+     : (slot_bytes) > 2u << 20 ? (uint64_t)64 << 10                                                \
+                               : ((uint64_t)(slot_bytes) / 32 & ~(uint64_t)15))
 #define SW_STATE_RING(nranks, slot_bytes, src, slot)                                               \
     (((SW_STATE_PAIR(nranks, slot_bytes, nranks) + 511) & ~(uint64_t)511) +                        \
      ((uint64_t)(src)*SW_PAIR_SLOTS + (uint64_t)(slot)) * SW_PAIR_SLOT_BYTES(slot_bytes))

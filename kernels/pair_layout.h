@@ -8,7 +8,7 @@
 #define SW_PAIR_ITEMS 64 /* in a launch: what arguments of 4 KiB hold */
 #define SW_PAIR_FEW 8    /* in a launch of the kernel for few */
 /* A message of more chunks waits for its receiver's offer. */
-#define SW_PAIR_EAGER 8
+#define SW_PAIR_EAGER (SW_PAIR_SLOTS / 2)
 
 enum sw_pair_kind {
     SW_PAIR_SEND = 0,
@@ -38,6 +38,8 @@ struct sw_pair_args {
     struct sw_kernel_args call; /* in, out, count and pattern are not used */
     uint32_t items;
     uint32_t large; /* some items are: has more than SW_PAIR_EAGER chunks */
+    uint32_t bytes; /* some are not whole words, aligned to a word */
+    uint32_t unused;
     struct sw_pair_item item[SW_PAIR_ITEMS];
 };
 
@@ -45,7 +47,9 @@ struct sw_pair_args {
 struct sw_few_args {
     struct sw_kernel_args call;
     uint32_t items; /* at least 1 */
-    uint32_t large; /* some items are */
+    uint32_t large; /* the same three */
+    uint32_t bytes;
+    uint32_t unused;
     struct sw_pair_item item[SW_PAIR_FEW];
 };
 

@@ -5,8 +5,8 @@
  *   grid       any multiple of the number of items
  *
  * Each item has blocks of its own, its parts, which may wait for it: no item keeps another from
- * progress. The loads that a message needs first do not depend on each other. If one block has an
- * item, nobody counts blocks: only this block reads and writes the item's counts.
+ * progress. The loads that a message needs first do not depend on each other. An item's blocks count
+ * themselves in `come`, and the last one counts the message.
  */
 #ifndef SYMWIN_KERNELS_PAIRS_FEW_CUH
 #define SYMWIN_KERNELS_PAIRS_FEW_CUH
@@ -33,78 +33,162 @@ SYMWIN_DEVICE bool sw_few_has_header(const sw_few_thread &thread)
     return thread.index == thread.step - 1;
 }
 
+SYMWIN_DEVICE uint32_t sw_few_entries(const sw_pair_item &item)
+{
+    return (uint32_t)((item.bytes + 7) / 8);
+}
+
 SYMWIN_DEVICE sw_part sw_few_all(const sw_pair_item &item)
 {
-    return sw_part_at<sw_pair_wire>(item.address, item.bytes, 0, (uint32_t)((item.bytes + 7) / 8));
+    return sw_part_at<sw_pair_wire>(item.address, item.bytes, 0, sw_few_entries(item));
 }
 
-SYMWIN_DEVICE void sw_few_send(const struct sw_kernel_args &args, sw_call &call,
-                               const sw_pair_item &item, const sw_few_thread &thread)
+/* `words`: messages are whole words, aligned to a word. All else is in functions of its own: code
+ * costs time even where it does not run, since each launch fetches it (pattern.cuh). */
+template <bool words>
+SYMWIN_DEVICE uint64_t sw_few_load(const sw_pair_item &item, uint32_t i)
 {
-    const sw_part part = sw_few_all(item);
-    const uint32_t entries = (uint32_t)((item.bytes + 7) / 8);
+    uint64_t word;
+
+    if (words)
+        return symwin_load_u64(item.address + (uint64_t)i * 8);
+    sw_entry_load<sw_byte, sw_pair_wire>(sw_few_all(item), i, &word);
+    return word;
+}
+
+template <bool words>
+SYMWIN_DEVICE void sw_few_keep(const sw_pair_item &item, uint32_t i, uint64_t word)
+{
+    if (words)
+        symwin_store_u64(item.address + (uint64_t)i * 8, word);
+    else
+        sw_entry_store<sw_byte, sw_pair_wire>(sw_few_all(item), i, &word);
+}
+
+/* The slot of entry `i` of a message that `from` sends to `to`. */
+SYMWIN_DEVICE sw_pair_entry sw_few_entry(const struct sw_kernel_args &args, const sw_call &call,
+                                         int32_t from, int32_t to, const sw_few_thread &thread,
+                                         uint32_t i)
+{
     const uint32_t in_slot = (uint32_t)(sw_pair_payload(args) / 8);
-    const uint64_t known = thread.ended + SW_PAIR_SLOTS;
-    uint64_t word = thread.word;
+    const uint64_t number = thread.before + 1 + i / in_slot;
 
-    if (sw_few_has_header(thread)) {
-        sw_pair_room room = {thread.before + 1};
+    return {sw_pair_slot(args, call, from, to, number) + (uint64_t)(i % in_slot) * 16, number, {}};
+}
 
-        if (room.number > known && !sw_pair_await(args, call, item.peer, room))
-            return;
-        sw_pair_send_header(args, call, item, room.number);
-    }
+SW_DEVICE_SLOW bool sw_few_await_room(const struct sw_kernel_args &args, sw_call &call,
+                                      const sw_pair_item &item, uint64_t number)
+{
+    sw_pair_room room = {number};
+
+    return sw_pair_await(args, call, item.peer, room);
+}
+
+/* ---- small messages -------------------------------------------------------------------------- */
+
+/* False: the wait for room was given up. */
+SYMWIN_DEVICE bool sw_few_put(const struct sw_kernel_args &args, sw_call &call,
+                              const sw_pair_item &item, const sw_few_thread &thread, uint32_t i,
+                              uint64_t word)
+{
+    const sw_pair_entry entry = sw_few_entry(args, call, args.rank, item.peer, thread, i);
+
+    if (entry.number > thread.ended + SW_PAIR_SLOTS &&
+        !sw_few_await_room(args, call, item, entry.number))
+        return false;
+    symwin_store_relaxed_v16(entry.address, sw_pair_encode(word, entry.number));
+    return true;
+}
+
+/* What a thread has beyond its first entry; then what it receives. */
+template <bool words>
+SW_DEVICE_SLOW void sw_few_send_rest(const struct sw_kernel_args &args, sw_call &call,
+                                     const sw_pair_item &item, const sw_few_thread &thread)
+{
+    const uint32_t entries = sw_few_entries(item), step = thread.step;
+
     SYMWIN_NO_UNROLL
-    for (uint32_t i = thread.index; i < entries; i += thread.step) {
-        const uint64_t now = word;
-        sw_pair_room room = {thread.before + 1 + i / in_slot};
+    for (uint32_t i = thread.index + step; i < entries; i += SW_PAIR_BATCH * step) {
+        uint64_t word[SW_PAIR_BATCH] = {};
 
-        if (room.number > known && !sw_pair_await(args, call, item.peer, room))
-            return;
-        if (i + thread.step < entries)
-            sw_entry_load<sw_byte, sw_pair_wire>(part, i + thread.step, &word);
-        symwin_store_relaxed_v16(sw_pair_slot(args, call, args.rank, item.peer, room.number) +
-                                     (uint64_t)(i % in_slot) * 16,
-                                 sw_pair_encode(now, room.number));
+        SYMWIN_UNROLL
+        for (uint32_t j = 0; j < SW_PAIR_BATCH; j++)
+            if (i + j * step < entries)
+                word[j] = sw_few_load<words>(item, i + j * step);
+        SYMWIN_UNROLL
+        for (uint32_t j = 0; j < SW_PAIR_BATCH; j++)
+            if (i + j * step < entries &&
+                !sw_few_put(args, call, item, thread, i + j * step, word[j]))
+                return;
     }
 }
 
-SYMWIN_DEVICE void sw_few_receive(const struct sw_kernel_args &args, sw_call &call,
-                                  const sw_pair_item &item, const sw_few_thread &thread)
+template <bool words>
+SW_DEVICE_SLOW void sw_few_receive_rest(const struct sw_kernel_args &args, sw_call &call,
+                                        const sw_pair_item &item, const sw_few_thread &thread)
 {
-    const sw_part part = sw_few_all(item);
-    const uint32_t entries = (uint32_t)((item.bytes + 7) / 8);
-    const uint32_t in_slot = (uint32_t)(sw_pair_payload(args) / 8);
+    const uint32_t entries = sw_few_entries(item), step = thread.step;
 
-    if (sw_few_has_header(thread)) {
-        sw_pair_tell_ended(args, call, item.peer, thread.before);
-        sw_pair_take_header(args, call, item, thread.before + 1);
-    }
     SYMWIN_NO_UNROLL
-    for (uint32_t i = thread.index; i < entries && !call.failed; i += SW_PAIR_BATCH * thread.step) {
+    for (uint32_t i = thread.index + step; i < entries; i += SW_PAIR_BATCH * step) {
         sw_pair_entry entry[SW_PAIR_BATCH];
 
         SYMWIN_UNROLL
         for (uint32_t j = 0; j < SW_PAIR_BATCH; j++) {
-            const uint32_t at = i + j * thread.step;
-            const uint64_t number = thread.before + 1 + at / in_slot;
-
-            if (at >= entries)
+            if (i + j * step >= entries)
                 break;
-            entry[j] = {sw_pair_slot(args, call, item.peer, args.rank, number) +
-                            (uint64_t)(at % in_slot) * 16,
-                        number,
-                        {}};
+            entry[j] = sw_few_entry(args, call, item.peer, args.rank, thread, i + j * step);
             entry[j].value = symwin_load_relaxed_v16(entry[j].address);
         }
         SYMWIN_UNROLL
         for (uint32_t j = 0; j < SW_PAIR_BATCH; j++) {
-            const uint32_t at = i + j * thread.step;
-
-            if (at >= entries || !sw_pair_take_entry(args, call, item, entry[j], part, at))
+            if (i + j * step >= entries)
                 break;
+            if (!sw_pair_is_there(entry[j].value, entry[j].number) &&
+                !sw_pair_await(args, call, item.peer, entry[j]))
+                return;
+            sw_few_keep<words>(item, i + j * step, sw_pair_decode(entry[j].value));
+            symwin_store_relaxed_v16(entry[j].address, {0, 0});
         }
     }
+}
+
+template <bool words>
+SYMWIN_DEVICE void sw_few_send(const struct sw_kernel_args &args, sw_call &call,
+                               const sw_pair_item &item, const sw_few_thread &thread)
+{
+    const uint64_t first = thread.before + 1;
+
+    if (sw_few_has_header(thread)) {
+        if (first > thread.ended + SW_PAIR_SLOTS && !sw_few_await_room(args, call, item, first))
+            return;
+        sw_pair_send_header(args, call, item, first);
+    }
+    if (thread.index < sw_few_entries(item) &&
+        !sw_few_put(args, call, item, thread, thread.index, thread.word))
+        return;
+    if (thread.index + thread.step < sw_few_entries(item))
+        sw_few_send_rest<words>(args, call, item, thread);
+}
+
+template <bool words>
+SYMWIN_DEVICE void sw_few_receive(const struct sw_kernel_args &args, sw_call &call,
+                                  const sw_pair_item &item, const sw_few_thread &thread)
+{
+    if (sw_few_has_header(thread)) {
+        sw_pair_tell_ended(args, call, item.peer, thread.before);
+        sw_pair_take_header(args, call, item, thread.before + 1);
+    }
+    if (thread.index < sw_few_entries(item) && !call.failed) {
+        sw_pair_entry entry = sw_few_entry(args, call, item.peer, args.rank, thread, thread.index);
+
+        if (!sw_pair_await(args, call, item.peer, entry))
+            return;
+        sw_few_keep<words>(item, thread.index, sw_pair_decode(entry.value));
+        symwin_store_relaxed_v16(entry.address, {0, 0});
+    }
+    if (thread.index + thread.step < sw_few_entries(item) && !call.failed)
+        sw_few_receive_rest<words>(args, call, item, thread);
 }
 
 /* ---- large messages -------------------------------------------------------------------------- */
@@ -193,87 +277,112 @@ SYMWIN_DEVICE uint64_t sw_few_count(const struct sw_kernel_args &args, const sw_
                                      : SW_PAIR_AT(args, call, args.rank, item.peer, received);
 }
 
-/* Counts the message. By one thread, when all blocks of the item have read the count. */
-SYMWIN_DEVICE void sw_few_add(const struct sw_kernel_args &args, const sw_call &call,
-                              const sw_pair_item &item, uint64_t before)
+/* Whether this block is the last one of the item's blocks to come here. By one thread. `ordered`:
+ * it sees what the others wrote before. */
+SYMWIN_DEVICE bool sw_few_is_last(const struct sw_kernel_args &args, const sw_call &call,
+                                  const sw_pair_item &item, const sw_few_part &of, bool ordered)
 {
-    const bool receives = item.kind == SW_PAIR_RECEIVE;
-    const bool direct = receives ? sw_pair_is_direct(item)
-                                 : sw_pair_went(args, call, item, before + 1);
+    const uint64_t come = SW_PAIR_AT(args, call, args.rank, item.peer, come) + item.kind * 4u;
+    uint32_t others;
 
-    if (receives && direct)
-        sw_pair_count_direct(args, call, item);
-    symwin_store_relaxed_u64(sw_few_count(args, call, item), before + (direct ? 1 : item.chunks));
-}
-
-/* By all threads of all blocks, if an item has several: the last one counts for all. Of large
- * messages it has to see what other blocks wrote of them. */
-SYMWIN_DEVICE void sw_few_end(const struct sw_few_args &args, const sw_call &call)
-{
-    const uint64_t arrived = SW_STATE_AT(call.state, arrived);
-    __shared__ uint32_t others;
-
-    if (threadIdx.x == 0)
-        others = args.large ? symwin_add_acq_rel_u32(arrived, 1)
-                            : symwin_add_relaxed_u32(arrived, 1);
-    __syncthreads();
-    if (others != gridDim.x - 1)
-        return;
-    if (threadIdx.x == 0)
-        symwin_store_relaxed_u32(arrived, 0);
-    if (threadIdx.x < args.items) {
-        const sw_pair_item &item = args.item[threadIdx.x];
-        const uint64_t count = sw_few_count(args.call, call, item);
-
-        sw_few_add(args.call, call, item, symwin_load_relaxed_u64(count));
-    }
+    if (of.parts == 1)
+        return true;
+    others = ordered ? symwin_add_acq_rel_u32(come, 1) : symwin_add_relaxed_u32(come, 1);
+    if (others != of.parts - 1)
+        return false;
+    symwin_store_relaxed_u32(come, 0);
+    return true;
 }
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-/* All that a thread loads before it knows anything. */
-SYMWIN_DEVICE sw_few_thread sw_few_begin(const struct sw_kernel_args &args, const sw_call &call,
-                                         const sw_pair_item &item, const sw_few_part &of)
+SYMWIN_DEVICE sw_few_part sw_few_part_of(const struct sw_few_args &args)
 {
+    return {blockIdx.x / args.items, gridDim.x / args.items};
+}
+
+/* Some messages are large. They are counted at the end: `way` is known by then. */
+SW_DEVICE_SLOW void sw_few_run_large(const struct sw_few_args &args)
+{
+    const sw_few_part of = sw_few_part_of(args);
+    const sw_pair_item &item = args.item[blockIdx.x % args.items];
+    sw_call call = sw_call_begin(args.call);
     sw_few_thread thread = {of.part * blockDim.x + threadIdx.x, of.parts * blockDim.x, 0, 0, 0};
 
-    thread.before = symwin_load_relaxed_u64(sw_few_count(args, call, item));
-    if (item.kind != SW_PAIR_SEND || sw_pair_is_large(item))
-        return thread;
-    thread.ended = symwin_load_relaxed_u64(SW_PAIR_AT(args, call, args.rank, item.peer, ended));
-    if (thread.index < (item.bytes + 7) / 8)
-        sw_entry_load<sw_byte, sw_pair_wire>(sw_few_all(item), thread.index, &thread.word);
-    return thread;
+    thread.before = symwin_load_relaxed_u64(sw_few_count(args.call, call, item));
+    call.failed = symwin_block_any(call.failed);
+    if (!call.failed && sw_pair_is_large(item)) {
+        if (item.kind == SW_PAIR_SEND)
+            sw_few_send_large(args.call, call, item, of, thread.before + 1);
+        else if (of.part == 0 && threadIdx.x == 0)
+            sw_few_receive_large(args.call, call, item, thread.before);
+    } else if (!call.failed && item.kind == SW_PAIR_SEND) {
+        if (thread.index < sw_few_entries(item))
+            thread.word = sw_few_load<false>(item, thread.index);
+        sw_few_send<false>(args.call, call, item, thread);
+    } else if (!call.failed) {
+        sw_few_receive<false>(args.call, call, item, thread);
+    }
+    if (call.failed)
+        sw_call_report(args.call, call.epoch);
+    __syncthreads();
+    if (threadIdx.x == 0 && sw_few_is_last(args.call, call, item, of, true)) {
+        const bool receives = item.kind == SW_PAIR_RECEIVE;
+        const bool direct = receives ? sw_pair_is_direct(item)
+                                     : sw_pair_went(args.call, call, item, thread.before + 1);
+
+        if (receives && direct)
+            sw_pair_count_direct(args.call, call, item);
+        symwin_store_relaxed_u64(sw_few_count(args.call, call, item),
+                                 thread.before + (direct ? 1 : item.chunks));
+    }
+    sw_call_done(args.call);
+}
+
+/* None is. They are counted when all threads have read the count, before the wait: after it, that
+ * would be time of the call. */
+template <bool words>
+SYMWIN_DEVICE void sw_few_run_small(const struct sw_few_args &args)
+{
+    const sw_few_part of = sw_few_part_of(args);
+    const sw_pair_item &item = args.item[blockIdx.x % args.items];
+    sw_call call = sw_call_begin(args.call);
+    const uint64_t count = sw_few_count(args.call, call, item);
+    const bool sends = item.kind == SW_PAIR_SEND;
+    sw_few_thread thread = {of.part * blockDim.x + threadIdx.x, of.parts * blockDim.x, 0, 0, 0};
+
+    thread.before = symwin_load_relaxed_u64(count);
+    if (sends) { /* all under way together */
+        thread.ended = symwin_load_relaxed_u64(
+            SW_PAIR_AT(args.call, call, args.call.rank, item.peer, ended));
+        if (thread.index < sw_few_entries(item))
+            thread.word = sw_few_load<words>(item, thread.index);
+        if (!call.failed)
+            sw_few_send<words>(args.call, call, item, thread);
+    }
+    __syncthreads();
+    if (threadIdx.x == blockDim.x - 1 && sw_few_is_last(args.call, call, item, of, false))
+        symwin_store_relaxed_u64(count, thread.before + item.chunks);
+    if (!sends && !call.failed)
+        sw_few_receive<words>(args.call, call, item, thread);
+    if (call.failed)
+        sw_call_report(args.call, call.epoch);
+    sw_call_done(args.call);
+}
+
+SW_DEVICE_SLOW void sw_few_run_bytes(const struct sw_few_args &args)
+{
+    sw_few_run_small<false>(args);
 }
 
 SYMWIN_DEVICE void sw_few_run(const struct sw_few_args &args)
 {
-    const sw_few_part of = {blockIdx.x / args.items, gridDim.x / args.items};
-    const sw_pair_item &item = args.item[blockIdx.x % args.items];
-    sw_call call = sw_call_begin(args.call);
-    const sw_few_thread thread = sw_few_begin(args.call, call, item, of);
-    const bool large = sw_pair_is_large(item);
-
-    if (large) /* all threads of a block do the same */
-        call.failed = symwin_block_any(call.failed);
-    if (call.failed) {
-    } else if (item.kind == SW_PAIR_SEND && large) {
-        sw_few_send_large(args.call, call, item, of, thread.before + 1);
-    } else if (item.kind == SW_PAIR_SEND) {
-        sw_few_send(args.call, call, item, thread);
-    } else if (!large) {
-        sw_few_receive(args.call, call, item, thread);
-    } else if (of.part == 0 && threadIdx.x == 0) {
-        sw_few_receive_large(args.call, call, item, thread.before);
-    }
-    if (call.failed)
-        sw_call_report(args.call, call.epoch);
-    __syncthreads(); /* all threads have read the count */
-    if (of.parts > 1)
-        sw_few_end(args, call);
-    else if (threadIdx.x == 0)
-        sw_few_add(args.call, call, item, thread.before);
-    sw_call_done(args.call);
+    if (args.large)
+        sw_few_run_large(args);
+    else if (args.bytes)
+        sw_few_run_bytes(args);
+    else
+        sw_few_run_small<true>(args);
 }
 
 #endif
