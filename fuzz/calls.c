@@ -77,6 +77,7 @@ static const struct kind {
     EACH(SYMWIN_ALLTOALLV),
     EACH(SYMWIN_ALLGATHERV),
     EACH(PAIRS),
+    EACH(SYMWIN_REDUCE_SCATTERV),
 };
 
 /* ---- one step ---- */

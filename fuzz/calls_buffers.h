@@ -33,6 +33,8 @@ static struct planned {
     int meets; /* in an agreement, before the call */
     unsigned transports;
     symwin_status status;
+    symwin_status asked; /* what its query gives, before an agreement */
+    symwin_algo algo;    /* which it says */
 } planned[RANKS];
 
 /* Sets the connection that serves the buffer. */
@@ -113,7 +115,7 @@ static int apart(const struct buffer *a, size_t a_bytes, const struct buffer *b,
 /* Where the smaller buffer lies in the larger one if the call is in place. */
 static size_t own_offset(const struct planned *p, int rank, int in_moves)
 {
-    if (in_moves != !(p->is->in_each && !p->is->out_each))
+    if (in_moves != !((p->is->in_each && !p->is->out_each) || is_reducev(p->is)))
         return 0;
     return (size_t)own_place(p->is, p->count, rank) * (p->count > 0 ? p->bytes / p->count : 0);
 }
@@ -145,10 +147,13 @@ static int fits_in_memory(const struct planned *p, int rank)
            apart(&p->in, p->in_bytes, &p->out, p->out_bytes);
 }
 
-/* Whether the host does not know what a rank sends, which all ranks get. */
-static int is_hidden(const struct planned *p)
+/* The buffer of a rank's own part alone, whose length the host does not know; NULL: it knows
+ * both. */
+static struct buffer *hidden(struct planned *p)
 {
-    return p->table != NULL && p->is == &sw_collectives[SYMWIN_ALLGATHERV];
+    if (p->table == NULL)
+        return NULL;
+    return is_gatherv(p->is) ? &p->in : is_reducev(p->is) ? &p->out : NULL;
 }
 
 /* How the call treats its buffers, with the communicator as it is. */
@@ -165,20 +170,23 @@ static void judge_buffers(const struct comm *comm, int rank, const struct call *
             *both[b] = (struct buffer){.ptr = both[b]->ptr, .place = NOTHING};
         else if (both[b]->memory != NULL)
             look(comm, rank, both[b],
-                 b == 1         ? r->out_bytes
-                 : is_hidden(r) ? size
-                                : r->in_bytes,
+                 both[b] == hidden(r) ? size
+                 : b == 1             ? r->out_bytes
+                                      : r->in_bytes,
                  size);
         else
             *both[b] = (struct buffer){
                 .ptr = both[b]->ptr, .place = NOTHING, .nowhere = 1, .status = SYMWIN_INVALID};
     if (r->in.status != SYMWIN_OK || r->out.status != SYMWIN_OK ||
-        (!is_in_place(r, rank) && !is_hidden(r) && r->in_bytes > 0 && r->out_bytes > 0 &&
+        (!is_in_place(r, rank) && hidden(r) == NULL && r->in_bytes > 0 && r->out_bytes > 0 &&
          (!is_pairs(r->is) || r->root == 0) && r->in.ptr < r->out.ptr + r->out_bytes &&
          r->out.ptr < r->in.ptr + r->in_bytes))
         r->status = SYMWIN_INVALID;
     if (r->in.memory != NULL && !r->in.nowhere)
         r->in.skip |= r->in_bytes > (size_t)(r->in.memory->ptr + r->in.memory->bytes - r->in.ptr);
+    if (r->out.memory != NULL && !r->out.nowhere)
+        r->out.skip |= r->out_bytes >
+                       (size_t)(r->out.memory->ptr + r->out.memory->bytes - r->out.ptr);
 }
 
 /* Whether the call is in place, also by two addresses of one memory. */
@@ -213,6 +221,52 @@ static void judge_algorithm(int rank, const struct call *c)
         r->status = SYMWIN_UNSUPPORTED;
 }
 
+/* Whether the call may go over windows. */
+static void judge_windows(struct planned *r)
+{
+    r->windows = (sw_decides(r->is->in) || sw_decides(r->is->out)) &&
+                 allows(r->is, r->is->in, &r->in) && allows(r->is, r->is->out, &r->out);
+    r->transports = r->windows && both_decide(r) ? r->in.transports & r->out.transports : 0;
+}
+
+/* With buffers and windows as they are. */
+static void judge_call(int rank, const struct call *c)
+{
+    struct planned *r = &planned[rank];
+
+    if (r->in.in_window && r->out.in_window && !r->is->by_parts && !is_pairs(r->is) &&
+        !fits_in_memory(r, rank))
+        r->status = SYMWIN_INVALID;
+    judge_algorithm(rank, c);
+}
+
+/* These calls are too small for any other algorithm. */
+static symwin_algo chosen_algo(const struct sw_collective *is, const struct call *c, int multicast)
+{
+    return c->how.algo != SYMWIN_ALGO_AUTO                        ? c->how.algo
+           : multicast && is->small_multicast != SYMWIN_ALGO_AUTO ? is->small_multicast
+                                                                  : is->small;
+}
+
+/* What the query gives. */
+static void judge_query(int rank, const struct call *c)
+{
+    struct planned *r = &planned[rank];
+    const struct planned before = *r;
+    symwin_status asked;
+    symwin_algo algo;
+
+    judge_windows(r);
+    judge_call(rank, c);
+    asked = r->status;
+    algo = chosen_algo(r->is, c,
+                       (r->transports & SYMWIN_TRANSPORT_MULTICAST) != 0 && c->type == SYMWIN_U32 &&
+                           !is_one_buffer(r, rank));
+    *r = before;
+    r->asked = asked;
+    r->algo = algo;
+}
+
 /* ---- parts ---- */
 
 /* Where a rank has its arrays in device memory: behind all buffers. NULL: they are on the host. */
@@ -242,13 +296,15 @@ static void set_parts(struct call *c, int rank)
     c->table = planned[rank].table;
     if (c->table != NULL && planned[rank].in_bytes == 0)
         c->ptr = NULL;
+    if (c->table != NULL && planned[rank].out_bytes == 0)
+        c->out = NULL;
 }
 
 /* One element less of what goes between a rank and the next one. Returns whether it differs. */
 static int set_parts_apart(struct call *c)
 {
     const int next = (c->rank + 1) % model.nranks;
-    uint64_t *count = &c->parts[c->collective == SYMWIN_ALLGATHERV].counts[next];
+    uint64_t *count = &c->parts[is_gatherv(shape_of(c->collective))].counts[next];
 
     if (*count == 0)
         return 0;
@@ -290,12 +346,15 @@ static void check_answers(int rank, const struct call *c)
     const symwin_collective_info *info = &c->answers[0].call;
     const symwin_message_info *message = &c->answers[0].message;
 
-    if (!is_asked_about(c) || c->no_result)
+    if (!is_asked_about(c) || c->no_result || c->answers[0].got != SYMWIN_OK)
         return;
     if (c->collective != PAIRS) {
-        fuzz_must(info->algo == SYMWIN_ALGO_ONESHOT && info->measured == 0,
-                  "a query says algorithm %d, measured %d", (int)info->algo, info->measured);
-        check_launched(c, info->blocks, info->threads);
+        fuzz_must(info->algo == planned[rank].algo && info->measured == 0,
+                  "the query of %s says algorithm %d, not %d, measured %d",
+                  shape_of(c->collective)->call, (int)info->algo, (int)planned[rank].algo,
+                  info->measured);
+        if (!planned[rank].meets)
+            check_launched(c, info->blocks, info->threads);
         return;
     }
     check_message(rank, c, 0);

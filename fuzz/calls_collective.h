@@ -81,13 +81,15 @@ static int rank_meets(const struct comm *comm, const struct planned *r, const st
 
 /* Whether the ranks' calls fit together, or all fail, alone or in an agreement; otherwise ranks
  * would wait for others. If so, sets their results. */
-static int plan_once(struct comm *comm, const struct call *c, unsigned capture)
+static int plan_once(struct comm *comm, const struct call *c, unsigned capture, int first)
 {
     static struct part parts[2][RANKS];
     int failed = 0, meets = 0, places[2] = {NOTHING, NOTHING}, r;
 
     for (r = 0; r < model.nranks; r++) {
         judge_buffers(&after, r, c);
+        if (first && !planned[r].in.skip && !planned[r].out.skip)
+            judge_query(r, c);
         failed += planned[r].status != SYMWIN_OK;
         if (planned[r].in.skip || planned[r].out.skip)
             return 0;
@@ -116,19 +118,12 @@ static int plan_once(struct comm *comm, const struct call *c, unsigned capture)
     }
     for (r = 0; r < model.nranks; r++) {
         struct planned *one = &planned[r];
-        int in_windows;
 
         if (places[0] != NOTHING)
             place_buffer(&after, r, &one->in, places[0]);
         if (places[1] != NOTHING)
             place_buffer(&after, r, &one->out, places[1]);
-        in_windows = one->in.in_window && one->out.in_window;
-        one->windows = (sw_decides(one->is->in) || sw_decides(one->is->out)) &&
-                       allows(one->is, one->is->in, &one->in) &&
-                       allows(one->is, one->is->out, &one->out);
-        one->transports = one->windows && both_decide(one)
-                              ? one->in.transports & one->out.transports
-                              : 0;
+        judge_windows(one);
         if (capture != 0 && one->is->registers != SW_CONNECTS_NEVER &&
             (one->meets ||
              (is_ready(one, one->is->in, &one->in) && is_ready(one, one->is->out, &one->out)))) {
@@ -137,9 +132,7 @@ static int plan_once(struct comm *comm, const struct call *c, unsigned capture)
             if (one->is->out != SW_ANYWHERE)
                 hold(&after, r, &one->out, capture);
         }
-        if (in_windows && !one->is->by_parts && !is_pairs(one->is) && !fits_in_memory(one, r))
-            one->status = SYMWIN_INVALID;
-        judge_algorithm(r, c);
+        judge_call(r, c);
     }
     return 1;
 }
@@ -152,7 +145,7 @@ static int plan_all(struct comm *comm, const struct call *c, unsigned capture, i
     if (comm->left == 0 && comm->members == model.nranks)
         look_at_devices(comm);
     for (i = 0; i < count && fit; i++) {
-        fit = plan_once(comm, c, capture);
+        fit = plan_once(comm, c, capture, i == 0);
         if (planned[0].status != SYMWIN_OK)
             break;
     }
@@ -283,6 +276,7 @@ static void choose_buffers(const struct step *s, int rank, const struct call *c)
                           .out_bytes = out_count(is, count, rank, c->root) * size,
                           .in = choose_buffer(rank, s->b, s->c % 16 ^ shift),
                           .out = choose_buffer(rank, s->b / MEMORIES, s->c / 16)};
+    p->algo = chosen_algo(is, c, 0);
     p->table = choose_table(s, rank, p);
     least = own_offset(p, rank, 0) + own_offset(p, rank, 1) + p->bytes;
     if (p->in.memory != NULL && p->in.ptr == p->out.ptr &&
@@ -363,6 +357,7 @@ static void plan_mismatch(const struct step *s, int rank, struct call *c, int fi
     }
     mismatch = 1;
     c->want = OK_ONLY;
+    c->asks = ONLY(planned[rank].asked);
     if (!differ && rank == probe.rank)
         (void)set_apart(s, c);
 }
@@ -430,6 +425,7 @@ static void plan_collective(const struct step *s, int rank, struct call *c, unsi
             c->kind = CALL_NONE;
     } else if (fits && (planned[0].status != SYMWIN_OK || comm->left == 0)) {
         c->want = ONLY(planned[rank].status);
+        c->asks = ONLY(planned[rank].asked);
     } else {
         c->kind = CALL_NONE;
     }
@@ -437,6 +433,8 @@ static void plan_collective(const struct step *s, int rank, struct call *c, unsi
         is_planned = 0; /* the calls do not get that far */
     if (c->kind == CALL_NONE)
         return;
+    if (c->asks == 0)
+        c->asks = c->bytes == 0 && !meets_empty(c) ? INVALID_ONLY : c->want;
     if (model.stream[rank] == NULL)
         fuzz_must(symwin_stream_create(model.device[rank], &model.stream[rank]) == SYMWIN_OK, "%s",
                   symwin_last_error());

@@ -27,11 +27,21 @@ static int receives(const struct sw_collective *is, int rank, int root)
     return !is->root_receives || rank == root;
 }
 
+static int is_gatherv(const struct sw_collective *is)
+{
+    return is == &sw_collectives[SYMWIN_ALLGATHERV];
+}
+
+static int is_reducev(const struct sw_collective *is)
+{
+    return is == &sw_collectives[SYMWIN_REDUCE_SCATTERV];
+}
+
 /* Elements that one rank sends to another by parts: equal in both directions, so that calls work in
  * place, and unequal otherwise. */
 static uint64_t part_between(const struct sw_collective *is, uint64_t count, int from, int to)
 {
-    const int what = is == &sw_collectives[SYMWIN_ALLGATHERV] ? from : from + to + from * to;
+    const int what = is_gatherv(is) ? from : is_reducev(is) ? to : from + to + from * to;
 
     return what % 3 == 2 ? 0 : what % 2 == 1 ? count / 2 : count;
 }
@@ -52,7 +62,7 @@ static uint64_t in_count(const struct sw_collective *is, uint64_t count, int ran
 {
     if (is->no_data || !sends(is, rank, root))
         return 0;
-    if (is == &sw_collectives[SYMWIN_ALLGATHERV])
+    if (is_gatherv(is))
         return part_between(is, count, rank, rank);
     if (is->by_parts)
         return parts_before(is, count, rank, model.nranks, 1);
@@ -63,6 +73,8 @@ static uint64_t out_count(const struct sw_collective *is, uint64_t count, int ra
 {
     if (is->no_data || !receives(is, rank, root))
         return 0;
+    if (is_reducev(is))
+        return part_between(is, count, rank, rank);
     if (is->by_parts)
         return parts_before(is, count, rank, model.nranks, 0);
     return is->out_each ? count * (uint64_t)model.nranks : count;
@@ -71,8 +83,8 @@ static uint64_t out_count(const struct sw_collective *is, uint64_t count, int ra
 /* Where a rank's own part of the larger buffer begins, in elements. */
 static uint64_t own_place(const struct sw_collective *is, uint64_t count, int rank)
 {
-    if (is == &sw_collectives[SYMWIN_ALLGATHERV])
-        return parts_before(is, count, rank, rank, 0);
+    if (is_gatherv(is) || is_reducev(is))
+        return parts_before(is, count, rank, rank, is_reducev(is));
     return is->in_each == is->out_each ? 0 : (uint64_t)rank * count;
 }
 
@@ -89,7 +101,9 @@ static void make_output(const struct sw_collective *is, uint64_t count, size_t s
                         int root, uint32_t want[MOST_PARTS])
 {
     static uint32_t data[MOST_PARTS];
-    const size_t bytes = (size_t)count * size, first = is->in_each ? (size_t)rank * bytes : 0;
+    const uint64_t own = is_reducev(is) ? own_place(is, count, rank) : (uint64_t)rank * count;
+    const size_t bytes = (size_t)count * size;
+    const size_t first = is->in_each || is_reducev(is) ? (size_t)own * size : 0;
     unsigned char *to = (unsigned char *)want;
     size_t i;
     int r;
@@ -100,13 +114,11 @@ static void make_output(const struct sw_collective *is, uint64_t count, size_t s
 
         make_input(r, data);
         if (is->reduces) {
-            for (i = 0; i < count; i++)
+            for (i = 0; i < (is_reducev(is) ? part_between(is, count, rank, rank) : count); i++)
                 want[i] += data[first / sizeof *data + i];
         } else if (is->by_parts) {
-            const int gathers = is == &sw_collectives[SYMWIN_ALLGATHERV];
-
             memcpy(to + parts_before(is, count, rank, r, 0) * size,
-                   from + (gathers ? 0 : parts_before(is, count, r, rank, 1) * size),
+                   from + (is_gatherv(is) ? 0 : parts_before(is, count, r, rank, 1) * size),
                    part_between(is, count, r, rank) * size);
         } else if (is->out_each) {
             memcpy(to + (size_t)r * bytes, from + first, bytes);

@@ -1,7 +1,7 @@
 /* Ranks as threads for fuzz/calls.c: each gets one public call, and all call at the same time.
  * Checks that hold for all calls are here: the status is one that the model expects; a failure
  * names the call in a sentence and leaves the out-pointer alone; success leaves the last error
- * alone. Before a call by parts, a send or a receive, each rank asks what it would launch. */
+ * alone. Before a collective, a send or a receive, each rank asks what it would launch. */
 #ifndef SYMWIN_FUZZ_CALLS_TEAM_H
 #define SYMWIN_FUZZ_CALLS_TEAM_H
 
@@ -101,7 +101,7 @@ union result {
 };
 _Static_assert(sizeof(union result) == 296, "bytes covers it");
 
-/* What a query says of a call: of one by parts, or of a send or a receive. */
+/* What a query says of a call: of a collective, or of a send or a receive. */
 struct answer {
     symwin_status got;
     symwin_collective_info call;
@@ -112,6 +112,7 @@ struct answer {
 struct call {
     enum call_kind kind;
     unsigned want; /* 1 << status for each allowed status */
+    unsigned asks; /* the same for the query ahead of a collective */
     symwin_comm *comm;
     symwin_window *window;
     symwin_registration *registration;
@@ -251,6 +252,9 @@ static symwin_status collect_alone(const struct call *c)
         return symwin_alltoallv_with(c->comm, c->ptr, &in, c->out, &out, type, &c->how, c->stream);
     case SYMWIN_ALLGATHERV:
         return symwin_allgatherv_with(c->comm, c->ptr, c->out, &out, type, &c->how, c->stream);
+    case SYMWIN_REDUCE_SCATTERV:
+        return symwin_reduce_scatterv_with(c->comm, c->ptr, &in, c->out, type, op, &c->how,
+                                           c->stream);
     default:
         return collect_pairs(c);
     }
@@ -342,24 +346,44 @@ static CUresult note_launch(const CUlaunchConfig *config, CUfunction function, v
 
 static int is_asked_about(const struct call *c)
 {
-    return (c->kind == CALL_COLLECTIVE || c->kind == CALL_CAPTURE) &&
-           (c->collective == PAIRS || shape_of(c->collective)->by_parts);
+    return c->kind == CALL_COLLECTIVE || c->kind == CALL_CAPTURE;
 }
 
 static symwin_status ask_once(const struct call *c, int receives, struct answer *a)
 {
     const symwin_parts in = parts_of(c, 0), out = parts_of(c, 1);
     const symwin_type type = (symwin_type)c->type;
+    const symwin_op op = (symwin_op)c->op;
     const int n = c->nranks, k = c->root;
     const int peer = k < 0 || k >= n ? k : (c->rank + (receives ? n - k : k)) % n;
+    symwin_collective_info *const info = c->no_result ? NULL : &a->call;
 
     switch (c->collective) {
+    case SYMWIN_ALLREDUCE:
+        return symwin_allreduce_query(c->comm, c->ptr, c->out, c->bytes, type, op, &c->how, info);
+    case SYMWIN_ALLGATHER:
+        return symwin_allgather_query(c->comm, c->ptr, c->out, c->bytes, type, &c->how, info);
+    case SYMWIN_ALLTOALL:
+        return symwin_alltoall_query(c->comm, c->ptr, c->out, c->bytes, type, &c->how, info);
+    case SYMWIN_BROADCAST:
+        return symwin_broadcast_query(c->comm, c->ptr, c->out, c->bytes, type, k, &c->how, info);
+    case SYMWIN_GATHER:
+        return symwin_gather_query(c->comm, c->ptr, c->out, c->bytes, type, k, &c->how, info);
+    case SYMWIN_SCATTER:
+        return symwin_scatter_query(c->comm, c->ptr, c->out, c->bytes, type, k, &c->how, info);
+    case SYMWIN_REDUCE_SCATTER:
+        return symwin_reduce_scatter_query(c->comm, c->ptr, c->out, c->bytes, type, op, &c->how,
+                                           info);
+    case SYMWIN_REDUCE:
+        return symwin_reduce_query(c->comm, c->ptr, c->out, c->bytes, type, op, k, &c->how, info);
+    case SYMWIN_BARRIER:
+        return symwin_barrier_query(c->comm, &c->how, info);
     case SYMWIN_ALLTOALLV:
-        return symwin_alltoallv_query(c->comm, c->ptr, &in, c->out, &out, type, &c->how,
-                                      c->no_result ? NULL : &a->call);
+        return symwin_alltoallv_query(c->comm, c->ptr, &in, c->out, &out, type, &c->how, info);
     case SYMWIN_ALLGATHERV:
-        return symwin_allgatherv_query(c->comm, c->ptr, c->out, &out, type, &c->how,
-                                       c->no_result ? NULL : &a->call);
+        return symwin_allgatherv_query(c->comm, c->ptr, c->out, &out, type, &c->how, info);
+    case SYMWIN_REDUCE_SCATTERV:
+        return symwin_reduce_scatterv_query(c->comm, c->ptr, &in, c->out, type, op, &c->how, info);
     default:
         return (receives ? symwin_recv_query
                          : symwin_send_query)(c->comm, receives ? c->out : c->ptr, c->bytes, type,
@@ -367,16 +391,16 @@ static symwin_status ask_once(const struct call *c, int receives, struct answer 
     }
 }
 
-/* A query fails as its call does. Of a send and a receive of one rank together, the group may fail
- * where each alone does not. */
+/* A query fails as its call would without an agreement. Of a send and a receive of one rank
+ * together, the group may fail where each alone does not. */
 static void ask(struct call *c)
 {
     const int pairs = c->collective == PAIRS;
-    unsigned want = c->no_result ? INVALID_ONLY : c->want, got = 0;
+    unsigned want = c->no_result ? INVALID_ONLY : c->asks, got = 0;
     int i;
 
-    if (c->no_result && (c->want & OK_ONLY) == 0)
-        want |= c->want;
+    if (c->no_result && (c->asks & OK_ONLY) == 0)
+        want |= c->asks;
     if (c->grouped)
         fuzz_must(symwin_group_begin() == SYMWIN_OK, "%s", symwin_last_error());
     for (i = 0; i < 1 + pairs; i++) {

@@ -157,8 +157,11 @@ static void step_register_twice(const struct step *s, int rank, struct call *c)
     if (c->kind == CALL_NONE || s->a / COMMS == 1)
         return;
     twice = (int)(s->twist >> 3) % model.nranks;
-    tried = (struct call){
-        .kind = CALL_COLLECTIVE, .want = ONLY(SYMWIN_BUSY), .comm = comm->ptr[twice]};
+    tried = (struct call){.kind = CALL_COLLECTIVE,
+                          .want = ONLY(SYMWIN_BUSY),
+                          .asks = ONLY(SYMWIN_BUSY),
+                          .comm = comm->ptr[twice],
+                          .bytes = 1};
     tried.how.size = sizeof tried.how;
     if (s->a / COMMS % 4 == 2)
         tried.kind = CALL_COMM_SPLIT;
