@@ -8,7 +8,7 @@
 #define SW_PAIR_ITEMS 64 /* in a launch: what arguments of 4 KiB hold */
 #define SW_PAIR_FEW 8    /* in a launch of the kernel for few */
 /* A message of more chunks waits for its receiver's offer. */
-#define SW_PAIR_EAGER (SW_PAIR_SLOTS / 2)
+#define SW_PAIR_EAGER (SW_PAIR_SLOTS / 4)
 
 enum sw_pair_kind {
     SW_PAIR_SEND = 0,

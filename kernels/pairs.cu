@@ -109,50 +109,6 @@ SYMWIN_DEVICE void sw_pair_store(const struct sw_pair_args &args, const sw_call 
         sw_pair_tell_landed(args.call, call, item, state.first, state.chunk == 0, (uint32_t)blocks);
 }
 
-/* ---- receiving ------------------------------------------------------------------------------- */
-
-/* Tells the sender that a chunk was taken; after a barrier of the block. By one thread. */
-SYMWIN_DEVICE void sw_pair_give(const struct sw_pair_args &args, const sw_call &call,
-                                const sw_pair_item &item, uint64_t number)
-{
-    symwin_store_release_u64(SW_PAIR_AT(args.call, call, item.peer, args.call.rank, taken) +
-                                 number % SW_PAIR_SLOTS * 8,
-                             number);
-}
-
-/* A chunk through the ring. */
-SYMWIN_DEVICE void sw_pair_take_chunk(const struct sw_pair_args &args, sw_call &call,
-                                      const sw_pair_item &item, const sw_pair_state &state)
-{
-    const uint64_t number = state.first + state.chunk;
-    const uint64_t from = sw_pair_slot(args.call, call, item.peer, args.call.rank, number);
-    const sw_part part = sw_pair_part(args.call, item, state.chunk);
-    const uint32_t entries = (uint32_t)((part.message.bytes + 7) / 8);
-
-    if (state.chunk == 0 && threadIdx.x == 0)
-        sw_pair_take_header(args.call, call, item, number);
-    SYMWIN_NO_UNROLL
-    for (uint32_t i = threadIdx.x; i < entries && !call.failed; i += SW_PAIR_BATCH * blockDim.x) {
-        symwin_v16 value[SW_PAIR_BATCH];
-
-        SYMWIN_UNROLL
-        for (uint32_t j = 0; j < SW_PAIR_BATCH; j++)
-            if (i + j * blockDim.x < entries)
-                value[j] = symwin_load_relaxed_v16(from + (uint64_t)(i + j * blockDim.x) * 16);
-        SYMWIN_UNROLL
-        for (uint32_t j = 0; j < SW_PAIR_BATCH; j++) {
-            const uint32_t at = i + j * blockDim.x;
-            const sw_pair_entry entry = {from + (uint64_t)at * 16, number, value[j]};
-
-            if (at >= entries || !sw_pair_take_entry(args.call, call, item, entry, part, at))
-                break;
-        }
-    }
-    __syncthreads();
-    if (threadIdx.x == 0 && !call.failed)
-        sw_pair_give(args, call, item, number);
-}
-
 /* ---- a block's turns ------------------------------------------------------------------------- */
 
 /* By one thread. */
@@ -220,7 +176,7 @@ SYMWIN_DEVICE void sw_pair_handle(const struct sw_pair_args &args, sw_call &call
     case SW_PAIR_NOTICE:
         if (one) {
             sw_pair_take_header(args.call, call, item, state.first);
-            sw_pair_give(args, call, item, state.first);
+            sw_pair_give(args.call, call, item, state.first);
         }
         next->way = SW_PAIR_LAND;
         break;
@@ -237,7 +193,7 @@ SYMWIN_DEVICE void sw_pair_handle(const struct sw_pair_args &args, sw_call &call
                 sw_pair_send_header(args.call, call, item, state.first);
             sw_pair_send_chunk(args.call, call, item, state.first, state.chunk);
         } else {
-            sw_pair_take_chunk(args, call, item, state);
+            sw_pair_take_chunk(args.call, call, item, state.first, state.chunk);
         }
         next->chunk += gridDim.x;
     }

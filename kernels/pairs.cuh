@@ -300,6 +300,47 @@ SYMWIN_DEVICE bool sw_pair_take_entry(const struct sw_kernel_args &args, sw_call
     return true;
 }
 
+/* Tells the sender that a chunk was taken; after a barrier of the block. By one thread. */
+SYMWIN_DEVICE void sw_pair_give(const struct sw_kernel_args &args, const sw_call &call,
+                                const sw_pair_item &item, uint64_t number)
+{
+    symwin_store_release_u64(
+        SW_PAIR_AT(args, call, item.peer, args.rank, taken) + number % SW_PAIR_SLOTS * 8, number);
+}
+
+/* By a block, with the header if it is the message's first chunk. */
+SYMWIN_DEVICE void sw_pair_take_chunk(const struct sw_kernel_args &args, sw_call &call,
+                                      const sw_pair_item &item, uint64_t first, uint64_t chunk)
+{
+    const uint64_t number = first + chunk;
+    const uint64_t from = sw_pair_slot(args, call, item.peer, args.rank, number);
+    const sw_part part = sw_pair_part(args, item, chunk);
+    const uint32_t entries = (uint32_t)((part.message.bytes + 7) / 8);
+
+    if (chunk == 0 && threadIdx.x == 0)
+        sw_pair_take_header(args, call, item, number);
+    SYMWIN_NO_UNROLL
+    for (uint32_t i = threadIdx.x; i < entries && !call.failed; i += SW_PAIR_BATCH * blockDim.x) {
+        symwin_v16 value[SW_PAIR_BATCH];
+
+        SYMWIN_UNROLL
+        for (uint32_t j = 0; j < SW_PAIR_BATCH; j++)
+            if (i + j * blockDim.x < entries)
+                value[j] = symwin_load_relaxed_v16(from + (uint64_t)(i + j * blockDim.x) * 16);
+        SYMWIN_UNROLL
+        for (uint32_t j = 0; j < SW_PAIR_BATCH; j++) {
+            const uint32_t at = i + j * blockDim.x;
+            const sw_pair_entry entry = {from + (uint64_t)at * 16, number, value[j]};
+
+            if (at >= entries || !sw_pair_take_entry(args, call, item, entry, part, at))
+                break;
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0 && !call.failed)
+        sw_pair_give(args, call, item, number);
+}
+
 /* ---- large messages -------------------------------------------------------------------------- */
 
 /* Offers the buffer to a large message. By one thread. */
@@ -355,7 +396,7 @@ SYMWIN_DEVICE void sw_pair_count_direct(const struct sw_kernel_args &args, const
     symwin_store_relaxed_u32(at, symwin_load_relaxed_u32(at) + SW_LANDED);
 }
 
-/* ---- the end of a kernel --------------------------------------------------------------------- */
+/* ---- what was taken before ------------------------------------------------------------------- */
 
 /* Tells rank p that all chunks up to `number` were taken before this kernel. By one thread, before
  * it waits. */

@@ -1,7 +1,6 @@
 /* The kernel for few sends and receives (pairs.cuh has the protocol).
  *
- *   items      SW_PAIR_FEW at most: one send and one receive of each peer at most. A receive that
- *              is large has its buffer in a window
+ *   items      SW_PAIR_FEW at most: one send and one receive of each peer at most
  *   grid       any multiple of the number of items
  *
  * Each item has blocks of its own, its parts, which may wait for it: no item keeps another from
@@ -254,17 +253,30 @@ SYMWIN_DEVICE void sw_few_send_large(const struct sw_kernel_args &args, sw_call 
         sw_few_store(args, call, item, of, first, to);
 }
 
-/* By one thread. */
+/* By all threads of a block. Into a buffer in no window: the block's chunks. */
 SYMWIN_DEVICE void sw_few_receive_large(const struct sw_kernel_args &args, sw_call &call,
-                                        const sw_pair_item &item, uint64_t before)
+                                        const sw_pair_item &item, const sw_few_part &of,
+                                        uint64_t before)
 {
+    const bool one = of.part == 0 && threadIdx.x == 0;
     sw_pair_landing landing = {};
 
-    sw_pair_make_offer(args, call, item, before + 1);
-    sw_pair_tell_ended(args, call, item.peer, before);
-    sw_pair_take_header(args, call, item, before + 1);
-    if (!call.failed)
-        (void)sw_pair_await(args, call, item.peer, landing);
+    if (one) {
+        sw_pair_make_offer(args, call, item, before + 1);
+        sw_pair_tell_ended(args, call, item.peer, before);
+    }
+    if (one && sw_pair_is_direct(item)) {
+        sw_pair_take_header(args, call, item, before + 1);
+        if (!call.failed)
+            (void)sw_pair_await(args, call, item.peer, landing);
+    }
+    if (sw_pair_is_direct(item))
+        return;
+    SYMWIN_NO_UNROLL
+    for (uint64_t chunk = of.part; chunk < item.chunks && !call.failed; chunk += of.parts) {
+        sw_pair_take_chunk(args, call, item, before + 1, chunk);
+        call.failed = symwin_block_any(call.failed);
+    }
 }
 
 /* ---- counts ---------------------------------------------------------------------------------- */
@@ -314,8 +326,8 @@ SW_DEVICE_SLOW void sw_few_run_large(const struct sw_few_args &args)
     if (!call.failed && sw_pair_is_large(item)) {
         if (item.kind == SW_PAIR_SEND)
             sw_few_send_large(args.call, call, item, of, thread.before + 1);
-        else if (of.part == 0 && threadIdx.x == 0)
-            sw_few_receive_large(args.call, call, item, thread.before);
+        else
+            sw_few_receive_large(args.call, call, item, of, thread.before);
     } else if (!call.failed && item.kind == SW_PAIR_SEND) {
         if (thread.index < sw_few_entries(item))
             thread.word = sw_few_load<false>(item, thread.index);

@@ -225,13 +225,9 @@ static int are_few(const struct sw_pair_args *args)
 {
     unsigned i;
 
-    for (i = 0; i < args->items && i < SW_PAIR_FEW; i++) {
-        const struct sw_pair_item *item = &args->item[i];
-
-        if (item->kind == SW_PAIR_COPY || item->before > 0 ||
-            (item->kind == SW_PAIR_RECEIVE && is_large(item) && item->place == SW_NO_OFFSET))
+    for (i = 0; i < args->items && i < SW_PAIR_FEW; i++)
+        if (args->item[i].kind == SW_PAIR_COPY || args->item[i].before > 0)
             return 0;
-    }
     return args->items <= SW_PAIR_FEW;
 }
 
@@ -250,14 +246,12 @@ static symwin_status plan_few(const struct sw_query *q, const struct sw_grid *as
         return status;
     most = limits.blocks / args->items;
     want = most > 0 ? (words + most - 1) / most : 0;
-    if (want < FEW_THREADS) /* one more thread takes the header */
+    if (want < FEW_THREADS)
         want = words < FEW_THREADS ? words + 1 : FEW_THREADS;
     plan->grid.threads = threads_of(want, &limits, (unsigned)plan->kernel->threads);
-    parts = words / plan->grid.threads;
+    parts = words / plan->grid.threads + 1; /* the last thread takes the header */
     if (parts > most)
         parts = most;
-    if (parts < 1)
-        parts = most > 0;
     plan->grid.blocks = (unsigned)parts * args->items;
     return SYMWIN_OK;
 }

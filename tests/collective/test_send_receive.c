@@ -381,7 +381,7 @@ static const struct asked {
     {"a small send", 0, 0, 0, SMALL, SYMWIN_PATH_RING, 1},
     {"a small receive", 1, 0, 1, SMALL, SYMWIN_PATH_RING, 1},
     {"a large send", 0, 0, 1, LARGE, SYMWIN_PATH_RECEIVER, 1},
-    {"a large receive", 1, 0, 0, LARGE, SYMWIN_PATH_RING, 0},
+    {"a large receive", 1, 0, 0, LARGE, SYMWIN_PATH_RING, 1},
     {"a large receive in a window", 1, 0, 1, LARGE, SYMWIN_PATH_WINDOW, 1},
     {"a send to itself", 0, 1, 0, SMALL, SYMWIN_PATH_OWN, 0},
     {"a large receive from itself", 1, 1, 1, LARGE, SYMWIN_PATH_OWN, 0},
