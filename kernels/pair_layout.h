@@ -38,8 +38,6 @@ struct sw_pair_args {
     struct sw_kernel_args call; /* in, out, count and pattern are not used */
     uint32_t items;
     uint32_t large; /* some items are: has more than SW_PAIR_EAGER chunks */
-    uint32_t bytes; /* some are not whole words, aligned to a word */
-    uint32_t unused;
     struct sw_pair_item item[SW_PAIR_ITEMS];
 };
 
@@ -47,9 +45,7 @@ struct sw_pair_args {
 struct sw_few_args {
     struct sw_kernel_args call;
     uint32_t items; /* at least 1 */
-    uint32_t large; /* the same three */
-    uint32_t bytes;
-    uint32_t unused;
+    uint32_t large;
     struct sw_pair_item item[SW_PAIR_FEW];
 };
 

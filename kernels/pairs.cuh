@@ -370,8 +370,8 @@ SYMWIN_DEVICE void sw_pair_tell_landed(const struct sw_kernel_args &args, const 
 {
     if (is_first)
         symwin_store_relaxed_u64(SW_PAIR_AT(args, call, args.rank, item.peer, way), first);
-    (void)symwin_atomic_add_u32(SW_PAIR_AT(args, call, item.peer, args.rank, landed),
-                                is_first ? SW_LANDED - (blocks - 1) : 1);
+    symwin_add_system_u32(SW_PAIR_AT(args, call, item.peer, args.rank, landed),
+                          is_first ? SW_LANDED - (blocks - 1) : 1);
 }
 
 /* Whether a large message that this rank sent went without the ring. */

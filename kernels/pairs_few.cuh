@@ -83,6 +83,33 @@ SW_DEVICE_SLOW bool sw_few_await_room(const struct sw_kernel_args &args, sw_call
     return sw_pair_await(args, call, item.peer, room);
 }
 
+/* ---- counts ---------------------------------------------------------------------------------- */
+
+/* Where the chunks of an item's pair are counted. */
+SYMWIN_DEVICE uint64_t sw_few_count(const struct sw_kernel_args &args, const sw_call &call,
+                                    const sw_pair_item &item)
+{
+    return item.kind == SW_PAIR_SEND ? SW_PAIR_AT(args, call, args.rank, item.peer, sent)
+                                     : SW_PAIR_AT(args, call, args.rank, item.peer, received);
+}
+
+/* Counts the message as so many chunks: by the last of the item's blocks to come here. By one
+ * thread of each, when all threads of its block have read the count, and before the wait for data:
+ * after it, that would be time of the call. */
+SYMWIN_DEVICE void sw_few_add(const struct sw_kernel_args &args, const sw_call &call,
+                              const sw_pair_item &item, const sw_few_part &of, uint64_t before,
+                              uint64_t chunks)
+{
+    const uint64_t come = SW_PAIR_AT(args, call, args.rank, item.peer, come) + item.kind * 4u;
+
+    if (of.parts > 1) {
+        if (symwin_add_relaxed_u32(come, 1) != of.parts - 1)
+            return;
+        symwin_store_relaxed_u32(come, 0);
+    }
+    symwin_store_relaxed_u64(sw_few_count(args, call, item), before + chunks);
+}
+
 /* ---- small messages -------------------------------------------------------------------------- */
 
 /* False: the wait for room was given up. */
@@ -193,9 +220,9 @@ SYMWIN_DEVICE void sw_few_receive(const struct sw_kernel_args &args, sw_call &ca
 /* ---- large messages -------------------------------------------------------------------------- */
 
 /* Through the ring: the block's chunks, each when its slot is empty. */
-SYMWIN_DEVICE void sw_few_send_chunks(const struct sw_kernel_args &args, sw_call &call,
-                                      const sw_pair_item &item, const sw_few_part &of,
-                                      uint64_t first)
+SW_DEVICE_SLOW void sw_few_send_chunks(const struct sw_kernel_args &args, sw_call &call,
+                                       const sw_pair_item &item, const sw_few_part &of,
+                                       uint64_t first)
 {
     SYMWIN_NO_UNROLL
     for (uint64_t chunk = of.part; chunk < item.chunks; chunk += of.parts) {
@@ -226,20 +253,34 @@ SYMWIN_DEVICE void sw_few_store(const struct sw_kernel_args &args, const sw_call
         sw_pair_tell_landed(args, call, item, first, of.part == 0, of.parts);
 }
 
-/* By all threads of a block. */
+/* Into a buffer in no window: the block's chunks. */
+SW_DEVICE_SLOW void sw_few_take_chunks(const struct sw_kernel_args &args, sw_call &call,
+                                       const sw_pair_item &item, const sw_few_part &of,
+                                       uint64_t first)
+{
+    SYMWIN_NO_UNROLL
+    for (uint64_t chunk = of.part; chunk < item.chunks && !call.failed; chunk += of.parts) {
+        sw_pair_take_chunk(args, call, item, first, chunk);
+        call.failed = symwin_block_any(call.failed);
+    }
+}
+
+/* By all threads of a block. The last one sends the header while the first one looks for the offer.
+ */
 SYMWIN_DEVICE void sw_few_send_large(const struct sw_kernel_args &args, sw_call &call,
                                      const sw_pair_item &item, const sw_few_part &of,
-                                     uint64_t first)
+                                     uint64_t before)
 {
+    const uint64_t first = before + 1;
+    const bool last = threadIdx.x == blockDim.x - 1;
     __shared__ uint64_t to;
 
-    if (threadIdx.x == 0) {
-        sw_pair_room room = {first};
+    if (last && of.part == 0 && sw_few_await_room(args, call, item, first))
+        sw_pair_send_header(args, call, item, first);
+    if (threadIdx.x == 0 && !call.failed) {
         sw_pair_offer offer = {first, {}, {}};
 
-        if (of.part == 0 && sw_pair_await(args, call, item.peer, room))
-            sw_pair_send_header(args, call, item, first);
-        if (!call.failed && sw_pair_await(args, call, item.peer, offer)) {
+        if (sw_pair_await(args, call, item.peer, offer)) {
             sw_pair_compare(call, item, sw_pair_decode(offer.says));
             to = sw_pair_decode(offer.place);
         }
@@ -247,63 +288,36 @@ SYMWIN_DEVICE void sw_few_send_large(const struct sw_kernel_args &args, sw_call 
     call.failed = symwin_block_any(call.failed);
     if (call.failed)
         return;
+    if (last)
+        sw_few_add(args, call, item, of, before, to == SW_NO_OFFSET ? item.chunks : 1);
     if (to == SW_NO_OFFSET)
         sw_few_send_chunks(args, call, item, of, first);
     else
         sw_few_store(args, call, item, of, first, to);
 }
 
-/* By all threads of a block. Into a buffer in no window: the block's chunks. */
+/* By all threads of a block. */
 SYMWIN_DEVICE void sw_few_receive_large(const struct sw_kernel_args &args, sw_call &call,
                                         const sw_pair_item &item, const sw_few_part &of,
                                         uint64_t before)
 {
-    const bool one = of.part == 0 && threadIdx.x == 0;
+    const bool direct = sw_pair_is_direct(item);
     sw_pair_landing landing = {};
 
-    if (one) {
+    if (of.part == 0 && threadIdx.x == 0) {
         sw_pair_make_offer(args, call, item, before + 1);
         sw_pair_tell_ended(args, call, item.peer, before);
     }
-    if (one && sw_pair_is_direct(item)) {
-        sw_pair_take_header(args, call, item, before + 1);
-        if (!call.failed)
-            (void)sw_pair_await(args, call, item.peer, landing);
-    }
-    if (sw_pair_is_direct(item))
+    __syncthreads();
+    if (threadIdx.x == blockDim.x - 1)
+        sw_few_add(args, call, item, of, before, direct ? 1 : item.chunks);
+    if (!direct)
+        sw_few_take_chunks(args, call, item, of, before + 1);
+    if (!direct || of.part != 0 || threadIdx.x != 0)
         return;
-    SYMWIN_NO_UNROLL
-    for (uint64_t chunk = of.part; chunk < item.chunks && !call.failed; chunk += of.parts) {
-        sw_pair_take_chunk(args, call, item, before + 1, chunk);
-        call.failed = symwin_block_any(call.failed);
-    }
-}
-
-/* ---- counts ---------------------------------------------------------------------------------- */
-
-/* Where the chunks of an item's pair are counted. */
-SYMWIN_DEVICE uint64_t sw_few_count(const struct sw_kernel_args &args, const sw_call &call,
-                                    const sw_pair_item &item)
-{
-    return item.kind == SW_PAIR_SEND ? SW_PAIR_AT(args, call, args.rank, item.peer, sent)
-                                     : SW_PAIR_AT(args, call, args.rank, item.peer, received);
-}
-
-/* Whether this block is the last one of the item's blocks to come here. By one thread. `ordered`:
- * it sees what the others wrote before. */
-SYMWIN_DEVICE bool sw_few_is_last(const struct sw_kernel_args &args, const sw_call &call,
-                                  const sw_pair_item &item, const sw_few_part &of, bool ordered)
-{
-    const uint64_t come = SW_PAIR_AT(args, call, args.rank, item.peer, come) + item.kind * 4u;
-    uint32_t others;
-
-    if (of.parts == 1)
-        return true;
-    others = ordered ? symwin_add_acq_rel_u32(come, 1) : symwin_add_relaxed_u32(come, 1);
-    if (others != of.parts - 1)
-        return false;
-    symwin_store_relaxed_u32(come, 0);
-    return true;
+    sw_pair_take_header(args, call, item, before + 1);
+    if (!call.failed && sw_pair_await(args, call, item.peer, landing))
+        sw_pair_count_direct(args, call, item);
 }
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
@@ -313,88 +327,60 @@ SYMWIN_DEVICE sw_few_part sw_few_part_of(const struct sw_few_args &args)
     return {blockIdx.x / args.items, gridDim.x / args.items};
 }
 
-/* Some messages are large. They are counted at the end: `way` is known by then. */
-SW_DEVICE_SLOW void sw_few_run_large(const struct sw_few_args &args)
-{
-    const sw_few_part of = sw_few_part_of(args);
-    const sw_pair_item &item = args.item[blockIdx.x % args.items];
-    sw_call call = sw_call_begin(args.call);
-    sw_few_thread thread = {of.part * blockDim.x + threadIdx.x, of.parts * blockDim.x, 0, 0, 0};
-
-    thread.before = symwin_load_relaxed_u64(sw_few_count(args.call, call, item));
-    call.failed = symwin_block_any(call.failed);
-    if (!call.failed && sw_pair_is_large(item)) {
-        if (item.kind == SW_PAIR_SEND)
-            sw_few_send_large(args.call, call, item, of, thread.before + 1);
-        else
-            sw_few_receive_large(args.call, call, item, of, thread.before);
-    } else if (!call.failed && item.kind == SW_PAIR_SEND) {
-        if (thread.index < sw_few_entries(item))
-            thread.word = sw_few_load<false>(item, thread.index);
-        sw_few_send<false>(args.call, call, item, thread);
-    } else if (!call.failed) {
-        sw_few_receive<false>(args.call, call, item, thread);
-    }
-    if (call.failed)
-        sw_call_report(args.call, call.epoch);
-    __syncthreads();
-    if (threadIdx.x == 0 && sw_few_is_last(args.call, call, item, of, true)) {
-        const bool receives = item.kind == SW_PAIR_RECEIVE;
-        const bool direct = receives ? sw_pair_is_direct(item)
-                                     : sw_pair_went(args.call, call, item, thread.before + 1);
-
-        if (receives && direct)
-            sw_pair_count_direct(args.call, call, item);
-        symwin_store_relaxed_u64(sw_few_count(args.call, call, item),
-                                 thread.before + (direct ? 1 : item.chunks));
-    }
-    sw_call_done(args.call);
-}
-
-/* None is. They are counted when all threads have read the count, before the wait: after it, that
- * would be time of the call. */
 template <bool words>
-SYMWIN_DEVICE void sw_few_run_small(const struct sw_few_args &args)
+SYMWIN_DEVICE void sw_few_small(const struct sw_kernel_args &args, sw_call &call,
+                                const sw_pair_item &item, const sw_few_part &of, uint64_t before)
 {
-    const sw_few_part of = sw_few_part_of(args);
-    const sw_pair_item &item = args.item[blockIdx.x % args.items];
-    sw_call call = sw_call_begin(args.call);
-    const uint64_t count = sw_few_count(args.call, call, item);
     const bool sends = item.kind == SW_PAIR_SEND;
-    sw_few_thread thread = {of.part * blockDim.x + threadIdx.x, of.parts * blockDim.x, 0, 0, 0};
+    sw_few_thread thread = {of.part * blockDim.x + threadIdx.x, of.parts * blockDim.x, before, 0,
+                            0};
 
-    thread.before = symwin_load_relaxed_u64(count);
     if (sends) { /* all under way together */
-        thread.ended = symwin_load_relaxed_u64(
-            SW_PAIR_AT(args.call, call, args.call.rank, item.peer, ended));
+        thread.ended = symwin_load_relaxed_u64(SW_PAIR_AT(args, call, args.rank, item.peer, ended));
         if (thread.index < sw_few_entries(item))
             thread.word = sw_few_load<words>(item, thread.index);
         if (!call.failed)
-            sw_few_send<words>(args.call, call, item, thread);
+            sw_few_send<words>(args, call, item, thread);
     }
     __syncthreads();
-    if (threadIdx.x == blockDim.x - 1 && sw_few_is_last(args.call, call, item, of, false))
-        symwin_store_relaxed_u64(count, thread.before + item.chunks);
+    if (threadIdx.x == blockDim.x - 1)
+        sw_few_add(args, call, item, of, before, item.chunks);
     if (!sends && !call.failed)
-        sw_few_receive<words>(args.call, call, item, thread);
-    if (call.failed)
-        sw_call_report(args.call, call.epoch);
-    sw_call_done(args.call);
+        sw_few_receive<words>(args, call, item, thread);
 }
 
-SW_DEVICE_SLOW void sw_few_run_bytes(const struct sw_few_args &args)
+SW_DEVICE_SLOW void sw_few_bytes(const struct sw_kernel_args &args, sw_call &call,
+                                 const sw_pair_item &item, const sw_few_part &of, uint64_t before)
 {
-    sw_few_run_small<false>(args);
+    sw_few_small<false>(args, call, item, of, before);
+}
+
+SW_DEVICE_SLOW void sw_few_large(const struct sw_kernel_args &args, sw_call &call,
+                                 const sw_pair_item &item, const sw_few_part &of, uint64_t before)
+{
+    call.failed = symwin_block_any(call.failed);
+    if (!call.failed && item.kind == SW_PAIR_SEND)
+        sw_few_send_large(args, call, item, of, before);
+    else if (!call.failed)
+        sw_few_receive_large(args, call, item, of, before);
 }
 
 SYMWIN_DEVICE void sw_few_run(const struct sw_few_args &args)
 {
-    if (args.large)
-        sw_few_run_large(args);
-    else if (args.bytes)
-        sw_few_run_bytes(args);
+    const sw_few_part of = {blockIdx.x / args.items, gridDim.x / args.items};
+    const sw_pair_item &item = args.item[blockIdx.x % args.items];
+    sw_call call = sw_call_begin(args.call);
+    const uint64_t before = symwin_load_relaxed_u64(sw_few_count(args.call, call, item));
+
+    if (sw_pair_is_large(item))
+        sw_few_large(args.call, call, item, of, before);
+    else if (((item.address | item.bytes) & 7) != 0)
+        sw_few_bytes(args.call, call, item, of, before);
     else
-        sw_few_run_small<true>(args);
+        sw_few_small<true>(args.call, call, item, of, before);
+    if (call.failed)
+        sw_call_report(args.call, call.epoch);
+    sw_call_done(args.call);
 }
 
 #endif

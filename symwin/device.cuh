@@ -488,6 +488,18 @@ SYMWIN_DEVICE void symwin_add_release_u32(uint64_t addr, uint32_t value)
 #endif
 }
 
+/* Adds without a result; release, at system scope. The thread does not wait for the memory's answer.
+ * (PTX ISA, "red") */
+SYMWIN_DEVICE void symwin_add_system_u32(uint64_t addr, uint32_t value)
+{
+#if SYMWIN_EMULATED
+    emu_dev_add32(symwin_emu_target(addr, 4), value, __ATOMIC_RELEASE);
+#else
+    SW_ACCESS(addr);
+    asm volatile("red.release.sys.global.add.u32 [%0], %1;" : : "l"(addr), "r"(value) : "memory");
+#endif
+}
+
 /* Compare and swap; order and result as symwin_atomic_add_u32(). */
 SYMWIN_DEVICE uint32_t symwin_atomic_cas_u32(uint64_t addr, uint32_t expected, uint32_t value)
 {

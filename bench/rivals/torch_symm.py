@@ -154,7 +154,9 @@ class Bench:
 
         def gather():
             # pylint: disable-next=protected-access
-            self.gathered = ops._low_contention_all_gather(source, self.group)
+            gathered = ops._low_contention_all_gather(source, self.group)
+            # It is on a stream of its own, which the current one has to wait for.
+            self.gathered = self.torch.ops._c10d_functional.wait_tensor(gathered)
 
         return "torch-low-contention", "out", gather, source, None
 

@@ -349,7 +349,6 @@ static void put_in(struct sw_pair_args *args, const struct sw_pair_item *item)
             to->before += args->item[i].chunks;
         }
     args->large |= (uint32_t)is_large(item);
-    args->bytes |= (item->address | item->bytes) % WORD_BYTES != 0;
     args->items++;
 }
 
