@@ -4,8 +4,8 @@
  *   grid       any multiple of the number of items
  *
  * Each item has blocks of its own, its parts, which may wait for it: no item keeps another from
- * progress. The loads that a message needs first do not depend on each other. An item's blocks count
- * themselves in `come`, and the last one counts the message.
+ * progress. The loads that a message needs first do not depend on each other. An item's blocks
+ * count themselves in `come`, and the last one counts the message.
  */
 #ifndef SYMWIN_KERNELS_PAIRS_FEW_CUH
 #define SYMWIN_KERNELS_PAIRS_FEW_CUH

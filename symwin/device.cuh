@@ -488,8 +488,8 @@ SYMWIN_DEVICE void symwin_add_release_u32(uint64_t addr, uint32_t value)
 #endif
 }
 
-/* Adds without a result; release, at system scope. The thread does not wait for the memory's answer.
- * (PTX ISA, "red") */
+/* Adds without a result; release, at system scope. The thread waits for no answer. (PTX ISA, "red")
+ */
 SYMWIN_DEVICE void symwin_add_system_u32(uint64_t addr, uint32_t value)
 {
 #if SYMWIN_EMULATED
