@@ -11,7 +11,7 @@ enum { SWEEP = 6, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5 };
 #else
 enum { SWEEP = 24, FLIGHTS = 3, REPLAYS = 3, MOST_RANKS = 8 };
 #endif
-enum { HALF = ROOM / 2, MESSAGES = 256, MOST_OF_PAIR = 2, AHEAD = 50 };
+enum { HALF = ROOM / 2, MESSAGES = 256, MOST_OF_PAIR = 2, AHEAD = 100 };
 
 /* A send or a receive of this rank. */
 struct message {
@@ -246,6 +246,58 @@ static void ahead(const struct rank *r, struct exchange *e)
     }
 }
 
+/* Rank 1 receives what `bytes` rank 0 sent of its input, at offset `at`. */
+static void arrived(const struct rank *r, size_t at, size_t bytes, const char *what)
+{
+    size_t i, wrong = 0;
+
+    host_must(host_copy(r->device, r->host, r->out, ROOM), "read");
+    for (i = 0; i < bytes; i++)
+        wrong += r->host[at + i] != (unsigned char)mix((unsigned)(at + i));
+    must_be(wrong == 0 && r->host[at + bytes] == FILLED, what, r->rank);
+}
+
+/* Rank 0 sends as many messages as the ring holds and then a large one, before rank 1 receives
+ * any. Then messages of which each of few threads has several entries. */
+static void full_ring(const struct rank *r)
+{
+    const symwin_collective_options few = {.size = sizeof few, .blocks = 2, .threads = 32};
+    static const size_t lengths[] = {504, 507};
+    const int sends = r->rank == 0;
+    size_t i;
+
+    for (i = 0; i < ROOM; i++)
+        r->host[i] = (unsigned char)mix((unsigned)i);
+    host_must(host_copy(r->device, r->in, r->host, ROOM), "fill");
+    memset(r->host, FILLED, ROOM);
+    host_must(host_copy(r->device, r->out, r->host, ROOM), "fill");
+    if (r->rank == 1)
+        host_pause_ms(20);
+    for (i = 0; i <= SW_PAIR_SLOTS && r->rank < 2 && r->nranks > 1; i++) {
+        const size_t bytes = i < SW_PAIR_SLOTS ? 8 : 5000;
+
+        host_must(sends ? symwin_send(r->comm, r->in + i * 8, bytes, SYMWIN_U8, 1, r->streams[0])
+                        : symwin_recv(r->comm, r->out + i * 8, bytes, SYMWIN_U8, 0, r->streams[0]),
+                  "a message");
+    }
+    job_wait(r, 0);
+    if (r->rank == 1)
+        arrived(r, 0, SW_PAIR_SLOTS * 8 + 5000, "a full ring, then a large message");
+    for (i = 0; i < 2 && r->rank < 2 && r->nranks > 1; i++) {
+        const size_t at = HALF + i * 1024;
+
+        host_must(sends ? symwin_send_with(r->comm, r->in + at, lengths[i], SYMWIN_U8, 1, &few,
+                                           r->streams[0])
+                        : symwin_recv_with(r->comm, r->out + at, lengths[i], SYMWIN_U8, 0, &few,
+                                           r->streams[0]),
+                  "a message");
+        job_wait(r, 0);
+        if (r->rank == 1)
+            arrived(r, at, lengths[i], "several entries of a thread");
+    }
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+}
+
 /* Two exchanges, each in a half of the buffers, which are filled for both. */
 static void two_exchanges(const struct rank *r, unsigned seed, struct exchange e[2])
 {
@@ -465,6 +517,7 @@ static void body(struct processes *p, int rank)
     sweep(&r, 0, e);
     alone(&r, e);
     ahead(&r, e);
+    full_ring(&r);
     in_flight(&r, e);
     graphs(&r, e);
     in_windows(p, &r, e);
