@@ -246,7 +246,7 @@ static void ahead(const struct rank *r, struct exchange *e)
     }
 }
 
-/* Rank 1 receives what `bytes` rank 0 sent of its input, at offset `at`. */
+/* What came from the other rank's input, at offset `at`. */
 static void arrived(const struct rank *r, size_t at, size_t bytes, const char *what)
 {
     size_t i, wrong = 0;
@@ -257,43 +257,50 @@ static void arrived(const struct rank *r, size_t at, size_t bytes, const char *w
     must_be(wrong == 0 && r->host[at + bytes] == FILLED, what, r->rank);
 }
 
-/* Rank 0 sends as many messages as the ring holds and then a large one, before rank 1 receives
- * any. Then messages of which each of few threads has several entries. */
+static void message(const struct rank *r, int sends, size_t at, size_t bytes,
+                    const symwin_collective_options *options)
+{
+    const int peer = 1 - r->rank;
+
+    host_must(sends ? symwin_send_with(r->comm, r->in + at, bytes, SYMWIN_U8, peer, options,
+                                       r->streams[0])
+                    : symwin_recv_with(r->comm, r->out + at, bytes, SYMWIN_U8, peer, options,
+                                       r->streams[0]),
+              "a message");
+}
+
+/* As many messages as the ring holds and one more, large or small, before the other rank receives
+ * any: the first ones of the communicator, because later the ring is known to be empty in part.
+ * Then messages of which each of few threads has several entries. Of ranks 0 and 1. */
 static void full_ring(const struct rank *r)
 {
-    const symwin_collective_options few = {.size = sizeof few, .blocks = 2, .threads = 32};
-    static const size_t lengths[] = {504, 507};
-    const int sends = r->rank == 0;
+    const symwin_collective_options few = {.size = sizeof few, .blocks = 1, .threads = 32};
+    static const size_t last[] = {5000, 8}, lengths[] = {504, 507};
+    const size_t all = SW_PAIR_SLOTS * 8;
     size_t i;
+    int turn;
 
+    if (r->rank > 1 || r->nranks == 1)
+        return;
     for (i = 0; i < ROOM; i++)
         r->host[i] = (unsigned char)mix((unsigned)i);
     host_must(host_copy(r->device, r->in, r->host, ROOM), "fill");
-    memset(r->host, FILLED, ROOM);
-    host_must(host_copy(r->device, r->out, r->host, ROOM), "fill");
-    if (r->rank == 1)
-        host_pause_ms(20);
-    for (i = 0; i <= SW_PAIR_SLOTS && r->rank < 2 && r->nranks > 1; i++) {
-        const size_t bytes = i < SW_PAIR_SLOTS ? 8 : 5000;
+    for (turn = 0; turn < 2; turn++) {
+        const int sends = r->rank == turn;
 
-        host_must(sends ? symwin_send(r->comm, r->in + i * 8, bytes, SYMWIN_U8, 1, r->streams[0])
-                        : symwin_recv(r->comm, r->out + i * 8, bytes, SYMWIN_U8, 0, r->streams[0]),
-                  "a message");
-    }
-    job_wait(r, 0);
-    if (r->rank == 1)
-        arrived(r, 0, SW_PAIR_SLOTS * 8 + 5000, "a full ring, then a large message");
-    for (i = 0; i < 2 && r->rank < 2 && r->nranks > 1; i++) {
-        const size_t at = HALF + i * 1024;
-
-        host_must(sends ? symwin_send_with(r->comm, r->in + at, lengths[i], SYMWIN_U8, 1, &few,
-                                           r->streams[0])
-                        : symwin_recv_with(r->comm, r->out + at, lengths[i], SYMWIN_U8, 0, &few,
-                                           r->streams[0]),
-                  "a message");
+        memset(r->host, FILLED, ROOM);
+        host_must(host_copy(r->device, r->out, r->host, ROOM), "fill");
+        if (!sends)
+            host_pause_ms(20);
+        for (i = 0; i <= SW_PAIR_SLOTS; i++)
+            message(r, sends, i * 8, i < SW_PAIR_SLOTS ? 8 : last[turn], NULL);
         job_wait(r, 0);
-        if (r->rank == 1)
-            arrived(r, at, lengths[i], "several entries of a thread");
+        if (!sends)
+            arrived(r, 0, all + last[turn], "a full ring, then one more");
+        message(r, sends, HALF, lengths[turn], &few);
+        job_wait(r, 0);
+        if (!sends)
+            arrived(r, HALF, lengths[turn], "several entries of a thread");
     }
     host_must(symwin_comm_check(r->comm), "symwin_comm_check");
 }
@@ -514,10 +521,10 @@ static void body(struct processes *p, int rank)
     if (e == NULL)
         abort();
     open_rank(p, &r, WAIT_MS);
+    full_ring(&r);
     sweep(&r, 0, e);
     alone(&r, e);
     ahead(&r, e);
-    full_ring(&r);
     in_flight(&r, e);
     graphs(&r, e);
     in_windows(p, &r, e);
