@@ -359,7 +359,7 @@ typedef struct symwin_window_info {
     int rank;
     int nranks;
     unsigned transports; /* SYMWIN_TRANSPORT_* */
-    uint64_t buffer_id;  /* this rank's physical allocation, or the first of several */
+    uint64_t buffer_id;  /* as symwin_mem_query() of ptr */
     int allocations;     /* number of this rank's physical allocations under the window */
 } symwin_window_info;
 

@@ -39,7 +39,6 @@ static CUresult block_make(struct CUctx_st *ctx, size_t bytes, enum emu_range_ki
     }
     view->ctx = ctx;
     view->device = kind == EMU_DEVICE_BLOCK ? ctx->device : -1;
-    view->buffer_id = emu_buffer_id();
     for (int i = 0; i < EMU_MAX_DEVICES; i++)
         if (kind == EMU_HOST_BLOCK || i == ctx->device)
             atomic_store_explicit(&view->seen.access[i], CU_MEM_ACCESS_FLAGS_PROT_READWRITE,

@@ -156,8 +156,9 @@ void emu_multicast_see_nothing(struct emu_multicast *mc)
     }
 }
 
-/* The table of objects no longer has the memory. Own bindings of it end for all processes; memory
- * that other processes have bound must be opened through them again. */
+/* The table of objects no longer has this one of the memory. If it has no other, own bindings of it
+ * end for all processes; memory that other processes have bound must be opened through them
+ * again. */
 static void memory_gone(struct emu_multicast *mc, const struct emu_physical *p)
 {
     emu_team_lock(&mc->team);
@@ -169,14 +170,15 @@ static void memory_gone(struct emu_multicast *mc, const struct emu_physical *p)
             continue;
         if (b->serial != atomic_load(&record->serial)) {
             bind_forget(mc, b);
-        } else if (b->is_own) {
+            continue;
+        }
+        b->memory = NULL;
+        bind_find_memory(mc, record, b);
+        targets_set(mc, b, b->memory);
+        if (b->memory == NULL && b->is_own) {
             bind_forget(mc, b);
             record->gone = 1;
             emu_team_announce(&mc->team, record);
-        } else {
-            b->memory = NULL;
-            bind_find_memory(mc, record, b);
-            targets_set(mc, b, b->memory);
         }
     }
     (void)emu_multicast_see(mc);

@@ -65,6 +65,7 @@ struct emu_multicast *emu_multicast_find(CUmemGenericAllocationHandle handle);
 /* The objects of a kind, one at a call: set *at to 0 first; NULL after the last. Any of them may be
  * removed meanwhile. */
 struct emu_object *emu_object_next(enum emu_object_kind kind, size_t *at);
+/* The first of that name: imports of memory have the original's. */
 struct emu_object *emu_object_named(enum emu_object_kind kind, const struct emu_id *id);
 
 void emu_object_ref(struct emu_object *object);
@@ -81,10 +82,9 @@ struct emu_physical {
     struct emu_object object;
     CUmemAllocationProp prop; /* effective properties */
     unsigned char *memory;    /* canonical addresses */
-    uint64_t buffer_id;
-    int fd;       /* owned: memfd with the memory, then the passport */
-    int exported; /* a descriptor was handed out and may hold the memory */
-    int foreign;  /* the memory is charged to another process */
+    int fd;                   /* owned: memfd with the memory, then the passport */
+    int exported;             /* a descriptor was handed out and may hold the memory */
+    int foreign;              /* an import: the memory is charged to the original */
 };
 
 /* Charges `bytes` to the device, or to the host (device -1), which has no limit here. -1: not
@@ -92,12 +92,9 @@ struct emu_physical {
 int emu_memory_take(CUdevice device, size_t bytes);
 void emu_memory_give(CUdevice device, size_t bytes);
 size_t emu_memory_left(CUdevice device);
-uint64_t emu_buffer_id(void);
 
-/* Under the lock. Settle frees the allocation unless a descriptor holds it. Revive gives a
- * reference again to an allocation that only a descriptor held. */
+/* Frees the allocation unless a descriptor holds it. Under the lock. */
 void emu_physical_settle(struct emu_physical *p);
-void emu_physical_revive(const struct emu_physical *p);
 
 /* Frees allocations that were held only by descriptors and whose descriptors have been closed. */
 void emu_physical_sweep(void);
@@ -114,9 +111,9 @@ struct emu_view {
     struct emu_mapping seen;
     struct emu_object *object; /* NULL: plain memory */
     enum emu_range_kind kind;
-    CUdevice device;      /* where the memory is; -1: host */
-    struct CUctx_st *ctx; /* a block's context */
-    uint64_t buffer_id;
+    CUdevice device;           /* where the memory is; -1: host */
+    struct CUctx_st *ctx;      /* a block's context */
+    uint64_t buffer_id;        /* never used again */
     unsigned char host_access; /* host memory: the host's own access */
     int shown;                 /* the memory is mapped into the arena too */
     struct emu_view *next_free;

@@ -87,8 +87,6 @@ CUresult emu_id_make(struct emu_id *id)
 
 void emu_object_ref(struct emu_object *object)
 {
-    if (object->kind == EMU_PHYSICAL && object->refs == 0 && object->mappings == 0)
-        emu_physical_revive((struct emu_physical *)object);
     object->refs++;
     emu_live_add(EMU_LIVE_HANDLE_REF, 1);
 }

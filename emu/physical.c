@@ -23,7 +23,6 @@
 
 static size_t taken[EMU_MAX_DEVICES]; /* bytes in use on each device */
 static size_t held_by_descriptors;    /* allocations that nothing else holds */
-static uint64_t last_buffer_id;
 
 /* ---- memory limits --------------------------------------------------------------------------- */
 
@@ -50,11 +49,6 @@ size_t emu_memory_left(CUdevice device)
 {
     sweep();
     return emu_machine.mem_bytes - taken[device];
-}
-
-uint64_t emu_buffer_id(void)
-{
-    return ++last_buffer_id;
 }
 
 /* ---- end of an allocation -------------------------------------------------------------------- */
@@ -98,12 +92,6 @@ void emu_physical_settle(struct emu_physical *p)
     }
     held_by_descriptors++;
     owner_holds(p, 0);
-}
-
-void emu_physical_revive(const struct emu_physical *p)
-{
-    held_by_descriptors--;
-    owner_holds(p, 1);
 }
 
 static void sweep(void)
@@ -170,7 +158,6 @@ static CUresult physical_make(const CUmemAllocationProp *prop, size_t bytes,
         free(p);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    p->buffer_id = emu_buffer_id();
     emu_live_add(EMU_LIVE_ALLOCATION, 1);
     *out = p;
     return CUDA_SUCCESS;
@@ -306,15 +293,11 @@ static CUresult import_foreign(const struct emu_passport *passport, int fd,
 CUresult emu_physical_import(const struct emu_passport *passport, int fd,
                              struct emu_object **object)
 {
-    struct emu_object *found = emu_object_named(EMU_PHYSICAL, &passport->id);
+    struct emu_object *known = emu_object_named(EMU_PHYSICAL, &passport->id);
 
-    if (found == NULL)
-        return import_foreign(passport, fd, object);
-    if (!emu_file_is_same(fd, ((struct emu_physical *)found)->fd))
+    if (known != NULL && !emu_file_is_same(fd, ((struct emu_physical *)known)->fd))
         return CUDA_ERROR_INVALID_VALUE;
-    emu_object_ref(found);
-    *object = found;
-    return CUDA_SUCCESS;
+    return import_foreign(passport, fd, object);
 }
 
 void emu_physical_place(struct emu_physical *p, struct emu_place *place)

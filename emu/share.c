@@ -202,18 +202,22 @@ static CUresult export_fabric(struct emu_object *object, CUmemFabricHandle *out)
 static CUresult import_from(const struct emu_place *place, enum emu_object_kind kind,
                             struct emu_object **object)
 {
+    struct emu_object *known = emu_object_named(kind, &place->id);
+    struct emu_place here = *place;
     struct emu_passport passport;
     CUresult result;
     int fd;
 
-    *object = emu_object_named(kind, &place->id);
-    if (*object != NULL) {
-        emu_object_ref(*object);
+    if (known != NULL && kind == EMU_MULTICAST) {
+        emu_object_ref(known);
+        *object = known;
         return CUDA_SUCCESS;
     }
-    if (place->pid == getpid())
+    if (known != NULL)
+        emu_physical_place((struct emu_physical *)known, &here);
+    else if (place->pid == getpid())
         return CUDA_ERROR_INVALID_VALUE;
-    fd = emu_place_open(place, kind, CU_MEM_HANDLE_TYPE_FABRIC, &passport);
+    fd = emu_place_open(&here, kind, CU_MEM_HANDLE_TYPE_FABRIC, &passport);
     if (fd < 0)
         return CUDA_ERROR_INVALID_VALUE;
     result = kind == EMU_PHYSICAL ? emu_physical_visit(&passport, fd, object)
@@ -265,6 +269,12 @@ CUresult emu_handle_types_ok(unsigned long long types)
     return (types & CU_MEM_HANDLE_TYPE_FABRIC) != 0 ? fabric_ok() : CUDA_SUCCESS;
 }
 
+/* A GPU's driver does not export imported memory (docs/hardware.md). */
+static int is_import(const struct emu_object *object)
+{
+    return object->kind == EMU_PHYSICAL && ((const struct emu_physical *)object)->foreign;
+}
+
 CUresult sw_emu_cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
                                              CUmemAllocationHandleType type,
                                              unsigned long long flags)
@@ -279,7 +289,7 @@ CUresult sw_emu_cuMemExportToShareableHandle(void *shareable, CUmemGenericAlloca
         return result;
     pthread_mutex_lock(&emu_memory_mutex);
     object = emu_object_find(handle);
-    if (object == NULL || (object->handle_types & type) == 0)
+    if (object == NULL || (object->handle_types & type) == 0 || is_import(object))
         result = CUDA_ERROR_INVALID_VALUE;
     else if (type == CU_MEM_HANDLE_TYPE_FABRIC)
         result = export_fabric(object, shareable);

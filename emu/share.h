@@ -55,7 +55,8 @@ int emu_place_open(const struct emu_place *place, enum emu_object_kind kind, uns
  * machine lacks them, INVALID_VALUE if they are no handle types. */
 CUresult emu_handle_types_ok(unsigned long long types);
 
-/* physical.c, under the lock. The import finds the allocation if it was created in this process. */
+/* physical.c, under the lock. Each import is an object of its own, also where the memory was
+ * created. */
 CUresult emu_physical_export(struct emu_physical *p, int *fd);
 CUresult emu_physical_import(const struct emu_passport *passport, int fd,
                              struct emu_object **object);

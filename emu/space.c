@@ -29,6 +29,7 @@ struct range {
 static struct range *ranges; /* sorted by address */
 static size_t range_count, range_room;
 static struct emu_view *free_views;
+static uint64_t last_buffer_id;
 
 static const enum emu_kind range_live[] = {
     [EMU_RESERVATION] = EMU_LIVE_RESERVATION,
@@ -318,7 +319,7 @@ struct emu_view *emu_view_add(CUdeviceptr va, size_t bytes, struct emu_object *o
     view->kind = r->kind;
     view->device = -1;
     view->ctx = NULL;
-    view->buffer_id = 0;
+    view->buffer_id = ++last_buffer_id;
     view->host_access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
     view->shown = 0;
     if (object != NULL && object->kind == EMU_MULTICAST) {
@@ -327,7 +328,6 @@ struct emu_view *emu_view_add(CUdeviceptr va, size_t bytes, struct emu_object *o
         const struct emu_physical *p = (struct emu_physical *)object;
 
         view->seen.canonical = p->memory;
-        view->buffer_id = p->buffer_id;
         if (p->prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE)
             view->device = p->prop.location.id;
     } else {

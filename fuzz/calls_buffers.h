@@ -109,7 +109,7 @@ static int apart(const struct buffer *a, size_t a_bytes, const struct buffer *b,
         return 1;
     x = (size_t)(a->ptr - a->memory->ptr);
     y = (size_t)(b->ptr - b->memory->ptr);
-    return a->memory->id != b->memory->id || x + a_bytes <= y || y + b_bytes <= x;
+    return a->memory->physical != b->memory->physical || x + a_bytes <= y || y + b_bytes <= x;
 }
 
 /* Where the smaller buffer lies in the larger one if the call is in place. */
@@ -136,7 +136,8 @@ static int is_in_place(const struct planned *p, int rank)
     return is_in_place_at(p, rank, (uintptr_t)p->in.ptr, (uintptr_t)p->out.ptr);
 }
 
-/* Whether the call is in place by other addresses, or its buffers do not overlap in memory. */
+/* Whether the call is in place by other addresses, or its buffers do not overlap in memory. An
+ * import counts as other memory. */
 static int fits_in_memory(const struct planned *p, int rank)
 {
     const size_t x = (size_t)(p->in.ptr - p->in.memory->ptr);
@@ -144,6 +145,7 @@ static int fits_in_memory(const struct planned *p, int rank)
 
     return (p->windows && both_decide(p) ? p->in.offset == p->out.offset
                                          : is_in_place_at(p, rank, x, y)) ||
+           p->in.memory->handle != p->out.memory->handle ||
            apart(&p->in, p->in_bytes, &p->out, p->out_bytes);
 }
 
@@ -195,7 +197,7 @@ static int is_one_buffer(const struct planned *r, int rank)
     if (both_decide(r))
         return r->in.offset == r->out.offset;
     return is_in_place(r, rank) ||
-           (r->in.in_window && r->out.in_window && r->in.memory->id == r->out.memory->id &&
+           (r->in.in_window && r->out.in_window && r->in.memory->handle == r->out.memory->handle &&
             is_in_place_at(r, rank, (uintptr_t)(r->in.ptr - r->in.memory->ptr),
                            (uintptr_t)(r->out.ptr - r->out.memory->ptr)));
 }

@@ -40,10 +40,22 @@ static void step_alloc(const struct step *s, int rank, struct call *c)
         c->want = INVALID_ONLY;
 }
 
-/* Notes the identity of new memory, as the library reports it. */
+/* The handle of what is mapped there, which stays the same as long as anything holds it. */
+static uint64_t handle_at(const void *ptr)
+{
+    CUmemGenericAllocationHandle handle = 0;
+
+    fuzz_must(sw_drv.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)ptr) == CUDA_SUCCESS &&
+                  sw_drv.cuMemRelease(handle) == CUDA_SUCCESS,
+              "no memory is mapped at %p", ptr);
+    return handle;
+}
+
+/* Notes the identity of new memory, as the library and the driver report it. */
 static void memory_note(struct memory *m)
 {
     symwin_mem_info info;
+    int r, i;
 
     fuzz_must(symwin_mem_query(m->ptr, &info) == SYMWIN_OK, "%s", symwin_last_error());
     fuzz_must(info.base == m->ptr && info.bytes >= m->bytes && info.bytes % GRANULE == 0 &&
@@ -51,15 +63,20 @@ static void memory_note(struct memory *m)
                   info.owned == (int)m->owner && info.registrations == 0,
               "new memory of %zu bytes on device %d has %zu at %p on %d", m->bytes, m->device,
               info.bytes, info.base, info.device);
-    fuzz_must(m->id == 0 || m->id == info.buffer_id, "imported memory is not what was exported");
     m->bytes = info.bytes;
     m->id = info.buffer_id;
+    m->handle = handle_at(m->ptr);
+    for (r = 0; r < model.nranks; r++)
+        for (i = 0; i < MEMORIES; i++)
+            fuzz_must(
+                model.memory[r][i].owner == NOBODY || &model.memory[r][i] == m ||
+                    (model.memory[r][i].id != m->id && model.memory[r][i].handle != m->handle),
+                "new memory has the buffer id or the handle of another");
 }
 
 static void done_alloc(const struct step *s, int rank, const struct call *c)
 {
     struct memory *m = &model.memory[rank][s->a % MEMORIES];
-    int r, i;
 
     if (c->got != SYMWIN_OK)
         return;
@@ -67,14 +84,9 @@ static void done_alloc(const struct step *s, int rank, const struct call *c)
     m->ptr = c->result.pointer;
     m->bytes = c->bytes;
     m->device = c->device;
-    m->id = 0;
     memory_note(m);
+    m->physical = m->id;
     physical_note(m);
-    for (r = 0; r < model.nranks; r++)
-        for (i = 0; i < MEMORIES; i++)
-            fuzz_must(model.memory[r][i].owner == NOBODY || &model.memory[r][i] == m ||
-                          model.memory[r][i].id != m->id,
-                      "new memory has the buffer id of another");
 }
 
 /* A rank that got no memory must have asked for more than is left when all ranks have got
@@ -202,9 +214,7 @@ static void step_export(const struct step *s, int rank, struct call *c)
     c->type = types[s->c % 8];
     c->no_result = s->a / MEMORIES == 1;
     c->want = OK_ONLY;
-    if (m->owner == IMPORTED) /* the driver may see the memory as its own */
-        c->want |= ONLY(SYMWIN_UNSUPPORTED);
-    if (c->type == SYMWIN_HANDLE_FABRIC && !model.fabric)
+    if (m->owner == IMPORTED || (c->type == SYMWIN_HANDLE_FABRIC && !model.fabric))
         c->want = ONLY(SYMWIN_UNSUPPORTED);
     if (c->ptr == NULL || c->no_result || c->type == 0 || c->type == 3)
         c->want = INVALID_ONLY;
@@ -217,7 +227,7 @@ static void done_export(const struct step *s, int rank, const struct call *c)
 
     if (c->got != SYMWIN_OK)
         return;
-    *e = (struct exported){1, c->result.handle, m->device, m->id};
+    *e = (struct exported){1, c->result.handle, m->device, m->physical};
     fuzz_must(e->handle.type == c->type && e->handle.bytes == m->bytes &&
                   e->handle.offset == (size_t)((char *)c->ptr - m->ptr) &&
                   (c->type == SYMWIN_HANDLE_POSIX_FD
@@ -259,8 +269,8 @@ static void step_import(const struct step *s, int rank, struct call *c)
     h->offset = 0; /* the model identifies memory by its first byte */
     c->handle = h;
     c->no_result = s->a / MEMORIES == 1;
-    c->want = c->no_result || !is_held(e->id) ? INVALID_ONLY : OK_ONLY;
-    if (!is_held(e->id)) /* what was freed may be there until it is unmapped */
+    c->want = c->no_result || !is_held(e->physical) ? INVALID_ONLY : OK_ONLY;
+    if (!is_held(e->physical)) /* what was freed may be there until it is unmapped */
         (void)sw_reaper_wait(10000);
     switch (s->c % 16) {
     case 1:
@@ -314,7 +324,7 @@ static void done_import(const struct step *s, int rank, const struct call *c)
     m->ptr = c->result.pointer;
     m->bytes = c->handle->bytes;
     m->device = e->device;
-    m->id = e->id;
+    m->physical = e->physical;
     memory_note(m);
 }
 

@@ -37,13 +37,15 @@ struct memory {
     char *ptr;
     size_t bytes;
     int device;
-    uint64_t id; /* of the physical allocation */
-    char *stale; /* the address freed last */
+    uint64_t id;       /* buffer id: that of the mapping */
+    uint64_t handle;   /* of the allocation, or of the import */
+    uint64_t physical; /* id of the mapping for which the memory was created */
+    char *stale;       /* the address freed last */
 };
 
 /* An allocation, whatever holds it. */
 struct physical {
-    uint64_t id;
+    uint64_t physical;
     int device;
     size_t bytes;
 };
@@ -52,7 +54,7 @@ struct exported {
     int live;
     symwin_mem_handle handle;
     int device;
-    uint64_t id;
+    uint64_t physical;
 };
 
 struct window {
@@ -121,9 +123,9 @@ struct late {
 struct segment {
     int holders; /* references of all ranks; 0: no segment */
     size_t offset, bytes;
-    uint64_t id[RANKS];
-    size_t begin[RANKS]; /* start of each rank's allocation, relative to `offset` */
-    int uneven;          /* starts differ: no multicast */
+    struct memory memory[RANKS]; /* as it was then */
+    size_t begin[RANKS];         /* start of each rank's allocation, relative to `offset` */
+    int uneven;                  /* starts differ: no multicast */
     int multicast;
 };
 
@@ -200,7 +202,7 @@ static int segment_of(const struct comm *comm, int rank, uint64_t id)
     int s;
 
     for (s = 0; s < SEGMENTS; s++)
-        if (comm->segments[s].holders > 0 && comm->segments[s].id[rank] == id &&
+        if (comm->segments[s].holders > 0 && comm->segments[s].memory[rank].id == id &&
             (best < 0 || comm->segments[s].offset < comm->segments[best].offset))
             best = s;
     return best;
@@ -230,7 +232,7 @@ static struct segment segment_of_all(const struct shown on[RANKS])
     for (r = 0; r < model.nranks; r++)
         lead = on[r].offset > lead ? on[r].offset : lead;
     for (r = 0; r < model.nranks; r++) {
-        segment.id[r] = on[r].memory->id;
+        segment.memory[r] = *on[r].memory;
         segment.begin[r] = lead - on[r].offset;
         segment.uneven |= segment.begin[r] != 0;
         if (segment.begin[r] + on[r].memory->bytes > segment.bytes)
@@ -276,21 +278,22 @@ static int segment_make(struct comm *comm, size_t offset, const struct shown on[
 }
 
 /* Whether anything holds an allocation. A fabric handle holds nothing. */
-static int is_held(uint64_t id)
+static int is_held(uint64_t physical)
 {
     int r, i, s;
 
     for (r = 0; r < model.nranks; r++) {
         for (i = 0; i < MEMORIES; i++)
-            if (model.memory[r][i].owner != NOBODY && model.memory[r][i].id == id)
+            if (model.memory[r][i].owner != NOBODY && model.memory[r][i].physical == physical)
                 return 1;
         for (i = 0; i < EXPORTS; i++)
             if (model.exported[r][i].live && model.exported[r][i].handle.fd >= 0 &&
-                model.exported[r][i].id == id)
+                model.exported[r][i].physical == physical)
                 return 1;
         for (i = 0; i < COMMS; i++)
             for (s = 0; s < SEGMENTS; s++)
-                if (model.comm[i].segments[s].holders > 0 && model.comm[i].segments[s].id[r] == id)
+                if (model.comm[i].segments[s].holders > 0 &&
+                    model.comm[i].segments[s].memory[r].physical == physical)
                     return 1;
     }
     return 0;
@@ -321,10 +324,10 @@ static void physical_note(const struct memory *m)
     int i;
 
     for (i = 0; i < model.physical_count; i++)
-        if (!is_held(model.physicals[i].id))
+        if (!is_held(model.physicals[i].physical))
             break;
     fuzz_must(i < PHYSICALS, "more allocations than steps");
-    model.physicals[i] = (struct physical){m->id, m->device, m->bytes};
+    model.physicals[i] = (struct physical){m->physical, m->device, m->bytes};
     model.physical_count += i == model.physical_count;
 }
 
@@ -348,7 +351,7 @@ static size_t memory_left(int device)
     int i, r;
 
     for (i = 0; i < model.physical_count; i++)
-        if (model.physicals[i].device == device && is_held(model.physicals[i].id))
+        if (model.physicals[i].device == device && is_held(model.physicals[i].physical))
             left -= model.physicals[i].bytes;
     for (i = 0; i < COMMS; i++)
         for (r = 0; r < model.nranks && model.comm[i].members > 0; r++)

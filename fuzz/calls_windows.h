@@ -351,7 +351,7 @@ static void done_peer(const struct step *s, int rank, const struct call *c)
     fuzz_must(c->result.pointer == want, "rank %d's byte %zu is at %p, not %p", c->rank, c->offset,
               c->result.pointer, (void *)want);
     fuzz_must(symwin_mem_query(want, &info) == SYMWIN_OK &&
-                  info.buffer_id == comm->segments[w->segment].id[c->rank] &&
+                  handle_at(want) == comm->segments[w->segment].memory[c->rank].handle &&
                   info.device == model.device[c->rank] && info.owned == 0 &&
                   info.registrations == 0,
               "another memory than rank %d's is mapped in its part", c->rank);

@@ -551,9 +551,9 @@ SYMWIN_API symwin_status symwin_recv_query(symwin_comm *comm, const void *out, u
  * made at once, in one launch. So all ranks put the same collectives in a group. Their streams need
  * not be alike, but two calls are in one capture on all ranks or on none; streams of calls made at
  * once wait for each other. If calls use each other's results, the launch has one block. Memory
- * that has several addresses is known by symwin_window_peer_pointer(), and by windows if it has one
- * buffer_id (symwin_mem_query()) at these addresses; otherwise name it alike in a group. GPUs give
- * an import another id.
+ * that has several addresses is known by symwin_window_peer_pointer(), and by windows on mappings
+ * of one physical allocation; otherwise name it alike in a group. An import counts as another
+ * allocation, also in the process that exported the memory.
  *
  * Registered buffers and captured ones are connected before anything is launched; if a group has
  * several communicators, for each in a thread of its own.

@@ -122,7 +122,8 @@ typedef struct symwin_mem_info {
     size_t bytes;          /* of the mapping */
     int device;            /* where the memory is */
     unsigned handle_types; /* SYMWIN_HANDLE_* that symwin_mem_export() accepts */
-    uint64_t buffer_id;    /* of the physical allocation, or of this import; never reused here */
+    uint64_t buffer_id;    /* of the mapping; never reused here. Another mapping of the memory, such
+                            * as that of an import or of a window, has another */
     int owned;             /* 1: symwin_mem_alloc(); 2: imported; 0: another allocator's */
     /* References that prevent a free: windows, channels, registered ranges and graphs, of all
      * communicators of this process. Owned memory only. */

@@ -108,7 +108,7 @@ typedef struct symwin_registration_info {
     unsigned graph_references;
     /* SYMWIN_TRANSPORT_*, of the first byte; 0: not connected yet, or refused. */
     unsigned transports;
-    /* Of the allocation; of the reservation if that has room for several allocations. */
+    /* Of the mapping; of the reservation if that has room for several allocations. */
     uint64_t buffer_id;
     char refused[256]; /* why it does not connect; "": it does, or no call has tried */
 } symwin_registration_info;

@@ -11,7 +11,7 @@
 struct sw_import {
     struct sw_import *next;
     int peer;
-    uint64_t buffer_id; /* in the peer's process; never reused there */
+    uint64_t buffer_id; /* of the mapping in the peer's process; never reused there */
     struct sw_memory memory;
     int refs; /* ends that use it */
 };

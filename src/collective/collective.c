@@ -152,17 +152,13 @@ static symwin_status place_buffers(struct call *c)
         q->transports = (by_in ? in : out)->transports & (by_out ? out : in)->transports;
     in->offset = place(c, in, is->in);
     out->offset = place(c, out, is->out);
-    /* A buffer may have two addresses. Offsets are equal on all ranks, and kernels use them. */
+    /* Memory may have two addresses. Offsets are equal on all ranks, and kernels use them. */
     q->in_place = by_offsets ? is_in_place(c, in->offset, out->offset)
                              : is_in_place(c, in->address, out->address) ||
                                    (in->memory != 0 && in->memory == out->memory &&
                                     is_in_place(c, in->within, out->within));
     q->windows_aligned = (common(is->in, in) | common(is->out, out)) % 16 == 0;
     q->aligned = q->windows_aligned && (in->address | out->address) % 16 == 0;
-    /* Only the addresses were compared before. Offsets that kernels use, and so this result, are
-     * equal on all ranks. */
-    if (by_offsets && overlap_in_part(c, in->offset, out->offset))
-        return refuse_overlap(c, "are addresses of the same memory and overlap in part there");
     if (in_windows && overlap_in_memory(c, by_offsets))
         return refuse_overlap(c, "are addresses of the same memory in windows at different "
                                  "offsets, and overlap there");

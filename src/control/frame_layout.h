@@ -162,7 +162,7 @@ struct sw_frame_message {
     uint32_t lanes;
     int32_t memory;
     uint64_t place, bytes;
-    uint64_t buffer_id, allocation; /* the allocation's id and size */
+    uint64_t buffer_id, allocation; /* the mapping's id and size */
     int32_t is_fabric;              /* its handle is a fabric handle, not a descriptor */
     int32_t zero;
     unsigned char fabric[64];

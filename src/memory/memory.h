@@ -23,7 +23,7 @@ struct sw_memory {
     CUdeviceptr base;                    /* owned from RESERVED on, range_bytes long */
     size_t bytes, range_bytes;
     int device;
-    uint64_t buffer_id; /* when MAPPED */
+    uint64_t buffer_id; /* of its mapping, when MAPPED */
 };
 
 /* The properties of allocations on a device. */
@@ -60,7 +60,7 @@ struct sw_physical {
     CUdeviceptr base; /* of its mapping */
     size_t bytes;
     int device;
-    uint64_t buffer_id;
+    uint64_t buffer_id; /* of the mapping: each has its own, and none is used again */
 };
 symwin_status sw_physical_find(const char *call, CUdeviceptr ptr, struct sw_physical *out);
 

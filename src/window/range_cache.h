@@ -34,7 +34,7 @@ struct sw_range {
     /* Aligned so that finding and counting a known range touches one cache line. */
     _Alignas(64) struct sw_range *next; /* in its bucket */
     uintptr_t begin, end;
-    uint64_t buffer_id; /* of the physical allocation; never reused */
+    uint64_t buffer_id; /* of the mapping; never reused */
     uintptr_t handle;   /* for the owner: register.c */
     uint32_t refs;      /* for the owner */
     int stale;

@@ -115,7 +115,7 @@ struct sw_offer {
     int settled;    /* in a public window, or one connection serves it */
     int registered; /* by the program, settled or not */
     int can;        /* be shared: mapped VMM memory without a gap; and held, if a graph has to */
-    uint64_t buffer_id;
+    uint64_t buffer_id;   /* as its range's, if registered */
     size_t before, after; /* registered bytes before and after it that adjoin it */
     uint64_t births;      /* the cache's when that was read */
     size_t start;         /* offset of the address in the allocation */
@@ -141,7 +141,7 @@ struct sw_buffer {
     int is_public;       /* in a window that the program has registered */
     unsigned transports; /* of the window; so is the rest */
     size_t offset;       /* of the buffer in the flat range */
-    uint64_t memory;     /* buffer id of the physical allocation; 0: unknown, or several */
+    uint64_t memory;     /* handle of the physical allocation; 0: unknown, or several */
     size_t within;       /* offset of the buffer in that allocation */
 };
 

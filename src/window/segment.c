@@ -27,8 +27,8 @@ static size_t round_up(size_t n, size_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-/* The first of `count` consecutive pieces of the rank that are these allocations, in this order;
- * NULL: there is none. */
+/* The first of `count` consecutive pieces of the rank that are these allocations, in this order, at
+ * the same mappings; NULL: there is none. */
 static const struct sw_segment_piece *find_run(const struct sw_segment_rank *rank,
                                                const struct sw_physical *pieces, int count)
 {
@@ -62,6 +62,16 @@ struct sw_segment *sw_segment_find(struct sw_group *group, int rank,
         s->holders++;
     pthread_mutex_unlock(&group->mutex);
     return s;
+}
+
+CUmemGenericAllocationHandle sw_segment_memory(const struct sw_segment *segment, int rank,
+                                               size_t offset)
+{
+    const struct sw_segment_piece *piece = segment->rank[rank].pieces;
+
+    while (offset - piece->offset >= piece->bytes)
+        piece++;
+    return piece->memory;
 }
 
 /* Whether the rank's stretch covers [offset, offset + bytes) of the flat range. */

@@ -17,7 +17,7 @@ struct sw_segment_piece {
     CUmemGenericAllocationHandle memory; /* owned, 0: none */
     size_t offset;                       /* in the flat range */
     size_t bytes;
-    uint64_t buffer_id; /* 0: of a rank of another process */
+    uint64_t buffer_id; /* of the rank's own mapping; 0: of a rank of another process */
     int mapped;
 };
 
@@ -49,11 +49,20 @@ struct sw_segment {
     struct sw_segment_rank rank[]; /* nranks */
 };
 
-/* The segment in which these allocations of `rank` follow one another, with a new reference for the
- * rank; NULL: none. *offset: of the first of them in the flat range. */
+/* The segment in which these allocations of `rank`, at these mappings, follow one another, with a
+ * new reference for the rank; NULL: none. *offset: of the first of them in the flat range. Memory
+ * that a rank maps twice has two segments: sw_segment_is_current() compares mappings. */
 struct sw_segment *sw_segment_find(struct sw_group *group, int rank,
                                    const struct sw_physical *pieces, int count, size_t *offset);
 int sw_segment_count(struct sw_group *group); /* with holders */
+
+/* The handle of the allocation of `rank`, of this process, that the segment shows at `offset` of
+ * the flat range, which must lie in the rank's stretch. The segment owns the handle: while it is
+ * held, the driver gives the value to no other memory. So two segments that are held give one value
+ * where they show the same memory of a rank, by whatever mapping, and nowhere else. Imports have
+ * handles of their own. */
+CUmemGenericAllocationHandle sw_segment_memory(const struct sw_segment *segment, int rank,
+                                               size_t offset);
 
 /* Whether `rank`, of this process, still has at [address, address + bytes) the memory that the
  * segment shows from `offset` of the flat range on; another allocator may have replaced it. The

@@ -11,7 +11,7 @@ struct sw_window_index_entry {
     uintptr_t begin, end; /* this rank's addresses */
     uintptr_t window;     /* value of the public handle; of a connection: its address */
     size_t offset;        /* of `begin` in the flat range */
-    uint64_t memory;      /* buffer id of the physical allocation; 0: unknown, or several */
+    uint64_t memory;      /* handle of the physical allocation; 0: unknown, or several */
     size_t within;        /* of `begin` in that allocation */
     unsigned transports;
 };

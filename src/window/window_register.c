@@ -452,14 +452,15 @@ static symwin_status multicast(symwin_comm *comm, struct attempt *a, size_t byte
 
 /* ---- register and deregister ---- */
 
-static void fill_window(const struct attempt *a, void *ptr, size_t bytes, unsigned flags,
-                        struct sw_window *window)
+static void fill_window(const symwin_comm *comm, const struct attempt *a, void *ptr, size_t bytes,
+                        unsigned flags, struct sw_window *window)
 {
     *window = (struct sw_window){
         .ptr = ptr,
         .bytes = bytes,
         .offset = a->flat_offset,
         .buffer_id = a->pieces[0].buffer_id,
+        .memory = a->count == 1 ? sw_segment_memory(a->segment, comm->rank, a->flat_offset) : 0,
         .within = a->offset,
         .pieces = a->count,
         .segment = a->segment,
@@ -501,7 +502,7 @@ symwin_status sw_window_register(symwin_comm *comm, const char *call, symwin_sta
         abandon(comm, &a);
         return status;
     }
-    fill_window(&a, ptr, bytes, flags, window);
+    fill_window(comm, &a, ptr, bytes, flags, window);
     free_attempt(&a);
     return SYMWIN_OK;
 }
@@ -522,7 +523,7 @@ struct sw_window_index_entry sw_window_entry(const struct sw_window *window, uin
         .end = (uintptr_t)window->ptr + window->bytes,
         .window = handle,
         .offset = window->offset,
-        .memory = window->pieces == 1 ? window->buffer_id : 0,
+        .memory = window->memory,
         .within = window->within,
         .transports = window->transports,
     };

@@ -10,7 +10,9 @@ struct sw_window {
     void *ptr;
     size_t bytes;
     size_t offset;              /* in the flat range */
-    uint64_t buffer_id;         /* of the first physical allocation */
+    uint64_t buffer_id;         /* of the mapping of the first physical allocation */
+    uint64_t memory;            /* handle of the physical allocation, which the segment owns;
+                                 * 0: none, or several */
     size_t within;              /* offset of the window in that allocation */
     int pieces;                 /* number of physical allocations */
     struct sw_segment *segment; /* one reference */

@@ -136,59 +136,23 @@ static void run_unlike_counts(struct harness_team *team, int rank, void *arg)
     run_unlike(team, rank, arg, 1);
 }
 
-/* Only on rank 1, in and out are two addresses of one buffer. The call is in place: the memory
- * decides, not the address. */
-static void run_two_addresses(struct harness_team *team, int rank, void *arg)
-{
-    symwin_mem_handle handle;
-    symwin_window *window = NULL;
-    void *other = NULL, *alias;
-    struct caller c;
-
-    (void)arg;
-    open_together(&c, team, rank, PATIENT_MS, PATIENT_MS);
-    host_must(symwin_mem_export(c.member.memory, SYMWIN_HANDLE_POSIX_FD, &handle), "export");
-    host_must(symwin_mem_import(c.member.device, &handle, &other), "import");
-    close(handle.fd);
-    host_must(symwin_window_register(c.member.comm, other, c.member.bytes, 0, &window), "register");
-    alias = host_at(other, (size_t)((unsigned char *)c.in - (unsigned char *)c.member.memory));
-    host_expect("two addresses that overlap in part",
-                symwin_allreduce(c.member.comm, c.in, host_at(alias, 64), WORDS, SYMWIN_U32,
-                                 SYMWIN_SUM, c.stream),
-                SYMWIN_INVALID, "symwin_allreduce|addresses of the same memory|overlap in part");
-    c.out = c.in;
-    caller_fill(&c, (uint32_t)rank + 1, (uint32_t)rank + 1);
-    if (rank == 1)
-        c.out = alias;
-    host_must(caller_reduce(&c, SYMWIN_ALGO_COPIES), "copies");
-    host_must(caller_wait(&c), "symwin_stream_synchronize");
-    tap_ok(symwin_comm_check(c.member.comm) == SYMWIN_OK && caller_differences(&c, 6) == 0,
-           "rank %d: in place, by two addresses of rank 1's buffer", rank);
-    harness_barrier(team);
-    symwin_window_deregister(c.member.comm, window);
-    caller_close(&c);
-    host_must(symwin_mem_free(other), "symwin_mem_free");
-}
-
-/* The same, but the window of rank 1's second address pairs it with other memory of the other
- * ranks. */
+/* Rank 1's buffer is mapped twice. The window of its second address pairs it with other memory of
+ * the other ranks. */
 static void run_two_windows(struct harness_team *team, int rank, void *arg)
 {
-    symwin_mem_handle handle;
     symwin_window *window = NULL;
     void *own = NULL, *other, *inside;
+    struct host_raw again;
     struct caller c;
     size_t i;
 
     (void)arg;
     open_together(&c, team, rank, PATIENT_MS, PATIENT_MS);
-    host_must(symwin_mem_export(c.member.memory, SYMWIN_HANDLE_POSIX_FD, &handle), "export");
-    if (rank == 1)
-        host_must(symwin_mem_import(c.member.device, &handle, &own), "import");
-    else
+    other = host_map_again(c.member.device, c.member.memory, &again);
+    if (rank != 1) {
         host_must(symwin_mem_alloc(c.member.device, 2 * GRANULE, SYMWIN_MEM_OWN, &own), "alloc");
-    close(handle.fd);
-    other = rank == 1 ? own : host_at(own, handle.offset % GRANULE);
+        other = host_at(own, ((uintptr_t)other - again.ptr) % GRANULE);
+    }
     host_must(symwin_window_register(c.member.comm, other, c.member.bytes, 0, &window), "register");
     inside = host_at(other, (size_t)((unsigned char *)c.in - (unsigned char *)c.member.memory));
     for (i = 0; i < 2 && rank == 1; i++)
@@ -207,13 +171,13 @@ static void run_two_windows(struct harness_team *team, int rank, void *arg)
     symwin_window_deregister(c.member.comm, window);
     caller_close(&c);
     host_must(symwin_mem_free(own), "symwin_mem_free");
+    host_raw_free(&again);
 }
 
 static void two_addresses(void)
 {
     struct harness_leaks before = harness_leaks_now();
 
-    harness_run(3, run_two_addresses, NULL);
     harness_run(3, run_two_windows, NULL);
     harness_no_leaks("two addresses", &before);
 }

@@ -193,6 +193,46 @@ static void owner_gone(void)
     conf_unmap(va, bytes);
 }
 
+/* One of two imports in a process is bound to a multicast object, then the other one ends. */
+static void bound_import(int bound)
+{
+    CUmemGenericAllocationHandle imports[2] = {0};
+    const size_t unit = conf_team_start();
+    struct conf_child process;
+    struct conf_team team;
+    CUdeviceptr all, va;
+    int socket, fd;
+
+    socket = wire_child(&process, "leaver", NULL);
+    fd = wire_receive_fd(socket);
+    conf_child_wait(&process);
+    close(socket);
+    for (int i = 0; i < 2; i++)
+        conf_must(conf_import_fd(&imports[i], fd), "cuMemImportFromShareableHandle");
+    close(fd);
+    conf_team_make(&team, FD);
+    for (int i = 0; i < CONF_MEMBERS; i++)
+        conf_must(
+            sw_drv.cuMulticastBindMem(
+                team.mc, 0, i == OWNER_DEVICE ? imports[bound] : team.blocks[i].handle, 0, unit, 0),
+            "cuMulticastBindMem");
+    va = conf_map(imports[bound], 2 * conf.granule);
+    all = conf_map(team.mc, 2 * unit);
+    conf_must(sw_drv.cuMemRelease(imports[!bound]), "cuMemRelease");
+    TAP_EQ("a write by way of the object", conf_poke(all, 106), OK);
+    TAP_EQ("reaches what is still imported", conf_word(va), 106);
+    conf_unmap(va, 2 * conf.granule);
+    conf_must(sw_drv.cuMemRelease(imports[bound]), "cuMemRelease");
+    conf_unmap(all, 2 * unit);
+    conf_team_drop(&team);
+}
+
+static void bound_imports(void)
+{
+    bound_import(0);
+    bound_import(1);
+}
+
 /* The receiver has two devices, the memory is on the third. */
 static void other_shape(void)
 {
@@ -343,8 +383,8 @@ static void fabric_both_ways(void)
     conf_must(fabric_import(&owner, &handle), "cuMemImportFromShareableHandle");
     conf_must(fabric_import(&owner, &again), "cuMemImportFromShareableHandle");
     sw_emu_live_count(&live);
-    TAP_EQ("two imports are one allocation", live.allocations, 1);
-    TAP_EQ("with two references", live.handle_refs, 2);
+    tap_ok(handle != again && live.allocations == 2, "each import is an object of its own");
+    TAP_EQ("with a reference each", live.handle_refs, 2);
     TAP_EQ("which is not ours to pay for", free_on_owner_device(), before);
     conf_must(sw_drv.cuMemGetAllocationPropertiesFromHandle(&prop, handle), "properties");
     TAP_EQ("the device travels with it", prop.location.id, OWNER_DEVICE);
@@ -447,6 +487,7 @@ int main(int argc, char **argv)
     conf_emulate("8");
     conf_group("both ways", both_ways);
     conf_group("owner gone", owner_gone);
+    conf_group("an import is bound", bound_imports);
     conf_group("receiver of another shape", other_shape);
     conf_group("forged passports", forged);
     conf_group("a fabric handle both ways", fabric_both_ways);

@@ -22,7 +22,7 @@
 #include "src/driver/driver.h"
 #include "tap.h"
 
-#define CONF_RULES 85
+#define CONF_RULES 86
 
 #define OK CUDA_SUCCESS
 #define IV CUDA_ERROR_INVALID_VALUE
@@ -223,6 +223,6 @@ int wire_child(struct conf_child *process, const char *mode, const char *const *
 
 void conf_rules_create(void); /* 1 to 25: addresses, allocations, references */
 void conf_rules_map(void);    /* 26 to 50: mappings and access rights */
-void conf_rules_share(void);  /* 51 to 65 and 85: export, import, queries */
+void conf_rules_share(void);  /* 51 to 65, 85, 86: export, import, queries */
 
 #endif

@@ -410,6 +410,28 @@ HARNESS_UNUSED struct host_raw host_raw_alloc(int device, size_t bytes, unsigned
     return raw;
 }
 
+/* Maps the memory at `ptr` once more. Returns where that byte is. */
+HARNESS_UNUSED void *host_map_again(int device, const void *ptr, struct host_raw *again)
+{
+    CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const CUdeviceptr at = (CUdeviceptr)(uintptr_t)ptr;
+    CUdeviceptr base = 0;
+
+    *again = (struct host_raw){.ptr = 0};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = device;
+    host_must_cuda(sw_drv.cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, at),
+                   "base");
+    host_must_cuda(
+        sw_drv.cuPointerGetAttribute(&again->bytes, CU_POINTER_ATTRIBUTE_MAPPING_SIZE, at), "size");
+    host_must_cuda(sw_drv.cuMemRetainAllocationHandle(&again->handle, (void *)(uintptr_t)at),
+                   "cuMemRetainAllocationHandle");
+    host_must_cuda(sw_drv.cuMemAddressReserve(&again->ptr, again->bytes, 0, 0, 0), "reserve");
+    host_must_cuda(sw_drv.cuMemMap(again->ptr, again->bytes, 0, again->handle, 0), "cuMemMap");
+    host_must_cuda(sw_drv.cuMemSetAccess(again->ptr, again->bytes, &access, 1), "cuMemSetAccess");
+    return (void *)(uintptr_t)(again->ptr + (at - base));
+}
+
 HARNESS_UNUSED void host_raw_release_handle(struct host_raw *raw)
 {
     host_must_cuda(sw_drv.cuMemRelease(raw->handle), "cuMemRelease");

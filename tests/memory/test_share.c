@@ -108,8 +108,8 @@ static void imports(void)
     tap_ok(near != ptr && far != ptr && near != far, "every import has an address of its own");
     tap_ok(copy.owned == 2 && copy.device == 1 && copy.bytes == original.bytes && copy.base == near,
            "an import is described as one");
-    tap_ok(copy.buffer_id == original.buffer_id && described(far).buffer_id == original.buffer_id,
-           "all have one buffer id");
+    tap_ok(copy.buffer_id != original.buffer_id && described(far).buffer_id != copy.buffer_id,
+           "and a buffer id of its own");
     tap_ok(described(far).device == 1, "memory stays where it is, whoever imports it");
     host_put_u32(1, host_at(ptr, GRANULE), 11);
     TAP_EQ("what is written to the original is in an import",
@@ -140,9 +140,9 @@ static void descriptor_keeps_memory(void)
                 "");
     TAP_EQ("a descriptor keeps the memory", host_get_u32(0, copy), 99);
     close(handle.fd);
-    host_expect("an import is exported in turn",
-                symwin_mem_export(copy, SYMWIN_HANDLE_POSIX_FD, &again), SYMWIN_OK, "");
-    close(again.fd);
+    host_expect("an import is not exported in turn",
+                symwin_mem_export(copy, SYMWIN_HANDLE_POSIX_FD, &again), SYMWIN_UNSUPPORTED,
+                "symwin_mem_export|export it where it was allocated");
     host_must(symwin_mem_free(copy), "symwin_mem_free");
     harness_no_leaks("a descriptor keeps memory", &before);
 }
@@ -168,7 +168,7 @@ static void imports_are_windows(void)
     host_expect("a window on the original", symwin_window_register(comm, ptr, 64, 0, &on_original),
                 SYMWIN_OK, "");
     host_must(symwin_comm_query(comm, &info), "symwin_comm_query");
-    TAP_EQ("are on one allocation, mapped once", info.allocations, 1);
+    TAP_EQ("are two allocations: the driver does not tell that they are one", info.allocations, 2);
     TAP_EQ("the import is registered once", described(copy).registrations, 1);
     host_expect("free the import under its window", symwin_mem_free(copy), SYMWIN_BUSY,
                 "by windows, registrations, channels or captured graphs");
@@ -303,7 +303,7 @@ static void fabric_works(void)
                 "symwin_mem_import|names no");
     tap_ok(copy == SENTINEL, "the out-pointer is untouched");
     host_expect("the true one", symwin_mem_import(3, &handle, &copy), SYMWIN_OK, "");
-    TAP_EQ("one buffer id", described(copy).buffer_id, described(ptr).buffer_id);
+    tap_ok(described(copy).buffer_id != described(ptr).buffer_id, "a buffer id of its own");
     host_put_u32(2, ptr, 1234);
     TAP_EQ("one memory", host_get_u32(3, copy), 1234);
     host_must(symwin_mem_free(ptr), "symwin_mem_free");

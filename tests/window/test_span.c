@@ -1,5 +1,5 @@
 /* Windows on several adjacent physical allocations: split alike and differently on the ranks,
- * shared, remapped, and refused. Ranks are threads. */
+ * shared, remapped, mapped twice, and refused. Ranks are threads. */
 #include "user_memory.h"
 
 static void span_meet(void *team)
@@ -142,6 +142,61 @@ static void run_remapped(struct harness_team *team, int rank, void *on_all)
     TAP_EQ("the old set goes alone", mapped(&r), 1);
     TAP_EQ("words that are wrong", span_wrong_words(&r, new, span_at(&s, 0), 0, 3 * g, 4000000), 0);
     let_go(&r, new);
+    span_leave(&r);
+    span_free(&s);
+}
+
+/* ---- memory with two addresses ---- */
+
+/* An all-reduce of 16 words from one byte of the range to another. */
+static void ask(const char *name, const struct span_rank *r, const struct span *s, size_t in,
+                size_t out, symwin_status want)
+{
+    symwin_collective_info info;
+
+    host_expect(name,
+                symwin_allreduce_query(r->comm, span_at(s, in), span_at(s, out), 16, SYMWIN_U32,
+                                       SYMWIN_SUM, NULL, &info),
+                want, want != SYMWIN_OK ? "addresses of the same memory" : "");
+}
+
+/* The last of four allocations is the second one again. The first three are shown in one segment,
+ * in which the second and the third have windows of their own. */
+static void run_mapped_twice(struct harness_team *team, int rank, void *unused)
+{
+    static const struct span_cuts cuts = {{{4, 1}}, 0};
+    const size_t g = GRANULE, one = g + 1024, two = 2 * g + 1024, again = 3 * g + 1024;
+    struct span_rank r = join(team, rank);
+    CUmemGenericAllocationHandle handle;
+    symwin_window *windows[4];
+    symwin_mem_info first, second;
+    symwin_collective_info info;
+    struct span s;
+    size_t i;
+
+    (void)unused;
+    span_make(&s, r.device, &cuts);
+    span_unmap(&s, 3);
+    host_must_cuda(sw_drv.cuMemRetainAllocationHandle(&handle, span_at(&s, g)), "retain");
+    span_map(&s, 3, handle);
+    host_must(symwin_mem_query(span_at(&s, one), &first), "symwin_mem_query");
+    host_must(symwin_mem_query(span_at(&s, again), &second), "symwin_mem_query");
+    tap_ok(first.buffer_id != second.buffer_id, "each mapping has a buffer id");
+    windows[0] = window_at(&r, &s, 0, 3 * g);
+    for (i = 1; i < 4; i++)
+        windows[i] = window_at(&r, &s, i * g, g);
+    TAP_EQ("sets of allocations that are mapped", mapped(&r), 2);
+    ask("another allocation of the segment", &r, &s, one, two, SYMWIN_OK);
+    ask("the same bytes, mapped twice", &r, &s, one, again, SYMWIN_INVALID);
+    ask("bytes that overlap there", &r, &s, again + 60, one, SYMWIN_INVALID);
+    ask("bytes that do not", &r, &s, again + 64, one, SYMWIN_OK);
+    ask("another allocation", &r, &s, two, again, SYMWIN_OK);
+    host_expect("in place there",
+                symwin_allgather_query(r.comm, span_at(&s, again + 64 * (size_t)rank),
+                                       span_at(&s, one), 16, SYMWIN_U32, NULL, &info),
+                SYMWIN_OK, "");
+    for (i = 0; i < 4; i++)
+        let_go(&r, windows[i]);
     span_leave(&r);
     span_free(&s);
 }
@@ -310,6 +365,8 @@ int main(void)
     harness_run(2, run_remapped, NULL);
     harness_run(2, run_remapped, &before);
     harness_no_leaks("remapped", &before);
+    harness_run(2, run_mapped_twice, NULL);
+    harness_no_leaks("mapped twice", &before);
     harness_run(2, run_refusals, NULL);
     harness_no_leaks("refused", &before);
     return tap_done();
