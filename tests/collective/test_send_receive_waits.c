@@ -24,7 +24,7 @@ static void split(const struct rank *r, size_t slot_bytes, struct rank *other)
     host_must(symwin_comm_split(r->comm, 0, r->rank, &options, &other->comm), "symwin_comm_split");
 }
 
-/* On the emulated driver: the threads of a block of rank `rank` are slow from now on. -1: none is. */
+/* Under ThreadSanitizer: a block of rank `rank` is slow from now on; -1: none is. */
 static void slow(struct processes *p, const struct rank *r, unsigned seed, int rank, int block)
 {
     const struct sw_emu_race race = {.seed = seed,
