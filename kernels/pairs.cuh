@@ -30,9 +30,10 @@
  * buffer's offset, one with count and type, which r compares. With an offset, the blocks of r store
  * their parts there, and add SW_LANDED in all to `landed` at p, with release; only the first chunk
  * has a number and a slot. p waits for the header and for SW_LANDED. An offer stays until the
- * message has been received: no item of the same peer and kind follows it in a kernel. A block of r
- * that has parts of the message has read the offer by then, and others do not read it. What p did
- * with its buffer before, it did in kernels that have ended, so the offer needs no fence.
+ * message has been received: no item of the same peer and kind follows it in a kernel. All blocks
+ * of r that read the offer have done so by then: those that have parts of the message, and in the
+ * kernel for few the others too, for which the last chunk or SW_LANDED waits. What p did with its
+ * buffer before, it did in kernels that have ended, so the offer needs no fence.
  */
 #ifndef SYMWIN_KERNELS_PAIRS_CUH
 #define SYMWIN_KERNELS_PAIRS_CUH

@@ -75,12 +75,17 @@ SYMWIN_DEVICE sw_pair_entry sw_few_entry(const struct sw_kernel_args &args, cons
     return {sw_pair_slot(args, call, from, to, number) + (uint64_t)(i % in_slot) * 16, number, {}};
 }
 
+/* Waits until the slots of a message's first `chunks` chunks are empty. False: given up. */
 SW_DEVICE_SLOW bool sw_few_await_room(const struct sw_kernel_args &args, sw_call &call,
-                                      const sw_pair_item &item, uint64_t number)
+                                      const sw_pair_item &item, uint64_t before, uint64_t chunks)
 {
-    sw_pair_room room = {number};
+    sw_pair_room room = {before + 1};
 
-    return sw_pair_await(args, call, item.peer, room);
+    SYMWIN_NO_UNROLL
+    for (; room.number <= before + chunks; room.number++)
+        if (!sw_pair_await(args, call, item.peer, room))
+            return false;
+    return true;
 }
 
 /* ---- counts ---------------------------------------------------------------------------------- */
@@ -112,23 +117,18 @@ SYMWIN_DEVICE void sw_few_add(const struct sw_kernel_args &args, const sw_call &
 
 /* ---- small messages -------------------------------------------------------------------------- */
 
-/* False: the wait for room was given up. */
-SYMWIN_DEVICE bool sw_few_put(const struct sw_kernel_args &args, sw_call &call,
+SYMWIN_DEVICE void sw_few_put(const struct sw_kernel_args &args, const sw_call &call,
                               const sw_pair_item &item, const sw_few_thread &thread, uint32_t i,
                               uint64_t word)
 {
     const sw_pair_entry entry = sw_few_entry(args, call, args.rank, item.peer, thread, i);
 
-    if (entry.number > thread.ended + SW_PAIR_SLOTS &&
-        !sw_few_await_room(args, call, item, entry.number))
-        return false;
     symwin_store_relaxed_v16(entry.address, sw_pair_encode(word, entry.number));
-    return true;
 }
 
 /* What a thread has beyond its first entry; then what it receives. */
 template <bool words>
-SW_DEVICE_SLOW void sw_few_send_rest(const struct sw_kernel_args &args, sw_call &call,
+SW_DEVICE_SLOW void sw_few_send_rest(const struct sw_kernel_args &args, const sw_call &call,
                                      const sw_pair_item &item, const sw_few_thread &thread)
 {
     const uint32_t entries = sw_few_entries(item), step = thread.step;
@@ -143,9 +143,8 @@ SW_DEVICE_SLOW void sw_few_send_rest(const struct sw_kernel_args &args, sw_call 
                 word[j] = sw_few_load<words>(item, i + j * step);
         SYMWIN_UNROLL
         for (uint32_t j = 0; j < SW_PAIR_BATCH; j++)
-            if (i + j * step < entries &&
-                !sw_few_put(args, call, item, thread, i + j * step, word[j]))
-                return;
+            if (i + j * step < entries)
+                sw_few_put(args, call, item, thread, i + j * step, word[j]);
     }
 }
 
@@ -179,20 +178,20 @@ SW_DEVICE_SLOW void sw_few_receive_rest(const struct sw_kernel_args &args, sw_ca
     }
 }
 
+/* A thread waits for room for all chunks before it stores an entry, and not again. A receiver's
+ * block that has seen one entry of a chunk waits for the others; if one of them waited for room, it
+ * could be for a chunk that this block has not taken yet, since blocks take chunks in any order. */
 template <bool words>
 SYMWIN_DEVICE void sw_few_send(const struct sw_kernel_args &args, sw_call &call,
                                const sw_pair_item &item, const sw_few_thread &thread)
 {
-    const uint64_t first = thread.before + 1;
-
-    if (sw_few_has_header(thread)) {
-        if (first > thread.ended + SW_PAIR_SLOTS && !sw_few_await_room(args, call, item, first))
-            return;
-        sw_pair_send_header(args, call, item, first);
-    }
-    if (thread.index < sw_few_entries(item) &&
-        !sw_few_put(args, call, item, thread, thread.index, thread.word))
+    if (thread.before + item.chunks > thread.ended + SW_PAIR_SLOTS &&
+        !sw_few_await_room(args, call, item, thread.before, item.chunks))
         return;
+    if (sw_few_has_header(thread))
+        sw_pair_send_header(args, call, item, thread.before + 1);
+    if (thread.index < sw_few_entries(item))
+        sw_few_put(args, call, item, thread, thread.index, thread.word);
     if (thread.index + thread.step < sw_few_entries(item))
         sw_few_send_rest<words>(args, call, item, thread);
 }
@@ -219,7 +218,18 @@ SYMWIN_DEVICE void sw_few_receive(const struct sw_kernel_args &args, sw_call &ca
 
 /* ---- large messages -------------------------------------------------------------------------- */
 
-/* Through the ring: the block's chunks, each when its slot is empty. */
+/* All of the item's blocks have read the offer: the last one has counted the message. */
+struct sw_few_counted {
+    uint64_t count;
+
+    SYMWIN_MEMBER bool look(const struct sw_kernel_args &args, const sw_call &call, int32_t p)
+    {
+        return symwin_load_relaxed_u64(SW_PAIR_AT(args, call, args.rank, p, sent)) == count;
+    }
+};
+
+/* Through the ring: the block's chunks, each when its slot is empty. The last chunk waits for the
+ * blocks that have none: after it, another offer may come before they have read this one. */
 SW_DEVICE_SLOW void sw_few_send_chunks(const struct sw_kernel_args &args, sw_call &call,
                                        const sw_pair_item &item, const sw_few_part &of,
                                        uint64_t first)
@@ -227,9 +237,11 @@ SW_DEVICE_SLOW void sw_few_send_chunks(const struct sw_kernel_args &args, sw_cal
     SYMWIN_NO_UNROLL
     for (uint64_t chunk = of.part; chunk < item.chunks; chunk += of.parts) {
         sw_pair_room room = {first + chunk};
+        sw_few_counted counted = {first + chunk};
 
-        if (threadIdx.x == 0)
-            (void)sw_pair_await(args, call, item.peer, room);
+        if (threadIdx.x == 0 && sw_pair_await(args, call, item.peer, room) &&
+            chunk == item.chunks - 1)
+            (void)sw_pair_await(args, call, item.peer, counted);
         call.failed = symwin_block_any(call.failed);
         if (call.failed)
             return;
@@ -275,7 +287,7 @@ SYMWIN_DEVICE void sw_few_send_large(const struct sw_kernel_args &args, sw_call 
     const bool last = threadIdx.x == blockDim.x - 1;
     __shared__ uint64_t to;
 
-    if (last && of.part == 0 && sw_few_await_room(args, call, item, first))
+    if (last && of.part == 0 && sw_few_await_room(args, call, item, before, 1))
         sw_pair_send_header(args, call, item, first);
     if (threadIdx.x == 0 && !call.failed) {
         sw_pair_offer offer = {first, {}, {}};
