@@ -337,9 +337,9 @@ static void check_message(int rank, const struct call *c, int receives)
                                                            : SYMWIN_PATH_RING;
 
     fuzz_must(info->algo == SYMWIN_ALGO_ONESHOT && info->path == path &&
-                  info->few == (path != SYMWIN_PATH_OWN && !large),
+                  info->few == (path != SYMWIN_PATH_OWN),
               "a message of %zu bytes goes by path %d, few %d, and its query says %d and %d", bytes,
-              (int)path, path != SYMWIN_PATH_OWN && !large, (int)info->path, info->few);
+              (int)path, path != SYMWIN_PATH_OWN, (int)info->path, info->few);
 }
 
 /* What the queries have said before a call that succeeded. */
