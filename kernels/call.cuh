@@ -22,7 +22,7 @@
 #ifndef SYMWIN_KERNELS_CALL_CUH
 #define SYMWIN_KERNELS_CALL_CUH
 
-#include "../symwin/device.cuh"
+#include "../symwin/packet.cuh"
 #include "group_layout.h"
 #include "kernel_list.h"
 #include "pair_layout.h"
@@ -286,9 +286,9 @@ SYMWIN_DEVICE void sw_start_barrier(const struct sw_kernel_args &args, sw_call &
 
 /* ---- offers ---------------------------------------------------------------------------------- */
 
-/* An offer is two words, each with half of the offset and, above it, the epoch of the call, so that
- * it shows its own arrival: no fence is needed, and nobody empties it. A word may be written again
- * when its reader has finished its call, which the end barrier of that call has said. */
+/* An offer is a packet whose flag is the epoch of the call. So it shows its own arrival: no fence
+ * is needed, and nobody empties it. It may be written again when its reader has finished its call,
+ * which the end barrier of that call has said. */
 
 /* Tells the ranks `to` the offset of this rank's buffer. By all threads, before sw_start_barrier().
  */
@@ -296,12 +296,10 @@ SYMWIN_DEVICE void sw_offer_post(const struct sw_kernel_args &args, const sw_cal
                                  uint64_t offset)
 {
     const uint64_t place = SW_STATE_OFFER(args.nranks, args.slot_bytes, args.rank);
-    const uint64_t epoch = (uint64_t)call.epoch << 32;
 
     for (int32_t p = (int32_t)threadIdx.x; p < args.nranks; p += (int32_t)blockDim.x)
         if (blockIdx.x == 0 && !call.failed && p != args.rank && (to == SW_EVERY_RANK || to == p))
-            symwin_store_relaxed_v16(sw_state_address(args, call, p, place),
-                                     {epoch | (offset & 0xffffffffu), epoch | offset >> 32});
+            symwin_packet_store(sw_state_address(args, call, p, place), offset, call.epoch);
 }
 
 /* What rank p, a peer, has offered. By any thread, after sw_start_barrier(). With call.failed: the
@@ -310,15 +308,12 @@ SYMWIN_DEVICE uint64_t sw_offer_of(const struct sw_kernel_args &args, sw_call &c
 {
     const uint64_t at = call.state + SW_STATE_OFFER(args.nranks, args.slot_bytes, p);
     sw_wait wait = {0, 0, 0};
+    uint64_t offset;
 
-    for (;;) {
-        const symwin_v16 offer = symwin_load_relaxed_v16(at);
-
-        if (offer.lo >> 32 == call.epoch && offer.hi >> 32 == call.epoch)
-            return (offer.lo & 0xffffffffu) | offer.hi << 32;
+    while (!symwin_packet_load(at, call.epoch, &offset))
         if (!sw_wait_on(args, call, wait, p))
             return SW_NO_OFFSET;
-    }
+    return offset;
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */

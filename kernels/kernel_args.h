@@ -21,7 +21,7 @@
  *                                each; zero except for entries in transit
  *  uint64_t lane[...][2]         channels with peers (channel.c): the peer's signals, and the
  *                                signals already waited for
- *  uint64_t offer[nranks]        written by peer p at [p], before its header: the offset of its
+ *  packets offer[nranks]         written by peer p at [p], with its header: the offset of its
  *                                buffer, if offsets differ. Read until this rank has finished
  *  uint64_t scalar[nranks]       written by peer p at [p]: its scalar, in calls where this rank
  *                                multiplies what it reads of p (scalar.cuh)
@@ -286,6 +286,8 @@ struct sw_landing {
     uint64_t unused[5];
 };
 #define SW_LANDED 65536u /* more than a grid has blocks */
+/* What each of `blocks` blocks adds, one of them the first: SW_LANDED in all. */
+#define SW_LANDED_BY(is_first, blocks) ((is_first) ? SW_LANDED - ((blocks)-1) : 1u)
 #define SW_STATE_LANDING(nranks, slot_bytes, src)                                                  \
     (((SW_STATE_SCALAR(nranks, slot_bytes, nranks) + 127) & ~(uint64_t)127) +                      \
      (uint64_t)(src) * sizeof(struct sw_landing))

@@ -37,7 +37,6 @@ SYMWIN_DEVICE bool sw_pair_is_ready(const struct sw_pair_args &args, const sw_ca
 {
     const uint64_t number = state.first + state.chunk;
     const int32_t self = args.call.rank, peer = item.peer;
-
     sw_pair_offer offer = {state.first, {}, {}};
     sw_pair_landing landing = {};
 
@@ -88,22 +87,16 @@ SYMWIN_DEVICE void sw_pair_move(const struct sw_pair_args &args, const sw_goal &
     }
 }
 
-/* What an offer that was there says. */
-SYMWIN_DEVICE uint64_t sw_pair_offered_place(const struct sw_pair_args &args, const sw_call &call,
-                                             const sw_pair_item &item)
-{
-    return sw_pair_decode(
-        sw_pair_load_ordered(SW_PAIR_AT(args.call, call, args.call.rank, item.peer, offer)));
-}
-
 /* The block's chunks straight into the receiver's buffer. */
 SYMWIN_DEVICE void sw_pair_store(const struct sw_pair_args &args, const sw_call &call,
                                  const sw_pair_item &item, const sw_pair_state &state)
 {
     const uint64_t blocks = item.chunks < gridDim.x ? item.chunks : gridDim.x;
+    sw_pair_offer offer = {state.first, {}, {}};
 
+    (void)offer.look(args.call, call, item.peer); /* it is there */
     sw_pair_move(args, sw_pair_goal(args.call, call, item), item, state.chunk,
-                 sw_pair_offered_place(args, call, item));
+                 sw_pair_decode(offer.place));
     __syncthreads();
     if (threadIdx.x == 0)
         sw_pair_tell_landed(args.call, call, item, state.first, state.chunk == 0, (uint32_t)blocks);
@@ -150,8 +143,8 @@ SYMWIN_DEVICE void sw_pair_handle(const struct sw_pair_args &args, sw_call &call
                                   const sw_pair_item &item, const sw_pair_state &state,
                                   sw_pair_state *next)
 {
-    const uint64_t offer = SW_PAIR_AT(args.call, call, args.call.rank, item.peer, offer);
     const bool one = threadIdx.x == 0;
+    sw_pair_offer offer = {state.first, {}, {}};
 
     *next = state;
     switch (state.way) {
@@ -163,9 +156,9 @@ SYMWIN_DEVICE void sw_pair_handle(const struct sw_pair_args &args, sw_call &call
     case SW_PAIR_ASK:
         if (!one)
             break;
-        sw_pair_compare(call, item, sw_pair_decode(sw_pair_load_ordered(offer + 16)));
-        next->way = sw_pair_offered_place(args, call, item) == SW_NO_OFFSET ? SW_PAIR_RING
-                                                                            : SW_PAIR_STORE;
+        (void)offer.look(args.call, call, item.peer); /* it is there */
+        sw_pair_compare(call, item, sw_pair_decode(offer.says));
+        next->way = sw_pair_decode(offer.place) == SW_NO_OFFSET ? SW_PAIR_RING : SW_PAIR_STORE;
         if (call.failed)
             next->chunk = item.chunks;
         break;

@@ -213,6 +213,19 @@ SYMWIN_DEVICE bool sw_pair_await(const struct sw_kernel_args &args, sw_call &cal
     return true;
 }
 
+/* Takes an entry out of the ring; its `value` is what was loaded, or zeros. False: the wait was
+ * given up. */
+SYMWIN_DEVICE bool sw_pair_take_entry(const struct sw_kernel_args &args, sw_call &call,
+                                      const sw_pair_item &item, sw_pair_entry entry, uint64_t *word)
+{
+    if (!sw_pair_is_there(entry.value, entry.number) &&
+        !sw_pair_await(args, call, item.peer, entry))
+        return false;
+    *word = sw_pair_decode(entry.value);
+    symwin_store_relaxed_v16(entry.address, {0, 0});
+    return true;
+}
+
 /* ---- headers --------------------------------------------------------------------------------- */
 
 SYMWIN_DEVICE void sw_pair_send_header(const struct sw_kernel_args &args, const sw_call &call,
@@ -240,15 +253,23 @@ SYMWIN_DEVICE void sw_pair_compare(sw_call &call, const sw_pair_item &item, uint
 SYMWIN_DEVICE void sw_pair_take_header(const struct sw_kernel_args &args, sw_call &call,
                                        const sw_pair_item &item, uint64_t number)
 {
-    sw_pair_entry header = {sw_pair_header(args, call, item.peer, args.rank, number), number, {}};
+    uint64_t says;
 
-    if (!sw_pair_await(args, call, item.peer, header))
-        return;
-    symwin_store_relaxed_v16(header.address, {0, 0});
-    sw_pair_compare(call, item, sw_pair_decode(header.value));
+    if (sw_pair_take_entry(args, call, item,
+                           {sw_pair_header(args, call, item.peer, args.rank, number), number, {}},
+                           &says))
+        sw_pair_compare(call, item, says);
 }
 
 /* ---- chunks through the ring ----------------------------------------------------------------- */
+
+/* Tells rank p that all chunks up to `number` were taken before this kernel. By one thread, before
+ * it waits. */
+SYMWIN_DEVICE void sw_pair_tell_ended(const struct sw_kernel_args &args, const sw_call &call,
+                                      int32_t p, uint64_t number)
+{
+    symwin_store_relaxed_u64(SW_PAIR_AT(args, call, p, args.rank, ended), number);
+}
 
 SYMWIN_DEVICE sw_part sw_pair_part(const struct sw_kernel_args &args, const sw_pair_item &item,
                                    uint64_t chunk)
@@ -284,23 +305,6 @@ SYMWIN_DEVICE void sw_pair_send_chunk(const struct sw_kernel_args &args, const s
     }
 }
 
-/* Takes an entry, of which `value` was loaded, to entry `i` of `part`. False: the wait was given
- * up. */
-SYMWIN_DEVICE bool sw_pair_take_entry(const struct sw_kernel_args &args, sw_call &call,
-                                      const sw_pair_item &item, sw_pair_entry entry,
-                                      const sw_part &part, uint32_t i)
-{
-    uint64_t word;
-
-    if (!sw_pair_is_there(entry.value, entry.number) &&
-        !sw_pair_await(args, call, item.peer, entry))
-        return false;
-    word = sw_pair_decode(entry.value);
-    sw_entry_store<sw_byte, sw_pair_wire>(part, i, &word);
-    symwin_store_relaxed_v16(entry.address, {0, 0});
-    return true;
-}
-
 /* Tells the sender that a chunk was taken; after a barrier of the block. By one thread. */
 SYMWIN_DEVICE void sw_pair_give(const struct sw_kernel_args &args, const sw_call &call,
                                 const sw_pair_item &item, uint64_t number)
@@ -332,9 +336,11 @@ SYMWIN_DEVICE void sw_pair_take_chunk(const struct sw_kernel_args &args, sw_call
         for (uint32_t j = 0; j < SW_PAIR_BATCH; j++) {
             const uint32_t at = i + j * blockDim.x;
             const sw_pair_entry entry = {from + (uint64_t)at * 16, number, value[j]};
+            uint64_t word;
 
-            if (at >= entries || !sw_pair_take_entry(args, call, item, entry, part, at))
+            if (at >= entries || !sw_pair_take_entry(args, call, item, entry, &word))
                 break;
+            sw_entry_store<sw_byte, sw_pair_wire>(part, at, &word);
         }
     }
     __syncthreads();
@@ -372,7 +378,7 @@ SYMWIN_DEVICE void sw_pair_tell_landed(const struct sw_kernel_args &args, const 
     if (is_first)
         symwin_store_relaxed_u64(SW_PAIR_AT(args, call, args.rank, item.peer, way), first);
     symwin_add_system_u32(SW_PAIR_AT(args, call, item.peer, args.rank, landed),
-                          is_first ? SW_LANDED - (blocks - 1) : 1);
+                          SW_LANDED_BY(is_first, blocks));
 }
 
 /* Whether a large message that this rank sent went without the ring. */
@@ -395,16 +401,6 @@ SYMWIN_DEVICE void sw_pair_count_direct(const struct sw_kernel_args &args, const
     const uint64_t at = SW_PAIR_AT(args, call, args.rank, item.peer, direct);
 
     symwin_store_relaxed_u32(at, symwin_load_relaxed_u32(at) + SW_LANDED);
-}
-
-/* ---- what was taken before ------------------------------------------------------------------- */
-
-/* Tells rank p that all chunks up to `number` were taken before this kernel. By one thread, before
- * it waits. */
-SYMWIN_DEVICE void sw_pair_tell_ended(const struct sw_kernel_args &args, const sw_call &call,
-                                      int32_t p, uint64_t number)
-{
-    symwin_store_relaxed_u64(SW_PAIR_AT(args, call, p, args.rank, ended), number);
 }
 
 #endif

@@ -157,6 +157,7 @@ SW_DEVICE_SLOW void sw_few_receive_rest(const struct sw_kernel_args &args, sw_ca
     SYMWIN_NO_UNROLL
     for (uint32_t i = thread.index + step; i < entries; i += SW_PAIR_BATCH * step) {
         sw_pair_entry entry[SW_PAIR_BATCH];
+        uint64_t word;
 
         SYMWIN_UNROLL
         for (uint32_t j = 0; j < SW_PAIR_BATCH; j++) {
@@ -169,11 +170,9 @@ SW_DEVICE_SLOW void sw_few_receive_rest(const struct sw_kernel_args &args, sw_ca
         for (uint32_t j = 0; j < SW_PAIR_BATCH; j++) {
             if (i + j * step >= entries)
                 break;
-            if (!sw_pair_is_there(entry[j].value, entry[j].number) &&
-                !sw_pair_await(args, call, item.peer, entry[j]))
+            if (!sw_pair_take_entry(args, call, item, entry[j], &word))
                 return;
-            sw_few_keep<words>(item, i + j * step, sw_pair_decode(entry[j].value));
-            symwin_store_relaxed_v16(entry[j].address, {0, 0});
+            sw_few_keep<words>(item, i + j * step, word);
         }
     }
 }
@@ -205,12 +204,13 @@ SYMWIN_DEVICE void sw_few_receive(const struct sw_kernel_args &args, sw_call &ca
         sw_pair_take_header(args, call, item, thread.before + 1);
     }
     if (thread.index < sw_few_entries(item) && !call.failed) {
-        sw_pair_entry entry = sw_few_entry(args, call, item.peer, args.rank, thread, thread.index);
+        uint64_t word;
 
-        if (!sw_pair_await(args, call, item.peer, entry))
+        if (!sw_pair_take_entry(
+                args, call, item,
+                sw_few_entry(args, call, item.peer, args.rank, thread, thread.index), &word))
             return;
-        sw_few_keep<words>(item, thread.index, sw_pair_decode(entry.value));
-        symwin_store_relaxed_v16(entry.address, {0, 0});
+        sw_few_keep<words>(item, thread.index, word);
     }
     if (thread.index + thread.step < sw_few_entries(item) && !call.failed)
         sw_few_receive_rest<words>(args, call, item, thread);
@@ -333,11 +333,6 @@ SYMWIN_DEVICE void sw_few_receive_large(const struct sw_kernel_args &args, sw_ca
 }
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
-
-SYMWIN_DEVICE sw_few_part sw_few_part_of(const struct sw_few_args &args)
-{
-    return {blockIdx.x / args.items, gridDim.x / args.items};
-}
 
 template <bool words>
 SYMWIN_DEVICE void sw_few_small(const struct sw_kernel_args &args, sw_call &call,

@@ -315,7 +315,7 @@ SYMWIN_DEVICE void sw_parts_land(const struct sw_table_args &args, sw_call &call
          p += (int32_t)blockDim.x)
         if (sw_goes_straight<true>(args, call, p, sw_table_in(args, p)))
             symwin_add_system_u32(SW_LANDING_AT(args, call, p, self, landed),
-                                  blockIdx.x == 0 ? SW_LANDED - (gridDim.x - 1) : 1);
+                                  SW_LANDED_BY(blockIdx.x == 0, gridDim.x));
     for (int32_t p = (int32_t)threadIdx.x; p < args.call.nranks && blockIdx.x == 0 && !call.failed;
          p += (int32_t)blockDim.x) {
         const uint64_t taken = SW_LANDING_AT(args, call, self, p, taken);
