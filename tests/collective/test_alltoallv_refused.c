@@ -3,6 +3,7 @@
  * the outputs. Also runs on GPUs (tests/gpu/both.txt). */
 #include "kernels/table_layout.h"
 #include "parts.h"
+#include "user_memory.h"
 
 static void refused(const struct rank *r, symwin_status status, symwin_status want,
                     const char *words)
@@ -347,16 +348,16 @@ static void body(struct processes *p, int rank)
 /* A router's counts pass the room, and nothing of `in`, which ends there, is read for them. */
 static void passes_room(struct processes *p, int rank)
 {
-    enum { BYTES = 2 << 20 };
+    static const struct span_cuts cuts = {.cuts = {{1, 1}}}; /* nothing is mapped behind it */
     struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
     symwin_parts parts = {.room = 1024, .on_device = 1};
-    unsigned char *big;
     struct arrays a;
+    struct span s;
     uint64_t q;
 
     open_rank(p, &r, WAIT_MS);
     arrays_open(&r, &a);
-    big = host_alloc(r.device, BYTES);
+    span_make(&s, r.device, &cuts);
     for (q = 0; q < (uint64_t)r.nranks; q++) {
         a.host[0][q] = q == 1 ? 2000 : 4;
         a.host[1][q] = q * 4;
@@ -365,7 +366,8 @@ static void passes_room(struct processes *p, int rank)
     parts.counts = (const uint64_t *)(const void *)a.device;
     parts.displacements = parts.counts + PARTS_RANKS;
     processes_barrier(p);
-    host_must(symwin_allgatherv(r.comm, big + BYTES - 16, r.out, &parts, SYMWIN_U32, r.streams[0]),
+    host_must(symwin_allgatherv(r.comm, span_at(&s, s.bytes - 16), r.out, &parts, SYMWIN_U32,
+                                r.streams[0]),
               "symwin_allgatherv");
     job_wait(&r, 0);
     processes_barrier(p);
@@ -373,7 +375,7 @@ static void passes_room(struct processes *p, int rank)
                 host_error_has("in out of|room for 1024"),
             "counts that pass the room", rank);
     processes_barrier(p);
-    host_must(symwin_mem_free(big), "symwin_mem_free");
+    span_free(&s);
     arrays_close(&a);
     close_rank(p, &r);
 }

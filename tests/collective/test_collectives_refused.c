@@ -376,6 +376,8 @@ static void differs(struct processes *p, struct rank *r, const struct row *row)
         snprintf(words, sizeof words,
                  "the call differs: rank %d called symwin_%s(), rank %d called symwin_%s()",
                  row->odd, sibling(row)->name, row->odd == 0 ? 1 : 0, shapes[row->shape].name);
+    if (row->oddity == OFFSET && row->algo == SYMWIN_ALGO_PUT) /* the root alone has an `in` */
+        snprintf(words, sizeof words, "the offset of out differs: rank %d passed ", row->odd);
     if (row->algo != SYMWIN_ALGO_AUTO) {
         host_must(symwin_window_register(r->comm, r->in, ROOM, 0, &windows[0]), "register");
         host_must(symwin_window_register(r->comm, r->out, ROOM, 0, &windows[1]), "register");

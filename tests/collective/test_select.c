@@ -517,9 +517,14 @@ static void large_moves(const struct place *p, int one_device)
     const uint64_t count = 32 * MIB, part = 64 * MIB; /* elements */
     const symwin_algo sent = one_device ? SYMWIN_ALGO_PUT : SYMWIN_ALGO_COPIES;
     unsigned char *const w = p->window;
-    symwin_collective_info swap, place, cast, scatter, gather;
+    symwin_collective_info swap, place, cast, scatter, gather, row;
 
-    swap = place = cast = scatter = gather = (symwin_collective_info){.blocks = -1};
+    swap = place = cast = scatter = gather = row = (symwin_collective_info){.blocks = -1};
+    host_must(symwin_allgather_query(p->comm, p->plain, w, 16, SYMWIN_F32, NULL, &row),
+              "symwin_allgather_query");
+    tap_ok((row.algo == SYMWIN_ALGO_COPIES) == !one_device,
+           "rank %d: a row that names copies%s: %s", p->rank, one_device ? " on one device" : "",
+           symwin_algo_name(row.algo));
     host_must(symwin_alltoall_query(p->comm, p->plain, w, count, SYMWIN_BF16, NULL, &swap),
               "symwin_alltoall_query");
     host_must(symwin_alltoall_query(p->comm, w, w, count, SYMWIN_BF16, NULL, &place),

@@ -103,15 +103,16 @@ static void test_left_and_closed(int host)
     pair_close(&p);
 }
 
-/* A message from another host is forwarded to a third one only by the host that decides. */
+/* A message from another host is forwarded to a third one only by the host that decides, and none
+ * of or for a rank 3, which is not there: an element after the ranks' makes it look like one. */
 static void test_forwarded(void)
 {
     enum { THREE = 3 };
-    static uint16_t where[THREE] = {0, 1, 2};
-    static atomic_int queued[THREE];
+    static uint16_t where[THREE + 1] = {0, 1, 2, 2};
+    static atomic_int queued[THREE + 1];
     static const struct {
         int host, from, to, valid;
-    } rows[] = {{0, 1, 2, 1}, {1, 0, 2, 0}, {1, 2, 0, 0}, {2, 0, 1, 0}};
+    } rows[] = {{0, 1, 2, 1}, {1, 0, 2, 0}, {1, 2, 0, 0}, {2, 0, 1, 0}, {0, 1, 3, 0}};
     size_t i;
 
     for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
