@@ -174,6 +174,23 @@ static void await_calls(symwin_comm *comm, CUstream stream)
     }
 }
 
+/* Whether the communicator has ended since a process that links hosts was lost. Each host learns
+ * that from its own end of the connection, and some later than their kernels would see that this
+ * rank has left: they would name this rank. */
+static int hosts_are_apart(const symwin_comm *comm)
+{
+    const struct sw_group *group = comm->group;
+    symwin_status status = SYMWIN_OK;
+    int culprit = -1, h, found = 0;
+
+    if (group->hosts < 2 || !sw_exchange_outcome(group->exchange, &status, &culprit) ||
+        status != SYMWIN_PEER_LOST || culprit < 0 || culprit >= group->nranks)
+        return 0;
+    for (h = 0; h < group->hosts; h++)
+        found |= group->process_of[group->links[h].rank] == group->process_of[culprit];
+    return found;
+}
+
 static void take_leave(symwin_comm *comm)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -188,7 +205,8 @@ static void take_leave(symwin_comm *comm)
         sw_exchange_take_leave(x, comm->rank);
         await_calls(comm, stream);
         sw_exchange_settle(x); /* peers must learn the reason before they see that it left */
-        status = announce_left(comm, stream);
+        if (!hosts_are_apart(comm))
+            status = announce_left(comm, stream);
     }
     if (status != SYMWIN_OK) { /* peers' kernels must not keep waiting for this rank */
         sw_exchange_is_lost(x, comm->rank);

@@ -241,6 +241,68 @@ static void body(struct processes *p, int rank)
     host_must(symwin_mem_free(r.memory), "symwin_mem_free");
 }
 
+/* ---- a lost host link ---- */
+
+/* Ranks 0 and 1 link two hosts. Rank 1 is killed, and rank 3 of its host leaves therefore. Rank 2 of
+ * the other host waits for both, and rank 0, which would tell it who was lost, is stopped. */
+static void apart(struct processes *p, int rank)
+{
+    const struct way way = {WHILE_WAITING, SYMWIN_ALGO_ONESHOT};
+    struct rank r = {.p = p, .way = &way, .rank = rank};
+    symwin_status status = SYMWIN_OK;
+
+    processes_on_host("abab", rank);
+    r.device = rank % harness_device_count();
+    r.memory = host_alloc(r.device, 2 * BYTES);
+    host_must(symwin_stream_create(r.device, &r.stream), "symwin_stream_create");
+    host_must(processes_comm(p, rank, WAIT_MS, &r.comm), "symwin_comm_create");
+    host_must(reduce(&r), "symwin_allreduce");
+    finish(&r);
+    processes_barrier(p);
+    while (rank == 1)
+        pause();
+    if (rank == 2) {
+        host_must(reduce(&r), "symwin_allreduce");
+        p->rank[2].step = 1;
+    }
+    if (rank == 3) {
+        while (!p->rank[2].step)
+            usleep(100);
+        kill(p->pids[0], SIGSTOP);
+        kill(p->pids[1], SIGKILL);
+    }
+    finish(&r);
+    while (status == SYMWIN_OK) {
+        usleep(100);
+        status = symwin_comm_check(r.comm);
+    }
+    (void)processes_note(p, rank, status);
+    symwin_comm_destroy(r.comm);
+    if (rank == 3) {
+        host_pause_ms(5 * LATE_MS); /* rank 2 looks for a rank that has left */
+        kill(p->pids[0], SIGCONT);
+    }
+    host_must(symwin_stream_destroy(r.device, r.stream), "symwin_stream_destroy");
+    host_must(symwin_mem_free(r.memory), "symwin_mem_free");
+}
+
+static void lost_link(void)
+{
+    struct processes *p = processes_new(4, NULL);
+    int r, right = 1;
+
+    for (r = 0; r < 4; r++)
+        processes_fork(p, r, apart);
+    for (r = 0; r < 4; r++)
+        right &= r == 1 ? WTERMSIG(processes_wait(p, r)) == SIGKILL
+                        : processes_wait_loud(p, r) == 0;
+    for (r = 0; r < 4; r++)
+        tap_ok(right && (r == 1 || (p->rank[r].status == SYMWIN_PEER_LOST &&
+                                    strstr(p->rank[r].text, "process of rank 1 has ended"))),
+               "a lost host link: rank %d: %s", r, p->rank[r].text);
+    processes_free(p);
+}
+
 static void run(const struct place *place, struct way way)
 {
     struct processes *p;
@@ -272,5 +334,6 @@ int main(void)
             for (i = 0; i < sizeof algos / sizeof algos[0]; i++)
                 if (story < HOST_CALL || i == 0)
                     run(&places_all[place], (struct way){(enum story)story, algos[i]});
+    lost_link();
     return tap_done();
 }
