@@ -243,8 +243,8 @@ static void body(struct processes *p, int rank)
 
 /* ---- a lost host link ---- */
 
-/* Ranks 0 and 1 link two hosts. Rank 1 is killed, and rank 3 of its host leaves therefore. Rank 2 of
- * the other host waits for both, and rank 0, which would tell it who was lost, is stopped. */
+/* Ranks 0 and 1 link two hosts. Rank 1 is killed, and rank 3 of its host leaves therefore. Rank 2
+ * of the other host waits for both, and rank 0, which would tell it who was lost, is stopped. */
 static void apart(struct processes *p, int rank)
 {
     const struct way way = {WHILE_WAITING, SYMWIN_ALGO_ONESHOT};
