@@ -471,6 +471,7 @@ static void agree_limits(symwin_comm *comm)
             comm->streams_per_rank = (int)values[V_STREAMS];
         comm->algos &= (unsigned)values[V_ALGOS];
     }
+    sw_tuning_for_sharers(comm);
     if (comm->rank == comm->group->leader)
         comm->group->limit = limit;
 }

@@ -41,6 +41,7 @@ struct sw_tuning {
         int first, end; /* indices in `rows` */
     } lists[LISTS];
     uint64_t hash;
+    int carried; /* one of the library's own */
 };
 
 /* ---- text ---- */
@@ -430,6 +431,8 @@ symwin_status sw_tuning_open(const char *call, const char *gpu, int nranks, stru
     for (i = 0; i < sw_table_count && *out == NULL && status == SYMWIN_OK; i++)
         status = sw_tuning_parse(call, sw_tables[i].name, sw_tables[i].data, sw_tables[i].bytes,
                                  gpu, nranks, out);
+    if (*out != NULL)
+        (*out)->carried = 1;
     return status;
 }
 
@@ -481,9 +484,17 @@ symwin_status sw_tuning_agree(symwin_comm *comm, const char *call, int at)
 
 /* ---- which row ---- */
 
+void sw_tuning_for_sharers(symwin_comm *comm)
+{
+    if (comm->sharers < 2 || comm->tuning == NULL || !comm->tuning->carried)
+        return;
+    sw_tuning_close(comm->tuning);
+    comm->tuning = NULL;
+}
+
 uint64_t sw_tuning_hash(const struct sw_tuning *t)
 {
-    return t == NULL ? 0 : t->hash | 1;
+    return t == NULL ? 0 : (t->hash & ~(uint64_t)3) | (t->carried ? 3 : 1);
 }
 
 const struct sw_tuning_row *sw_tuning_find(const struct sw_tuning *t, symwin_collective collective,

@@ -433,6 +433,64 @@ static void creates(void)
     harness_no_leaks("communicators", &before);
 }
 
+/* ---- the library's own tables ---- */
+
+enum { OWN_RANKS = 4, OWN_COUNT = 1 << 20 };
+
+static CUresult name_h200(char *name, int bytes, CUdevice device)
+{
+    (void)device;
+    snprintf(name, (size_t)bytes, "NVIDIA H200");
+    return CUDA_SUCCESS;
+}
+
+struct sharing {
+    const char *tuning; /* SYMWIN_TUNING; NULL: the library's own tables */
+    int one_device, measured;
+};
+
+static void chooses(struct harness_team *team, int rank, void *arg)
+{
+    const struct sharing *is = arg;
+    const int device = is->one_device ? 0 : rank % harness_device_count();
+    symwin_allreduce_info info = {.blocks = -1};
+    symwin_comm *comm = NULL;
+    void *buffer = host_alloc(device, OWN_COUNT * 4);
+
+    host_must(symwin_comm_create(&team->id, OWN_RANKS, rank, device, NULL, &comm), "create");
+    host_must(symwin_allreduce_query(comm, buffer, buffer, OWN_COUNT, SYMWIN_F32, SYMWIN_SUM, NULL,
+                                     &info),
+              "symwin_allreduce_query");
+    tap_ok(info.measured == is->measured, "rank %d: %s, %s: %s", rank,
+           is->tuning != NULL ? "a file" : "the library's own table",
+           is->one_device ? "one device" : "a device each",
+           info.measured ? "measured" : "by the model");
+    symwin_comm_destroy(comm);
+    host_must(symwin_mem_free(buffer), "symwin_mem_free");
+}
+
+/* They are of ranks with a device each. A file may be of ranks that share one. */
+static void own_tables(void)
+{
+    static const char rows[] = NAMES "NVIDIA H200,4,4,float,0,4096,oneshot,1,32\n";
+    struct sharing rows_of[] = {{NULL, 0, 1}, {NULL, 1, 0}, {"", 0, 1}, {"", 1, 1}};
+    CUresult (*const name)(char *, int, CUdevice) = sw_drv.cuDeviceGetName;
+    size_t i;
+
+    if (harness_device_count() < OWN_RANKS) {
+        tap_ok(1, "the library's own tables # SKIP fewer than 4 devices");
+        return;
+    }
+    sw_drv.cuDeviceGetName = name_h200;
+    for (i = 0; i < sizeof rows_of / sizeof rows_of[0]; i++) {
+        if (rows_of[i].tuning != NULL)
+            setenv("SYMWIN_TUNING", file("h200", rows, strlen(rows)), 1);
+        harness_run(OWN_RANKS, chooses, &rows_of[i]);
+    }
+    unsetenv("SYMWIN_TUNING");
+    sw_drv.cuDeviceGetName = name;
+}
+
 int main(void)
 {
     const char *base = getenv("TMPDIR");
@@ -449,6 +507,7 @@ int main(void)
     agrees();
     opens();
     creates();
+    own_tables();
     snprintf(command, sizeof command, "rm -r '%s'", folder);
     return system(command) != 0 || tap_done();
 }
