@@ -29,8 +29,8 @@ void sw_tuning_close(struct sw_tuning *tuning); /* NULL is allowed */
 symwin_status sw_tuning_introduce(symwin_comm *comm, const char *call,
                                   uint64_t values[SW_TUNING_VALUES]);
 symwin_status sw_tuning_agree(symwin_comm *comm, const char *call, int at);
-/* When comm->sharers is known: the library's own tables are of ranks with a device each, and go where
- * ranks share one. All ranks know both. */
+/* When comm->sharers is known: the library's own tables are of ranks with a device each, and go
+ * where ranks share one. All ranks know both. */
 void sw_tuning_for_sharers(symwin_comm *comm);
 
 /* Equal for equal rows; 0: there are no rows. */
