@@ -2,10 +2,10 @@
  * measured (docs/tuning.md).
  *
  * Fitted to H200s with 2 and 4 ranks, and barriers and collectives other than all-reduce to two
- * H100s (bench/results/2026-11-25-2-x-nvidia-h100-collectives-graph.csv, and of 64 and 512 MiB the
- * times in docs/tuning.md), ranks that share a device to one H100 with 2, 4 and 8
- * (2026-11-25-1-x-nvidia-h100-shared-algos.csv). Rates are in bytes per microsecond; 1 GB/s is 1000
- * of them. */
+ * H100s and four (bench/results/2026-11-25-2-x-nvidia-h100-collectives-graph.csv,
+ * 2026-11-26-4-x-nvidia-h100-collectives-graph.csv, and tuning/), ranks that share a device to one
+ * H100 with 2, 4 and 8 (2026-11-25-1-x-nvidia-h100-shared-algos.csv).
+ * Rates are in bytes per microsecond; 1 GB/s is 1000 of them. */
 #include "src/collective/table.h"
 
 #define HOP_US 1.3     /* from a rank's memory to a peer's, until the peer sees it */
@@ -18,15 +18,18 @@
 #define COPIES_US 9.2  /* copies: events and flags */
 #define COPY_US 7.0    /* per copy */
 #define PARTS_US 15.0  /* copies of parts: events and flags */
-#define BOTH_WAYS 1.25 /* of the time one way: what is loaded over a link goes back over it */
+#define ROOT_US 5.9    /* loads and stores of a share for one rank: barriers; */
+#define BOTH_WAYS 1.18 /* ... times the message: what is loaded over a link goes back over it */
 #define COPY_BYTES_US 392e3
 #define COLLECT_BYTES (64 << 20)
 #define COLLECT_BYTES_US 260e3      /* pushed to one rank, if it is more */
-#define COPY_PARTS_BYTES_US 371e3   /* copies of parts, if all ranks send, */
+#define COPY_PARTS_BYTES_US 371e3   /* copies of parts, if both of two ranks send, */
+#define COPY_MANY_BYTES_US 305e3    /* if all of several do, */
 #define COPY_ROOT_BYTES_US 385e3    /* and if one does */
 #define LINK_BYTES_US 340e3         /* what a rank sends, or receives */
 #define SPREAD_BYTES_US 365e3       /* the same of a part that goes to all by stores, */
-#define EACH_BYTES_US 308e3         /* and of a part for each rank */
+#define EACH_BYTES_US 308e3         /* and of a part for each rank; */
+#define PUSH_PARTS_BYTES_US 300e3   /* of parts pushed to be reduced there */
 #define BULK_BYTES_US 300e3         /* the same by bulk copies */
 #define LOCAL_BYTES_US 1300e3       /* what a rank handles after the transfer */
 #define BESIDE_BYTES_US 3000e3      /* what a rank handles during the transfer, if both overlap */
@@ -156,6 +159,16 @@ double sw_model_sentinel(const struct sw_model *m)
     return oneshot_us(m, pushed(m));
 }
 
+/* Parts that are reduced where they arrive, by kernels for any number of ranks. */
+double sw_model_parts_pushed(const struct sw_model *m)
+{
+    const double sent = pushed(m), rate = least(PUSH_PARTS_BYTES_US, push_rate(m));
+
+    if (m->one_device)
+        return sw_model_sentinel(m);
+    return sent_us(m, sent, rate) + m->nranks * sent / BESIDE_BYTES_US;
+}
+
 double sw_model_push(const struct sw_model *m)
 {
     const double share = (m->nranks - 1.0) / m->nranks * pushed(m);
@@ -240,7 +253,7 @@ double sw_model_store(const struct sw_model *m)
     return moved_us(m, to_peers(m), window_rate(m, SPREAD_BYTES_US, 1));
 }
 
-/* Copies to every second peer begin while others are under way. Timed with two ranks only. */
+/* Copies to every second peer begin while others are under way. */
 static double copied_us(const struct sw_model *m, double rate)
 {
     return PARTS_US + COPY_US * m->nranks / 2 + to_peers(m) / rate;
@@ -248,7 +261,7 @@ static double copied_us(const struct sw_model *m, double rate)
 
 double sw_model_parts_copied(const struct sw_model *m)
 {
-    return copied_us(m, COPY_PARTS_BYTES_US);
+    return copied_us(m, m->nranks > 2 ? COPY_MANY_BYTES_US : COPY_PARTS_BYTES_US);
 }
 
 double sw_model_root_copied(const struct sw_model *m)
@@ -270,7 +283,11 @@ double sw_model_offered(const struct sw_model *m)
  * the others. */
 double sw_model_pass(const struct sw_model *m)
 {
-    return moved_us(m, (double)m->bytes, window_rate(m, SPREAD_BYTES_US, m->nranks)) + offer_us(m);
+    const double us = moved_us(m, (double)m->bytes, window_rate(m, SPREAD_BYTES_US, m->nranks));
+
+    /* The root's offer comes with its header: 10.4 us for 1 MiB on four H100s. Two ranks would load
+     * what the root can store as well. */
+    return m->one_device || m->nranks == 2 ? us + offer_us(m) : us;
 }
 
 /* `bytes` from each rank; nothing is sent back. */
@@ -287,7 +304,7 @@ double sw_model_parts(const struct sw_model *m)
  * stores the result to the root. */
 double sw_model_root(const struct sw_model *m)
 {
-    return barriers_us(m, 0) +
+    return (m->one_device ? shared_us(m) : 2 * HOP_US + ROOT_US) +
            most(BOTH_WAYS * (double)m->bytes / window_rate(m, LINK_BYTES_US, m->nranks),
                 2 * (double)m->bytes / (blocks_of(m) * LOAD_BLOCK_US));
 }

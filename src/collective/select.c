@@ -12,6 +12,7 @@ enum {
     CONTROL_THREADS = 32,
     LEAST_WORKERS = 64,    /* of a block on a GPU; more if there would be too many blocks */
     COPIES_STREAMS = 3,    /* the caller's and the communicator's two */
+    LEAST_MOVERS = 128,    /* the same of one over windows that has VECTORS (table.c) */
     ENOUGH_BLOCKS = 64,    /* more make no algorithm much faster */
     LARGE_BYTES = 1 << 20, /* a message of this size is slower with fewer blocks */
     /* a message up to this size is faster with entries of one word (H200s), */
@@ -175,7 +176,8 @@ static void by_model(const struct sw_query *q, struct sw_plan *plan)
                                .bytes = q->bytes,
                                .is_float = sw_type_is_float(q->type),
                                .most_blocks = blocks,
-                               .own_loads = blocks > 0 && has_own(q, SYMWIN_ALGO_TWOSHOT),
+                               .own_loads = (blocks > 0 || c->in_each) &&
+                                            has_own(q, SYMWIN_ALGO_TWOSHOT),
                                .one_device = q->comm->sharers == q->comm->nranks};
     double best_us = c->algos[c->small].model_us(&m);
     int i;
@@ -270,6 +272,26 @@ static symwin_status refuse(const struct sw_query *q, symwin_algo algo, enum sw_
 
 /* ---- which grid ---- */
 
+unsigned sw_select_workers(const struct sw_algorithm *a, const symwin_comm *comm, uint64_t items,
+                           uint64_t most_blocks, unsigned most)
+{
+    const int many = comm->sharers == 1 && most_blocks >= ENOUGH_BLOCKS;
+    uint64_t per_thread = 1, workers = most;
+
+    if (a->control_warps) {
+        workers = LEAST_WORKERS;
+    } else if (many && a->threads > 0 && comm->nranks >= a->threads_ranks) {
+        per_thread = UINT64_MAX;
+        workers = a->threads;
+    } else if (many && a->vectors > 0) {
+        per_thread = a->vectors;
+        workers = LEAST_MOVERS;
+    }
+    while (workers < most && (items / per_thread + workers - 1) / workers > most_blocks)
+        workers *= 2;
+    return workers < most ? (unsigned)workers : most;
+}
+
 /* Threads for the work: in small blocks if there are enough multiprocessors for them, or in blocks
  * of `asked_threads` if not 0. */
 static struct sw_grid spread(const struct sw_query *q, const struct sw_algorithm *a,
@@ -285,14 +307,11 @@ static struct sw_grid spread(const struct sw_query *q, const struct sw_algorithm
                                                           : ITEM_BYTES;
     const int all = (a->needs & SW_NEEDS_WINDOWS) != 0; /* a push handles all parts together */
     const uint64_t items = ((all ? size_of(q) : q->bytes) + size - 1) / size;
-    uint64_t workers = control > 0 && whole == 0 ? LEAST_WORKERS : most;
-    uint64_t blocks;
+    const uint64_t workers = whole > 0 ? most - control
+                                       : sw_select_workers(a, q->comm, items, most_blocks,
+                                                           (unsigned)(most - control));
+    uint64_t blocks = (items + workers - 1) / workers;
 
-    while (workers + control < most && (items + workers - 1) / workers > most_blocks)
-        workers *= 2;
-    if (workers + control > most)
-        workers = most - control;
-    blocks = (items + workers - 1) / workers;
     if (blocks < 1)
         blocks = 1; /* a call without data */
     return (struct sw_grid){.blocks = (unsigned)(blocks < most_blocks ? blocks : most_blocks),

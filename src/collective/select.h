@@ -109,6 +109,11 @@ symwin_status sw_select_pairs(const struct sw_query *q, const struct sw_kernel *
 symwin_status sw_select_group(const struct sw_query *q, const struct sw_kernel *kernel,
                               unsigned parts, const struct sw_grid *asked, struct sw_grid *grid);
 
+/* Threads of a block that do a part of the message, of `most` there can be, for `items` of it in
+ * `most_blocks` at most. */
+unsigned sw_select_workers(const struct sw_algorithm *a, const symwin_comm *comm, uint64_t items,
+                           uint64_t most_blocks, unsigned most);
+
 /* A plan that is being queued: the argument of sw_algorithm.queue. */
 struct sw_call {
     const struct sw_query *query;

@@ -74,6 +74,11 @@ struct sw_algorithm {
     /* number of ranks with kernels for long messages, or SW_ANY_RANKS; 0: none */
     int long_ranks;
     unsigned most_blocks; /* more are not faster; 0: more are */
+    /* With enough blocks: 16-byte vectors of the message that a thread has at least, before blocks
+     * get more threads; or the threads of a block, if there are at least so many ranks. 0: as many
+     * threads as a block takes. Ranks that share a device have no more than that. */
+    unsigned vectors, threads;
+    int threads_ranks;
     /* With a kernel for this number of ranks, a limit between these two becomes own_blocks. */
     unsigned own_blocks, own_below;
     /* Queues a call that takes several launches and that counts one block; NULL: one launch. */
@@ -170,6 +175,7 @@ double sw_model_exchange(const struct sw_model *m); /* parts from each rank, the
 double sw_model_scatter(const struct sw_model *m);  /* parts from one rank, the same way */
 double sw_model_collect(const struct sw_model *m);  /* one-shot to one rank, which reduces */
 double sw_model_sentinel(const struct sw_model *m); /* by entries that are all payload, of floats */
+double sw_model_parts_pushed(const struct sw_model *m); /* the same, a part for each rank */
 double sw_model_push(const struct sw_model *m);
 double sw_model_put(const struct sw_model *m);
 double sw_model_loads(const struct sw_model *m);

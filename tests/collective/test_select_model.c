@@ -152,6 +152,7 @@ static void is_fastest(const struct fastest *f, int one_device)
                                .bytes = f->bytes,
                                .is_float = 1,
                                .most_blocks = f->blocks,
+                               .own_loads = f->collective == SYMWIN_REDUCE_SCATTER,
                                .one_device = one_device};
     int a, found = (int)c->small;
 
@@ -213,34 +214,104 @@ static void one_device(void)
  * in the model. */
 static void two_devices(void)
 {
-    static const struct fastest cases[] = {{SYMWIN_ALLGATHER, 2, MIB, SYMWIN_ALGO_ONESHOT, 0},
-                                           {SYMWIN_ALLGATHER, 2, 8 * MIB, SYMWIN_ALGO_PUT, 0},
-                                           {SYMWIN_ALLGATHER, 2, 32 * MIB, SYMWIN_ALGO_PUT, 0},
-                                           {SYMWIN_ALLGATHER, 2, 256 * MIB, SYMWIN_ALGO_PUT, 0},
-                                           {SYMWIN_ALLGATHER, 2, 512 * MIB, SYMWIN_ALGO_COPIES, 0},
-                                           {SYMWIN_ALLTOALL, 2, MIB, SYMWIN_ALGO_ONESHOT, 0},
-                                           {SYMWIN_ALLTOALL, 2, 8 * MIB, SYMWIN_ALGO_PUT, 0},
-                                           {SYMWIN_ALLTOALL, 2, 32 * MIB, SYMWIN_ALGO_COPIES, 0},
-                                           {SYMWIN_ALLTOALL, 2, 256 * MIB, SYMWIN_ALGO_COPIES, 0},
-                                           {SYMWIN_BROADCAST, 2, 256 * KIB, SYMWIN_ALGO_ONESHOT, 0},
-                                           {SYMWIN_BROADCAST, 2, 2 * MIB, SYMWIN_ALGO_PUT, 0},
-                                           {SYMWIN_BROADCAST, 2, 64 * MIB, SYMWIN_ALGO_PUT, 0},
-                                           {SYMWIN_BROADCAST, 2, 512 * MIB, SYMWIN_ALGO_COPIES, 0},
-                                           {SYMWIN_SCATTER, 2, MIB, SYMWIN_ALGO_ONESHOT, 0},
-                                           {SYMWIN_SCATTER, 2, 256 * MIB, SYMWIN_ALGO_PUT, 0},
-                                           {SYMWIN_GATHER, 2, MIB, SYMWIN_ALGO_ONESHOT, 0},
-                                           {SYMWIN_GATHER, 2, 256 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
-                                           {SYMWIN_REDUCE, 2, 64 * MIB, SYMWIN_ALGO_ONESHOT, 0},
-                                           {SYMWIN_REDUCE, 2, 128 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
-                                           {SYMWIN_REDUCE, 2, 512 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
-                                           {SYMWIN_ALLGATHER, 2, 2 * MIB, SYMWIN_ALGO_PUT, 4},
-                                           {SYMWIN_ALLGATHER, 2, 8 * MIB, SYMWIN_ALGO_COPIES, 4},
-                                           {SYMWIN_ALLTOALL, 4, 8 * MIB, SYMWIN_ALGO_COPIES, 4},
-                                           {SYMWIN_BROADCAST, 2, 8 * MIB, SYMWIN_ALGO_COPIES, 4}};
+    static const struct fastest cases[] = {
+        {SYMWIN_ALLGATHER, 2, MIB, SYMWIN_ALGO_ONESHOT, 0},
+        {SYMWIN_ALLGATHER, 2, 8 * MIB, SYMWIN_ALGO_PUT, 0},
+        {SYMWIN_ALLGATHER, 2, 32 * MIB, SYMWIN_ALGO_PUT, 0},
+        {SYMWIN_ALLGATHER, 2, 256 * MIB, SYMWIN_ALGO_PUT, 0},
+        {SYMWIN_ALLGATHER, 2, 512 * MIB, SYMWIN_ALGO_COPIES, 0},
+        {SYMWIN_ALLTOALL, 2, MIB, SYMWIN_ALGO_ONESHOT, 0},
+        {SYMWIN_ALLTOALL, 2, 8 * MIB, SYMWIN_ALGO_PUT, 0},
+        {SYMWIN_ALLTOALL, 2, 32 * MIB, SYMWIN_ALGO_COPIES, 0},
+        {SYMWIN_ALLTOALL, 2, 256 * MIB, SYMWIN_ALGO_COPIES, 0},
+        {SYMWIN_BROADCAST, 2, 256 * KIB, SYMWIN_ALGO_ONESHOT, 0},
+        {SYMWIN_BROADCAST, 2, 2 * MIB, SYMWIN_ALGO_PUT, 0},
+        {SYMWIN_BROADCAST, 2, 64 * MIB, SYMWIN_ALGO_PUT, 0},
+        {SYMWIN_BROADCAST, 2, 512 * MIB, SYMWIN_ALGO_COPIES, 0},
+        {SYMWIN_SCATTER, 2, MIB, SYMWIN_ALGO_ONESHOT, 0},
+        {SYMWIN_SCATTER, 2, 256 * MIB, SYMWIN_ALGO_PUT, 0},
+        {SYMWIN_GATHER, 2, MIB, SYMWIN_ALGO_ONESHOT, 0},
+        {SYMWIN_GATHER, 2, 256 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
+        {SYMWIN_REDUCE_SCATTER, 2, 2 * MIB, SYMWIN_ALGO_ONESHOT, 0},
+        {SYMWIN_REDUCE_SCATTER, 2, 8 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
+        {SYMWIN_REDUCE, 2, 64 * MIB, SYMWIN_ALGO_ONESHOT, 0},
+        {SYMWIN_REDUCE, 2, 128 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
+        {SYMWIN_REDUCE, 2, 512 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
+        {SYMWIN_ALLGATHER, 2, 2 * MIB, SYMWIN_ALGO_PUT, 4},
+        {SYMWIN_ALLGATHER, 2, 8 * MIB, SYMWIN_ALGO_COPIES, 4},
+        {SYMWIN_ALLTOALL, 4, 8 * MIB, SYMWIN_ALGO_COPIES, 4},
+        {SYMWIN_BROADCAST, 2, 8 * MIB, SYMWIN_ALGO_COPIES, 4}};
     size_t i;
 
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
         is_fastest(&cases[i], 0);
+}
+
+/* What was fastest on four H100s, or at most a twentieth slower, by tuning/h100-x4.csv. */
+static void four_devices(void)
+{
+    static const struct fastest cases[] = {
+        {SYMWIN_ALLGATHER, 4, 256 * KIB, SYMWIN_ALGO_ONESHOT, 0},
+        {SYMWIN_ALLGATHER, 4, MIB, SYMWIN_ALGO_PUT, 0},
+        {SYMWIN_ALLGATHER, 4, 256 * MIB, SYMWIN_ALGO_PUT, 0},
+        {SYMWIN_ALLTOALL, 4, 256 * KIB, SYMWIN_ALGO_ONESHOT, 0},
+        {SYMWIN_ALLTOALL, 4, MIB, SYMWIN_ALGO_PUT, 0},
+        {SYMWIN_ALLTOALL, 4, 16 * MIB, SYMWIN_ALGO_PUT, 0},
+        {SYMWIN_ALLTOALL, 4, 256 * MIB, SYMWIN_ALGO_PUT, 0},
+        {SYMWIN_BROADCAST, 4, 256 * KIB, SYMWIN_ALGO_ONESHOT, 0},
+        {SYMWIN_BROADCAST, 4, MIB, SYMWIN_ALGO_TWOSHOT, 0},
+        {SYMWIN_BROADCAST, 4, 256 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
+        {SYMWIN_GATHER, 4, 256 * KIB, SYMWIN_ALGO_ONESHOT, 0},
+        {SYMWIN_GATHER, 4, 4 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
+        {SYMWIN_SCATTER, 4, 256 * KIB, SYMWIN_ALGO_ONESHOT, 0},
+        {SYMWIN_SCATTER, 4, 4 * MIB, SYMWIN_ALGO_PUT, 0},
+        {SYMWIN_REDUCE_SCATTER, 4, MIB, SYMWIN_ALGO_ONESHOT, 0},
+        {SYMWIN_REDUCE_SCATTER, 4, 4 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
+        {SYMWIN_REDUCE_SCATTER, 4, 64 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
+        {SYMWIN_REDUCE, 4, MIB, SYMWIN_ALGO_ONESHOT, 0},
+        {SYMWIN_REDUCE, 4, 4 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
+        {SYMWIN_REDUCE, 4, 256 * MIB, SYMWIN_ALGO_TWOSHOT, 0}};
+    size_t i;
+
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        is_fastest(&cases[i], 0);
+}
+
+/* Threads of a block for collectives of 132 blocks of 640 threads at most, on devices apart. */
+static void workers(void)
+{
+    static const struct {
+        symwin_collective collective;
+        symwin_algo algo;
+        int nranks, sharers, blocks;
+        size_t bytes;
+        unsigned want;
+    } cases[] = {{SYMWIN_ALLGATHER, SYMWIN_ALGO_PUT, 4, 1, 132, 64 * KIB, 128},
+                 {SYMWIN_ALLGATHER, SYMWIN_ALGO_PUT, 4, 1, 132, 4 * MIB, 128},
+                 {SYMWIN_ALLGATHER, SYMWIN_ALGO_PUT, 4, 1, 132, 8 * MIB, 256},
+                 {SYMWIN_ALLGATHER, SYMWIN_ALGO_PUT, 4, 1, 132, 64 * MIB, 640},
+                 {SYMWIN_GATHER, SYMWIN_ALGO_TWOSHOT, 2, 1, 132, 4 * MIB, 128},
+                 {SYMWIN_BROADCAST, SYMWIN_ALGO_TWOSHOT, 4, 1, 132, 64 * MIB, 96},
+                 {SYMWIN_BROADCAST, SYMWIN_ALGO_TWOSHOT, 2, 1, 132, 64 * MIB, 640},
+                 {SYMWIN_BROADCAST, SYMWIN_ALGO_TWOSHOT, 4, 4, 132, 64 * MIB, 640},
+                 {SYMWIN_BROADCAST, SYMWIN_ALGO_TWOSHOT, 4, 1, 16, 64 * MIB, 640},
+                 {SYMWIN_REDUCE, SYMWIN_ALGO_TWOSHOT, 3, 1, 132, 64 * MIB, 96},
+                 {SYMWIN_REDUCE_SCATTER, SYMWIN_ALGO_TWOSHOT, 2, 1, 132, 64 * MIB, 288},
+                 {SYMWIN_ALLREDUCE, SYMWIN_ALGO_TWOSHOT, 4, 1, 132, 64 * MIB, 640},
+                 {SYMWIN_ALLREDUCE, SYMWIN_ALGO_TWOSHOT_PUSH, 4, 1, 132, 128 * KIB, 64},
+                 {SYMWIN_ALLREDUCE, SYMWIN_ALGO_TWOSHOT_PUSH, 4, 1, 132, 4 * MIB, 640}};
+    size_t i;
+
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const symwin_comm comm = {.nranks = cases[i].nranks, .sharers = cases[i].sharers};
+        const unsigned got = sw_select_workers(sw_algorithm(cases[i].collective, cases[i].algo),
+                                               &comm, cases[i].bytes / 16,
+                                               (uint64_t)cases[i].blocks, 640);
+
+        tap_ok(got == cases[i].want, "%s by %s, %zu bytes, %d ranks, %d on a device, %d blocks: %u",
+               sw_collectives[cases[i].collective].call, symwin_algo_name(cases[i].algo),
+               cases[i].bytes, cases[i].nranks, cases[i].sharers, cases[i].blocks, got);
+    }
 }
 
 /* With growing size, an algorithm that was left for the next one is not selected again. */
@@ -271,6 +342,8 @@ int main(void)
     few_blocks();
     one_device();
     two_devices();
+    four_devices();
+    workers();
     for (nranks = 2; nranks <= 4096; nranks *= 2)
         crosses_once(nranks);
     return tap_done();
