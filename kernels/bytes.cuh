@@ -61,6 +61,13 @@ SYMWIN_DEVICE sw_crew sw_crew_of_grid(void)
     return {symwin_thread_index(), symwin_thread_count()};
 }
 
+/* Of blocks first .. end - 1 of the grid, to which this block belongs. */
+SYMWIN_DEVICE sw_crew sw_crew_of_blocks(uint32_t first, uint32_t end)
+{
+    return {(uint64_t)(blockIdx.x - first) * blockDim.x + threadIdx.x,
+            (uint64_t)(end - first) * blockDim.x};
+}
+
 SYMWIN_DEVICE sw_crew sw_crew_of_block(void)
 {
     return {threadIdx.x, blockDim.x};

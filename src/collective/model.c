@@ -21,15 +21,12 @@
 #define ROOT_US 5.9    /* loads and stores of a share for one rank: barriers; */
 #define BOTH_WAYS 1.18 /* ... times the message: what is loaded over a link goes back over it */
 #define COPY_BYTES_US 392e3
-#define COLLECT_BYTES (64 << 20)
-#define COLLECT_BYTES_US 260e3      /* pushed to one rank, if it is more */
-#define COPY_PARTS_BYTES_US 371e3   /* copies of parts, if both of two ranks send, */
+#define COPY_PARTS_BYTES_US 366e3   /* copies of parts, if both of two ranks send, */
 #define COPY_MANY_BYTES_US 305e3    /* if all of several do, */
 #define COPY_ROOT_BYTES_US 385e3    /* and if one does */
 #define LINK_BYTES_US 340e3         /* what a rank sends, or receives */
-#define SPREAD_BYTES_US 365e3       /* the same of a part that goes to all by stores, */
-#define EACH_BYTES_US 308e3         /* and of a part for each rank; */
-#define PUSH_PARTS_BYTES_US 300e3   /* of parts pushed to be reduced there */
+#define SPREAD_BYTES_US 365e3       /* the same of parts that are stored or loaded */
+#define PUSH_PARTS_BYTES_US 300e3   /* and of parts pushed to be reduced there */
 #define BULK_BYTES_US 300e3         /* the same by bulk copies */
 #define LOCAL_BYTES_US 1300e3       /* what a rank handles after the transfer */
 #define BESIDE_BYTES_US 3000e3      /* what a rank handles during the transfer, if both overlap */
@@ -127,13 +124,10 @@ double sw_model_send(const struct sw_model *m)
     return sent_us(m, 2 * (double)m->bytes, alone_rate(m));
 }
 
-/* The largest push slower to one rank, which sums: 64 MiB took 189 us on two H200s, 128 MiB 473. */
+/* To one rank, which sums. */
 double sw_model_collect(const struct sw_model *m)
 {
-    const double rate = alone_rate(m);
-    const int slower = m->bytes > COLLECT_BYTES && !m->one_device;
-
-    return sent_us(m, pushed(m), slower ? least(rate, COLLECT_BYTES_US) : rate);
+    return sent_us(m, pushed(m), alone_rate(m));
 }
 
 /* Parts of several ranks. On one device nothing is handled beside a transfer. */
@@ -243,11 +237,6 @@ double sw_model_move(const struct sw_model *m)
     return moved_us(m, to_peers(m), window_rate(m, SPREAD_BYTES_US, m->nranks));
 }
 
-double sw_model_swap(const struct sw_model *m)
-{
-    return moved_us(m, to_peers(m), window_rate(m, EACH_BYTES_US, m->nranks));
-}
-
 double sw_model_store(const struct sw_model *m)
 {
     return moved_us(m, to_peers(m), window_rate(m, SPREAD_BYTES_US, 1));
@@ -276,7 +265,7 @@ static double offer_us(const struct sw_model *m)
 
 double sw_model_offered(const struct sw_model *m)
 {
-    return moved_us(m, to_peers(m), window_rate(m, EACH_BYTES_US, 1)) + offer_us(m);
+    return moved_us(m, to_peers(m), window_rate(m, SPREAD_BYTES_US, 1)) + offer_us(m);
 }
 
 /* No link carries more than the message: each rank but the root loads its share and stores it to

@@ -95,7 +95,7 @@ static const struct sw_algorithm allreduce[SW_ALGOS] = {
 static const struct sw_algorithm spread[SW_ALGOS] = {
     MOVE(sw_model_exchange), PUT(sw_model_move, 0, 0), COPY(sw_model_parts_copied, 0, 0), CAST};
 static const struct sw_algorithm exchange[SW_ALGOS] = {
-    MOVE(sw_model_exchange), PUT(sw_model_swap, SW_NEEDS_TWO_BUFFERS, 0),
+    MOVE(sw_model_exchange), PUT(sw_model_move, SW_NEEDS_TWO_BUFFERS, 0),
     COPY(sw_model_parts_copied, SW_NEEDS_TWO_BUFFERS, 0)};
 static const struct sw_algorithm broadcast[SW_ALGOS] = {
     MOVE(sw_model_send), PUT(sw_model_store, 0, 0), GET(sw_model_pass, LOADS),

@@ -182,7 +182,6 @@ double sw_model_loads(const struct sw_model *m);
 double sw_model_bulk(const struct sw_model *m);
 double sw_model_copies(const struct sw_model *m);
 double sw_model_move(const struct sw_model *m);  /* bytes into windows: each rank's part to all, */
-double sw_model_swap(const struct sw_model *m);  /* ... a part from each rank to each, */
 double sw_model_store(const struct sw_model *m); /* ... and one rank's part to all */
 double sw_model_offered(const struct sw_model *m); /* of one rank, or to it, where ranks tell */
 double sw_model_parts_copied(const struct sw_model *m); /* by copy engines, of all ranks, */

@@ -510,8 +510,8 @@ static void multicast_is_chosen(const struct place *p)
            symwin_algo_name(of[3].algo));
 }
 
-/* The largest messages that are only moved go by copies: not where ranks share a device, where a
- * call in place cannot, or where hosts would have to know other ranks' offsets. */
+/* The largest broadcasts of two ranks go by copies: not where ranks share a device. Other messages
+ * that are only moved are stored or loaded, if they are not in place. */
 static void large_moves(const struct place *p, int one_device)
 {
     const uint64_t count = 32 * MIB, part = 64 * MIB; /* elements */
@@ -535,7 +535,7 @@ static void large_moves(const struct place *p, int one_device)
               "symwin_scatter_query");
     host_must(symwin_gather_query(p->comm, w, p->plain, part, SYMWIN_BF16, 0, NULL, &gather),
               "symwin_gather_query");
-    tap_ok(swap.algo == sent && cast.algo == sent && (one_device || cast.blocks == 1) &&
+    tap_ok(swap.algo == SYMWIN_ALGO_PUT && cast.algo == sent && (one_device || cast.blocks == 1) &&
                place.algo == SYMWIN_ALGO_ONESHOT && scatter.algo == SYMWIN_ALGO_PUT &&
                gather.algo == SYMWIN_ALGO_TWOSHOT,
            "rank %d: large messages%s: all-to-all %s, in place %s; broadcast %s; scatter %s; "
