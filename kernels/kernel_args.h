@@ -308,14 +308,17 @@ struct sw_pair {
     uint32_t come[2];        /* blocks of a send, of a receive, that have been counted */
     uint64_t offer[4];       /* by the peer: entries with its buffer's offset or SW_NO_OFFSET, and
                               * with count and type, for the large message that it receives */
-    uint64_t unused[6];
+    uint64_t cleared;        /* by the peer: the same as `ended`, with release */
+    uint64_t unused[5];
     uint64_t taken[SW_PAIR_SLOTS]; /* by the peer: the last chunk that it took from each slot */
+    /* By the peer: the last chunk without flags that it stored into each slot. */
+    uint64_t filled[SW_PAIR_SLOTS];
     uint64_t header[SW_PAIR_SLOTS * 2]; /* by the peer: entries with the count and type of the
                                          * message that begins with the slot's chunk */
 };
 #define SW_STATE_PAIR(nranks, slot_bytes, src)                                                     \
     (SW_STATE_LANDING(nranks, slot_bytes, nranks) + (uint64_t)(src) * sizeof(struct sw_pair))
-/* Bytes of a slot: half of them are payload. */
+/* Bytes of a slot: half of them are payload, in a chunk without flags all. */
 #define SW_PAIR_SLOT_BYTES(slot_bytes)                                                             \
     ((slot_bytes) < 2048       ? (uint64_t)64                                                      \
      : (slot_bytes) > 2u << 20 ? (uint64_t)64 << 10                                                \

@@ -7,7 +7,8 @@
 
 #define SW_PAIR_ITEMS 64 /* in a launch: what arguments of 4 KiB hold */
 #define SW_PAIR_FEW 8    /* in a launch of the kernel for few */
-/* A message of more chunks waits for its receiver's offer. */
+/* A message of more chunks with flags is large: it waits for its receiver's offer, and has no
+ * flags. Both ranks know it from the message's bytes. */
 #define SW_PAIR_EAGER (SW_PAIR_SLOTS / 4)
 
 enum sw_pair_kind {
@@ -27,8 +28,9 @@ struct sw_pair_item {
     uint64_t place;
     uint64_t says;   /* SW_PAIR_SAYS() */
     uint64_t bytes;  /* of the message */
-    uint64_t chunks; /* of it: at least 1 */
-    uint64_t before; /* chunks of the items before it of the same peer and kind */
+    uint64_t chunks; /* of it: at least 1; more than SW_PAIR_EAGER if it is large */
+    uint32_t before; /* chunks of the items before it of the same peer and kind */
+    uint32_t extent; /* bytes of a chunk, but of the last one */
     int32_t peer;
     uint16_t kind;
     uint16_t last; /* no later item has the same peer and kind. A large one is always the last */

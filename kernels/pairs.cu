@@ -4,12 +4,13 @@
  * Progress. Block b handles the chunks c of item i with (c + i) mod blocks = b, of each item in
  * order, of all items in turn. It begins a chunk only if it can end it: a send if the slot is free,
  * a receive if the first entry is there, whose sender's block sends the rest without waiting (the
- * header of a large message is no such entry, since its sender waits after it). Otherwise it goes
+ * header of a large message is no such entry, since its sender waits after it), or the number of a
+ * chunk without flags, all of which is there then. Otherwise it goes
  * on to its next item. With one item left it may wait. So a chunk waits only for chunks of earlier
  * numbers in its pair, and for the other rank's kernel.
  */
-#include "pairs.cuh"
 #include "pairs_few.cuh"
+#include "pairs_raw.cuh"
 
 /* What a block does next with an item. */
 enum sw_pair_way {
@@ -55,7 +56,9 @@ SYMWIN_DEVICE bool sw_pair_is_ready(const struct sw_pair_args &args, const sw_ca
         break;
     }
     if (item.kind == SW_PAIR_SEND)
-        return sw_pair_has_room(args.call, call, peer, number);
+        return sw_pair_is_large(item) && state.way == SW_PAIR_RING
+                   ? sw_raw_has_room(args.call, call, peer, number)
+                   : sw_pair_has_room(args.call, call, peer, number);
     if (state.chunk == 0) {
         const symwin_v16 header = symwin_load_relaxed_v16(
             sw_pair_header(args.call, call, peer, self, number));
@@ -66,6 +69,8 @@ SYMWIN_DEVICE bool sw_pair_is_ready(const struct sw_pair_args &args, const sw_ca
         if (!sw_pair_is_large(item) || sw_pair_decode(header) != item.says)
             return true;
     }
+    if (sw_pair_is_large(item))
+        return sw_raw_is_filled(args.call, call, peer, number);
     return sw_pair_is_there(
         symwin_load_relaxed_v16(sw_pair_slot(args.call, call, peer, self, number)), number);
 }
@@ -73,17 +78,15 @@ SYMWIN_DEVICE bool sw_pair_is_ready(const struct sw_pair_args &args, const sw_ca
 /* ---- sending --------------------------------------------------------------------------------- */
 
 /* The block's chunks of an item, from this rank's memory to offset `to`. */
-SYMWIN_DEVICE void sw_pair_move(const struct sw_pair_args &args, const sw_goal &goal,
-                                const sw_pair_item &item, uint64_t chunk, uint64_t to)
+SYMWIN_DEVICE void sw_pair_move(const sw_goal &goal, const sw_pair_item &item, uint64_t chunk,
+                                uint64_t to)
 {
-    const uint64_t payload = sw_pair_payload(args.call);
-
     SYMWIN_NO_UNROLL
     for (; chunk < item.chunks; chunk += gridDim.x) {
-        const uint64_t at = chunk * payload, left = item.bytes - at;
+        const uint64_t at = chunk * item.extent, left = item.bytes - at;
 
         sw_move_part(goal, sw_crew_of_block(), item.address + at, to + at,
-                     left < payload ? left : payload);
+                     left < item.extent ? left : item.extent);
     }
 }
 
@@ -95,7 +98,7 @@ SYMWIN_DEVICE void sw_pair_store(const struct sw_pair_args &args, const sw_call 
     sw_pair_offer offer = {state.first, {}, {}};
 
     (void)offer.look(args.call, call, item.peer); /* it is there */
-    sw_pair_move(args, sw_pair_goal(args.call, call, item), item, state.chunk,
+    sw_pair_move(sw_pair_goal(args.call, call, item), item, state.chunk,
                  sw_pair_decode(offer.place));
     __syncthreads();
     if (threadIdx.x == 0)
@@ -132,10 +135,32 @@ SYMWIN_DEVICE sw_pair_state sw_pair_begin(const struct sw_pair_args &args, const
         sw_pair_tell_ended(args.call, call, item.peer, first - 1 - item.before);
         if (sw_pair_is_large(item))
             sw_pair_make_offer(args.call, call, item, first);
+        if (sw_pair_is_large(item) && !sw_pair_is_direct(item))
+            sw_raw_tell_cleared(args.call, call, item.peer, first - 1 - item.before);
     }
     if (!sw_pair_is_direct(item))
         return {first, chunk, SW_PAIR_RING};
     return {first, chunk == 0 ? 0 : item.chunks, SW_PAIR_NOTICE};
+}
+
+/* A chunk through the ring. */
+SYMWIN_DEVICE void sw_pair_pass(const struct sw_pair_args &args, sw_call &call,
+                                const sw_pair_item &item, const sw_pair_state &state)
+{
+    const bool sends = item.kind == SW_PAIR_SEND;
+
+    if (sw_pair_is_large(item)) {
+        if (sends)
+            sw_raw_send_chunk(args.call, call, item, state.first, state.chunk);
+        else
+            sw_raw_take_chunk(args.call, call, item, state.first, state.chunk);
+    } else if (sends) {
+        if (threadIdx.x == 0 && state.chunk == 0)
+            sw_pair_send_header(args.call, call, item, state.first);
+        sw_pair_send_chunk(args.call, call, item, state.first, state.chunk);
+    } else {
+        sw_pair_take_chunk(args.call, call, item, state.first, state.chunk);
+    }
 }
 
 /* Handles what is ready of an item. Writes what comes next to *next, which only one thread uses. */
@@ -177,17 +202,11 @@ SYMWIN_DEVICE void sw_pair_handle(const struct sw_pair_args &args, sw_call &call
         next->chunk = item.chunks;
         break;
     case SW_PAIR_HERE:
-        sw_pair_move(args, sw_goal_here(), item, state.chunk, item.place);
+        sw_pair_move(sw_goal_here(), item, state.chunk, item.place);
         next->chunk = item.chunks;
         break;
     default:
-        if (item.kind == SW_PAIR_SEND) {
-            if (one && state.chunk == 0 && !sw_pair_is_large(item))
-                sw_pair_send_header(args.call, call, item, state.first);
-            sw_pair_send_chunk(args.call, call, item, state.first, state.chunk);
-        } else {
-            sw_pair_take_chunk(args.call, call, item, state.first, state.chunk);
-        }
+        sw_pair_pass(args, call, item, state);
         next->chunk += gridDim.x;
     }
 }

@@ -3,7 +3,8 @@
  *   in, out    this rank's device memory, aligned to an element
  *   ring       SW_PAIR_SLOTS slots for each source (kernel_args.h)
  *   grid       any; ranks' grids may differ; all blocks must be resident together with the peers'
- *   entries    eight bytes with flags, because the bytes may have any value
+ *   entries    eight bytes with flags, because the bytes may have any value; of large messages 16
+ *              bytes without (pairs_raw.cuh)
  *   types      none: bytes are moved
  *
  * Numbers. Messages from r to p consist of chunks, which have the numbers 1, 2, ... for the life of
@@ -22,18 +23,22 @@
  *   taken      the kernel for any number of items also says when it has taken a chunk: one thread
  *              writes s to `taken` at r, with release, after its block's zeros
  *
+ * What a chunk without flags left in its slot is such a zero too, and so are the loads of it: flags
+ * that follow rely on nothing else.
+ *
  * So a send waits at most until p has begun to receive that message or an earlier one of the last
  * SW_PAIR_SLOTS chunks.
  *
  * Large messages have more than SW_PAIR_EAGER chunks. r sends the first one's header, and waits
  * until p has offered its buffer to that chunk: two entries with the chunk's flag, one with the
- * buffer's offset, one with count and type, which r compares. With an offset, the blocks of r store
- * their parts there, and add SW_LANDED in all to `landed` at p, with release; only the first chunk
- * has a number and a slot. p waits for the header and for SW_LANDED. An offer stays until the
- * message has been received: no item of the same peer and kind follows it in a kernel. All blocks
- * of r that read the offer have done so by then: those that have parts of the message, and in the
- * kernel for few the others too, for which the last chunk or SW_LANDED waits. What p did with its
- * buffer before, it did in kernels that have ended, so the offer needs no fence.
+ * buffer's offset, one with count and type, which r compares. Without an offset the chunks go
+ * through the ring (pairs_raw.cuh). With an offset, the blocks of r store their parts there, and
+ * add SW_LANDED in all to `landed` at p, with release; only the first chunk has a number and a
+ * slot. p waits for the header and for SW_LANDED. An offer stays until the message has been
+ * received: no item of the same peer and kind follows it in a kernel. All blocks of r that read the
+ * offer have done so by then: those that have parts of the message, and in the kernel for few the
+ * others too, for which the last chunk or SW_LANDED waits. What p did with its buffer before, it
+ * did in kernels that have ended, so the offer needs no fence.
  */
 #ifndef SYMWIN_KERNELS_PAIRS_CUH
 #define SYMWIN_KERNELS_PAIRS_CUH
@@ -105,8 +110,8 @@ SYMWIN_DEVICE bool sw_pair_is_there(const symwin_v16 &entry, uint64_t number)
     return entry.lo >> 32 == flag && entry.hi >> 32 == flag;
 }
 
-/* Of entries that order the ranks' other accesses too: relaxed on a GPU, where this rank's stream
- * orders its own. The emulated driver orders them, for sanitizers. */
+/* Of entries and numbers that order the ranks' other accesses too: relaxed on a GPU, where this
+ * rank's stream orders its own. The emulated driver orders them, for sanitizers. */
 SYMWIN_DEVICE void sw_pair_store_ordered(uint64_t address, const symwin_v16 &entry)
 {
     if (!SYMWIN_EMULATED) {
@@ -122,6 +127,17 @@ SYMWIN_DEVICE symwin_v16 sw_pair_load_ordered(uint64_t address)
     if (!SYMWIN_EMULATED)
         return symwin_load_relaxed_v16(address);
     return {symwin_load_acquire_u64(address), symwin_load_acquire_u64(address + 8)};
+}
+
+SYMWIN_DEVICE void sw_pair_store_number(uint64_t address, uint64_t number)
+{
+    SYMWIN_EMULATED ? symwin_store_release_u64(address, number)
+                    : symwin_store_relaxed_u64(address, number);
+}
+
+SYMWIN_DEVICE uint64_t sw_pair_load_number(uint64_t address)
+{
+    return SYMWIN_EMULATED ? symwin_load_acquire_u64(address) : symwin_load_relaxed_u64(address);
 }
 
 SYMWIN_DEVICE bool sw_pair_left(const struct sw_kernel_args &args, const sw_call &call, int32_t p)
@@ -173,7 +189,7 @@ SYMWIN_DEVICE bool sw_pair_has_room(const struct sw_kernel_args &args, const sw_
     return number <= SW_PAIR_SLOTS ||
            symwin_load_acquire_u64(SW_PAIR_AT(args, call, args.rank, p, taken) +
                                    number % SW_PAIR_SLOTS * 8) >= number - SW_PAIR_SLOTS ||
-           symwin_load_relaxed_u64(SW_PAIR_AT(args, call, args.rank, p, ended)) >=
+           sw_pair_load_number(SW_PAIR_AT(args, call, args.rank, p, ended)) >=
                number - SW_PAIR_SLOTS;
 }
 
@@ -268,7 +284,7 @@ SYMWIN_DEVICE void sw_pair_take_header(const struct sw_kernel_args &args, sw_cal
 SYMWIN_DEVICE void sw_pair_tell_ended(const struct sw_kernel_args &args, const sw_call &call,
                                       int32_t p, uint64_t number)
 {
-    symwin_store_relaxed_u64(SW_PAIR_AT(args, call, p, args.rank, ended), number);
+    sw_pair_store_number(SW_PAIR_AT(args, call, p, args.rank, ended), number);
 }
 
 SYMWIN_DEVICE sw_part sw_pair_part(const struct sw_kernel_args &args, const sw_pair_item &item,

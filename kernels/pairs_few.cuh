@@ -10,7 +10,7 @@
 #ifndef SYMWIN_KERNELS_PAIRS_FEW_CUH
 #define SYMWIN_KERNELS_PAIRS_FEW_CUH
 
-#include "pairs.cuh"
+#include "pairs_raw.cuh"
 
 /* The block of an item's blocks that this one is. */
 struct sw_few_part {
@@ -236,7 +236,7 @@ SW_DEVICE_SLOW void sw_few_send_chunks(const struct sw_kernel_args &args, sw_cal
 {
     SYMWIN_NO_UNROLL
     for (uint64_t chunk = of.part; chunk < item.chunks; chunk += of.parts) {
-        sw_pair_room room = {first + chunk};
+        sw_raw_room room = {first + chunk};
         sw_few_counted counted = {first + chunk};
 
         if (threadIdx.x == 0 && sw_pair_await(args, call, item.peer, room) &&
@@ -245,7 +245,7 @@ SW_DEVICE_SLOW void sw_few_send_chunks(const struct sw_kernel_args &args, sw_cal
         call.failed = symwin_block_any(call.failed);
         if (call.failed)
             return;
-        sw_pair_send_chunk(args, call, item, first, chunk);
+        sw_raw_send_chunk(args, call, item, first, chunk);
     }
 }
 
@@ -272,8 +272,7 @@ SW_DEVICE_SLOW void sw_few_take_chunks(const struct sw_kernel_args &args, sw_cal
 {
     SYMWIN_NO_UNROLL
     for (uint64_t chunk = of.part; chunk < item.chunks && !call.failed; chunk += of.parts) {
-        sw_pair_take_chunk(args, call, item, first, chunk);
-        call.failed = symwin_block_any(call.failed);
+        sw_raw_take_chunk(args, call, item, first, chunk);
     }
 }
 
@@ -319,6 +318,8 @@ SYMWIN_DEVICE void sw_few_receive_large(const struct sw_kernel_args &args, sw_ca
     if (of.part == 0 && threadIdx.x == 0) {
         sw_pair_make_offer(args, call, item, before + 1);
         sw_pair_tell_ended(args, call, item.peer, before);
+        if (!direct)
+            sw_raw_tell_cleared(args, call, item.peer, before);
     }
     __syncthreads();
     if (threadIdx.x == blockDim.x - 1)
@@ -343,7 +344,7 @@ SYMWIN_DEVICE void sw_few_small(const struct sw_kernel_args &args, sw_call &call
                             0};
 
     if (sends) { /* all under way together */
-        thread.ended = symwin_load_relaxed_u64(SW_PAIR_AT(args, call, args.rank, item.peer, ended));
+        thread.ended = sw_pair_load_number(SW_PAIR_AT(args, call, args.rank, item.peer, ended));
         if (thread.index < sw_few_entries(item))
             thread.word = sw_few_load<words>(item, thread.index);
         if (!call.failed)

@@ -18,7 +18,7 @@ _Static_assert(offsetof(struct sw_pair_args, item) == offsetof(struct sw_few_arg
                    offsetof(struct sw_pair_args, items) == offsetof(struct sw_few_args, items),
                "one is the beginning of the other");
 
-enum { WARP = 32, LEAST_THREADS = 64, MOST_THREADS = 512, WORD_BYTES = 8 };
+enum { WARP = 32, LEAST_THREADS = 64, MOST_THREADS = 512, WORD_BYTES = 8, VECTOR_BYTES = 16 };
 /* If items are few: threads of a block, while there are blocks for all words. */
 enum { FEW_THREADS = 128 };
 
@@ -137,11 +137,23 @@ struct entry {
     int distance;    /* from sender to receiver, modulo the number of ranks */
 };
 
-static uint64_t chunks_of(const symwin_comm *comm, size_t bytes)
+/* Cuts a message into chunks. A large one gets as many as the ring has slots, so that all of them
+ * carry it, or chunks of whole slots. Its least chunks, of an eighth of a slot and rounding, are
+ * more than SW_PAIR_EAGER too. */
+static void cut(const symwin_comm *comm, struct sw_pair_item *item)
 {
-    const uint64_t payload = SW_PAIR_SLOT_BYTES(comm->slot_bytes) / 2;
+    const uint64_t slot = SW_PAIR_SLOT_BYTES(comm->slot_bytes), bytes = item->bytes;
+    const uint64_t unit = slot / 128 < VECTOR_BYTES ? VECTOR_BYTES
+                                                    : slot / 128 / VECTOR_BYTES * VECTOR_BYTES;
+    uint64_t extent = slot / 2;
 
-    return bytes <= payload ? 1 : (bytes + payload - 1) / payload;
+    if (bytes > SW_PAIR_EAGER * extent) {
+        extent = (bytes + unit * SW_PAIR_SLOTS - 1) / (unit * SW_PAIR_SLOTS) * unit;
+        if (extent > slot)
+            extent = slot;
+    }
+    item->extent = (uint32_t)extent;
+    item->chunks = bytes <= extent ? 1 : (bytes + extent - 1) / extent;
 }
 
 /* If it is of this rank itself, without the place to copy to. */
@@ -151,13 +163,15 @@ static struct sw_pair_item item_of(const struct sw_pair_call *c)
                                    : c->receives ? SW_PAIR_RECEIVE
                                                  : SW_PAIR_SEND;
 
-    return (struct sw_pair_item){.address = (uintptr_t)c->buffer,
-                                 .place = c->place,
-                                 .says = SW_PAIR_SAYS(c->count, c->type),
-                                 .bytes = c->bytes,
-                                 .chunks = chunks_of(c->comm, c->bytes),
-                                 .peer = c->peer,
-                                 .kind = (uint16_t)kind};
+    struct sw_pair_item item = {.address = (uintptr_t)c->buffer,
+                                .place = c->place,
+                                .says = SW_PAIR_SAYS(c->count, c->type),
+                                .bytes = c->bytes,
+                                .peer = c->peer,
+                                .kind = (uint16_t)kind};
+
+    cut(c->comm, &item);
+    return item;
 }
 
 static struct entry entry_of(const struct sw_pair_call *const *calls, size_t n, size_t i)
@@ -346,7 +360,7 @@ static void put_in(struct sw_pair_args *args, const struct sw_pair_item *item)
     for (i = 0; i < args->items; i++)
         if (args->item[i].kind == item->kind && args->item[i].peer == item->peer) {
             args->item[i].last = 0;
-            to->before += args->item[i].chunks;
+            to->before += (uint32_t)args->item[i].chunks; /* of small ones; a copy needs none */
         }
     args->large |= (uint32_t)is_large(item);
     args->items++;

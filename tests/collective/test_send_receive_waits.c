@@ -76,7 +76,7 @@ static void done(const struct rank *r, size_t bytes, const char *what)
 /* Large messages through the ring, of fewer chunks than their sender has blocks. */
 static void more_blocks_than_chunks(struct processes *p, const struct rank *r)
 {
-    enum { SLOTS_OF = 32 << 10, CHUNK = SLOTS_OF / 64, BYTES = 17 * CHUNK, AHEAD = 8 };
+    enum { SLOTS_OF = 1024, CHUNK = 16, BYTES = 33 * CHUNK, AHEAD = 8 };
     struct rank other;
     int turn, k;
 
