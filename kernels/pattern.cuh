@@ -13,9 +13,9 @@
  * Entry i of a part is sent and received by the thread i mod workers.
  *
  * Rounds. push.cuh needs to know when p has emptied its entries. A call of one round is as in
- * oneshot.cu. In a call of several, a rank that receives counts its workers that have emptied their
- * entries of a round, and the last one tells all ranks so, but for the last round (sw_round_tell()).
- * So p's entries may be written
+ * oneshot.cu. In a call of several, a rank that receives counts its workers that have emptied
+ * their entries of a round, and the last one tells all ranks so, but for the last round
+ * (sw_round_tell()). So p's entries may be written
  *   in round 1 of the call, when p's header of the call is here: p has ended all calls before;
  *   in round c > 1, when p has told of round c - 2, of the same parity;
  *   in the next call, if this one awaits at its end what p tells of its last round but one.
