@@ -17,8 +17,6 @@
  *  uint64_t counts[2][2][nranks] written by peer p at [epoch & 1][0][p], in calls by table: 1 + the
  *                                elements that it sends here, at [1]: that it receives from here;
  *                                zero once read (table.cuh)
- *  uint64_t emptied[2][nranks]   written by rank p at [epoch & 1][p], in calls of several rounds by
- *                                pattern: epoch << 32 | the last round whose entries p has emptied
  *  entries  slot[2][nranks][...] receive slots for what each rank pushes (push.cuh), 2 * slot_bytes
  *                                each; zero except for entries in transit
  *  uint64_t lane[...][2]         channels with peers (channel.c): the peer's signals, and the
@@ -127,8 +125,7 @@ struct sw_comm_state {
     uint32_t left;
     uint32_t copied;       /* blocks of the running call that have copied (put.cu) */
     uint32_t awaits;       /* a send or receive waits for this rank, plus one; 0: none does */
-    uint32_t emptied[2];   /* workers that have emptied a round of this parity (pattern.cuh) */
-    uint32_t reserved[19]; /* to 128 bytes: a cache line of its own */
+    uint32_t reserved[21]; /* to 128 bytes: a cache line of its own */
     /* Used after a failure only. */
     struct sw_said said;
     uint32_t claimed; /* at rank 0, for all ranks; nonzero: a rank is about to write `found` */
@@ -258,12 +255,11 @@ struct sw_kernel_args {
      ((3 + (uint64_t)(which)) * (uint64_t)(nranks) + (uint64_t)(src)) * 8)
 #define SW_STATE_COUNTS(nranks, parity, which, src)                                                \
     SW_STATE_COPIES(nranks, 5 + 2 * (parity) + (which), src)
-#define SW_STATE_EMPTIED(nranks, epoch, src) SW_STATE_COPIES(nranks, 9 + (epoch) % 2, src)
 /* The slots begin at a multiple of 512 bytes, so that a warp's stores of 16 bytes per thread do not
  * straddle two blocks of 512 bytes. On one H200, 16 MiB of four ranks took 12 % longer when the
  * slots began 128 bytes earlier. */
 #define SW_STATE_SLOTS(nranks)                                                                     \
-    ((sizeof(struct sw_comm_state) + 14 * (uint64_t)(nranks)*8 + 511) & ~(uint64_t)511)
+    ((sizeof(struct sw_comm_state) + 12 * (uint64_t)(nranks)*8 + 511) & ~(uint64_t)511)
 #define SW_STATE_SLOT(nranks, slot_bytes, parity, src)                                             \
     (SW_STATE_SLOTS(nranks) +                                                                      \
      ((uint64_t)(parity) * (uint64_t)(nranks) + (uint64_t)(src)) * 2 * (uint64_t)(slot_bytes))

@@ -10,23 +10,21 @@
  * Rank r sends to p if and only if p receives from r. A kernel says what it does with what it
  * receives; the rest is here.
  *
- * Entry i of a part is sent and received by the thread i mod workers.
+ * Entry i of a part is sent, received and answered by the thread i mod workers.
  *
- * Rounds. push.cuh needs to know when p has emptied its entries. A call of one round is as in
- * oneshot.cu. In a call of several, a rank that receives counts its workers that have emptied
- * their entries of a round, and the last one tells all ranks so, but for the last round
- * (sw_round_tell()). So p's entries may be written
- *   in round 1 of the call, when p's header of the call is here: p has ended all calls before;
- *   in round c > 1, when p has told of round c - 2, of the same parity;
- *   in the next call, if this one awaits at its end what p tells of its last round but one.
- * What p tells has a word for each parity of the call, since p may be in the next call already (as
- * headers: call.cuh). Words of one call come in order: the worker that tells of a round is itself
- * counted in the next one.
- * A worker of a rank that receives also awaits its own rank's word, so that nobody counts a round
- * while others still count the one before of its parity.
+ * Answers. push.cuh needs to know when p has emptied its entries. If p sends to r as well, r knows
+ * from p's entries, as in oneshot.cu. If it does not, p answers each entry of a round with an entry
+ * that carries nothing, after all its entries of the round are empty and a fence, and r awaits the
+ * answers before its next round. The last round of a call has no answers. So most calls, which have
+ * one round, have none. In terms of the proof in push.cuh:
+ *   q in A too: r has the answer of round q - 1, from the thread that empties the entry in
+ *     question.
+ *   q in the next call, q - 2 in A: r has the answer of q - 2, which is not the last round of A.
+ *   An answer of round q comes after p's entry of round q was sent, so after p's thread had emptied
+ *     all answers of rounds before, of this call with a fence, or of a call that p has ended.
  *
- * There is no circular wait: a thread sends all its entries of a round before it waits for others',
- * and nobody needs anything of a later round to empty one.
+ * There is no circular wait: a thread sends all its entries of a round before it waits, and answers
+ * before it waits for answers.
  */
 #ifndef SYMWIN_KERNELS_PATTERN_CUH
 #define SYMWIN_KERNELS_PATTERN_CUH
@@ -46,6 +44,23 @@ struct sw_from_sources {
     SYMWIN_DEVICE bool has(const struct sw_kernel_args &args, int32_t p)
     {
         return sw_is_peer<N>(args, p) && sw_pattern_has(args.from, p);
+    }
+};
+
+/* The ranks that answer. */
+struct sw_from_targets {
+    SYMWIN_DEVICE bool has(const struct sw_kernel_args &args, int32_t p)
+    {
+        return sw_is_peer<0>(args, p) && sw_pattern_has(args.to, p) &&
+               !sw_pattern_has(args.from, p);
+    }
+};
+
+/* The ranks that this rank answers. */
+struct sw_to_sources {
+    SYMWIN_DEVICE bool has(const struct sw_kernel_args &args, int32_t p)
+    {
+        return sw_from_sources<0>::has(args, p) && !sw_pattern_has(args.to, p);
     }
 };
 
@@ -131,68 +146,51 @@ SYMWIN_DEVICE void sw_pattern_send(const struct sw_kernel_args &args, const sw_c
     }
 }
 
-/* What a wait before a round is for. */
-enum sw_round_evidence { SW_ROUND_BEGUN, SW_ROUND_EMPTIED };
-
-/* Waits for what rank p has said: that it has begun the call, or that its entries of round `c` of
- * the call are empty. */
-SYMWIN_DEVICE void sw_round_await_rank(const struct sw_kernel_args &args, sw_call &call, int32_t p,
-                                       sw_round_evidence evidence, uint32_t c)
+/* Answers the entries of round `c`, which this thread has emptied. */
+template <class W>
+SYMWIN_DEVICE void sw_pattern_answer(const struct sw_kernel_args &args, const sw_call &call,
+                                     const sw_role &role, const sw_rounds &rounds, uint32_t c)
 {
-    const uint64_t at = call.state + (evidence == SW_ROUND_BEGUN
-                                          ? SW_STATE_HEADER(args.nranks, call.epoch & 1, p)
-                                          : SW_STATE_EMPTIED(args.nranks, call.epoch, p));
-    sw_wait wait = {0, 0, 0};
+    const uint64_t place = sw_slot_place<0>(args, call.round + c, args.rank, 0);
+    const uint64_t nothing[W::words] = {};
 
-    for (;;) {
-        const uint64_t said = symwin_load_acquire_u64(at);
+    SYMWIN_NO_UNROLL
+    for (int32_t p = 0; p < args.nranks; p++) {
+        const uint64_t to = sw_state_address(args, call, p, place);
 
-        if ((uint32_t)(said >> 32) == call.epoch &&
-            (evidence == SW_ROUND_BEGUN || (uint32_t)said >= c))
-            return;
-        if (!sw_wait_on(args, call, wait, p))
-            return;
+        if (!sw_to_sources::has(args, p))
+            continue;
+        SYMWIN_NO_UNROLL
+        for (uint32_t i = role.index; i < rounds.extent; i += role.workers)
+            W::store(to + (uint64_t)i * W::bytes, W::encode(nothing));
     }
 }
 
-/* The same of all ranks that this one sends to, and of itself. */
-SYMWIN_DEVICE void sw_round_await(const struct sw_kernel_args &args, sw_call &call,
-                                  sw_round_evidence evidence, uint32_t c)
+/* Takes the answers to round `c`. False: the wait was given up. */
+template <class W>
+SYMWIN_DEVICE bool sw_pattern_take_answers(const struct sw_kernel_args &args, sw_call &call,
+                                           const sw_role &role, const sw_rounds &rounds, uint32_t c)
 {
-    SYMWIN_NO_UNROLL
-    for (int32_t p = 0; p < args.nranks && !call.failed; p++) {
-        const bool is_own = p == args.rank && args.from != SW_NO_RANK &&
-                            evidence == SW_ROUND_EMPTIED;
+    const uint64_t slots = call.state + sw_slot_place<0>(args, call.round + c, 0, 0);
 
-        if (is_own || (p != args.rank && sw_pattern_has(args.to, p)))
-            sw_round_await_rank(args, call, p, evidence, c);
+    if (args.to == SW_NO_RANK || args.from == SW_EVERY_RANK)
+        return true;
+    SYMWIN_NO_UNROLL
+    for (uint32_t i = role.index; i < rounds.extent; i += role.workers) {
+        const uint64_t at = slots + (uint64_t)i * W::bytes;
+
+        SYMWIN_NO_UNROLL
+        for (int32_t p = 0; p < args.nranks; p += sw_batch<0>::ranks) {
+            typename W::entry entry[sw_batch<0>::ranks];
+
+            if (!sw_entries_await<0, W, sw_from_targets>(
+                    args, call, at + (uint64_t)(uint32_t)p * 2 * args.slot_bytes, p, entry))
+                return false;
+        }
+        sw_entries_empty<0, W, sw_from_targets>(args, at);
     }
-}
-
-/* By every worker of a rank that receives, when its entries of round `c` are empty. */
-SYMWIN_DEVICE void sw_round_tell(const struct sw_kernel_args &args, const sw_call &call,
-                                 const sw_role &role, const sw_rounds &rounds, uint32_t c)
-{
-    const uint64_t count = SW_STATE_AT(call.state, emptied) + c % 2 * 4;
-    const uint64_t place = SW_STATE_EMPTIED(args.nranks, call.epoch, args.rank);
-    const uint64_t word = (uint64_t)call.epoch << 32 | c;
-    uint32_t here, threads;
-
-    if (args.from == SW_NO_RANK)
-        return;
-    /* One thread counts those of its warp that are here, for the same round: a thread without
-     * entries may be a round ahead of another one, and come here with it. */
-    here = symwin_warp_alike(symwin_warp_here(), c);
-    threads = symwin_warp_count(here);
-    symwin_warp_meet(here);
-    if (!symwin_warp_leads(here) ||
-        symwin_add_acq_rel_u32(count, threads) + threads != (c / 2 + 1) * role.workers)
-        return;
-    if (c + 3 >= rounds.count) /* this parity is not counted again in the call */
-        symwin_store_relaxed_u32(count, 0);
-    SYMWIN_NO_UNROLL
-    for (int32_t p = 0; p < args.nranks; p++)
-        symwin_store_release_u64(sw_state_address(args, call, p, place), word);
+    symwin_fence();
+    return true;
 }
 
 /* ---- a call ---------------------------------------------------------------------------------- */
@@ -222,17 +220,13 @@ SYMWIN_DEVICE void sw_pattern_run(const struct sw_kernel_args &args)
         if (!sw_push_goes_on<W>(args, call, role, rounds, c))
             break;
         Receive::round(args, call, role, rounds, c);
-        if (call.failed || rounds.count == 1)
+        if (call.failed || c + 1 == rounds.count)
             break;
-        if (c + 1 < rounds.count)
-            sw_round_tell(args, call, role, rounds, c);
+        symwin_fence();
+        sw_pattern_answer<W>(args, call, role, rounds, c);
+        if (!sw_pattern_take_answers<W>(args, call, role, rounds, c))
+            break;
         c++;
-        if (c == 1)
-            sw_round_await(args, call, SW_ROUND_BEGUN, 0);
-        else
-            sw_round_await(args, call, SW_ROUND_EMPTIED, c - 2);
-        if (call.failed || c == rounds.count)
-            break;
         if (role.index < rounds.extent)
             sw_pattern_load<R, W>(args, rounds, c, role.index, steps.first, steps.end, next);
     }

@@ -24,8 +24,8 @@
  *   q in the next call: r's kernel A has ended, so it has seen p's header: p was in A and had ended
  *     all calls before A. If q - 2 is in A, r has received all of p's entries of q - 1, and p's
  *     thread sent each of them after it had emptied its entries of q - 2.
- * Calls over windows in between change nothing. An entry that nobody sends stays zero. Where p may
- * send nothing to r, p tells: pattern.cuh.
+ * Calls over windows in between change nothing. An entry that nobody sends stays zero. If p sends
+ * nothing to r, it answers: pattern.cuh.
  *
  * Blocks. In a block of more than one warp, the last one is the control warp: it exchanges headers,
  * counts the block and advances the epochs, while the other warps, the workers, send and receive.

@@ -197,38 +197,6 @@ SYMWIN_DEVICE void symwin_warp_meet(uint32_t threads)
 #endif
 }
 
-/* Those threads of the mask, all of which make this call, that pass the same value. */
-SYMWIN_DEVICE uint32_t symwin_warp_alike(uint32_t threads, uint32_t value)
-{
-#if SYMWIN_EMULATED
-    (void)value;
-    return threads;
-#else
-    return __match_any_sync(threads, value);
-#endif
-}
-
-/* Whether this thread is the first of the mask, which it is in; and how many threads that has. */
-SYMWIN_DEVICE bool symwin_warp_leads(uint32_t threads)
-{
-#if SYMWIN_EMULATED
-    return threads != 0;
-#else
-    uint32_t before;
-    asm("mov.u32 %0, %%lanemask_lt;" : "=r"(before));
-    return (threads & before) == 0;
-#endif
-}
-
-SYMWIN_DEVICE uint32_t symwin_warp_count(uint32_t threads)
-{
-#if SYMWIN_EMULATED
-    return threads;
-#else
-    return (uint32_t)__popc(threads);
-#endif
-}
-
 /* ---- memory: loads and stores ---------------------------------------------------------------- */
 
 /* Sixteen bytes in registers: `lo` holds the bytes at the lower address. */
