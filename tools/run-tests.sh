@@ -110,7 +110,7 @@ if grep -qs -e -fsanitize= "$build/flags"; then
 elif [ "$kind" = gpu ]; then # where a process takes a second to start
     timeout=${SYMWIN_TEST_TIMEOUT:-300}
 else
-    timeout=${SYMWIN_TEST_TIMEOUT:-120}
+    timeout=${SYMWIN_TEST_TIMEOUT:-180}
 fi
 
 # Removing this folder removes what killed ranks leave behind. Socket names require a short path.
