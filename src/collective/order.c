@@ -45,7 +45,8 @@ struct sw_order {
     pthread_mutex_t mutex;
     struct sw_calls *first; /* of the communicators with peers */
     unsigned in_use;        /* how many of them have made a call */
-    unsigned sharers;       /* ranks on the device, of the communicator that has the most there */
+    unsigned widest;        /* ranks on the device, of the communicator that has the most there */
+    _Atomic unsigned parts; /* of the device, one of which is for each rank */
     uint64_t generation;    /* of the last call outside captures */
     CUgreenCtx partition;   /* of the calls in this generation */
 };
@@ -183,14 +184,38 @@ static symwin_status find_order(int device, uint64_t rank, struct sw_order **out
     return SYMWIN_OK;
 }
 
-static void find_sharers(struct sw_order *order)
+static void find_widest(struct sw_order *order)
 {
     const struct sw_calls *c;
 
-    order->sharers = 1;
+    order->widest = 1;
     for (c = order->first; c != NULL; c = c->next)
-        if ((unsigned)c->comm->ranks_on_device > order->sharers)
-            order->sharers = (unsigned)c->comm->ranks_on_device;
+        if ((unsigned)c->comm->ranks_on_device > order->widest)
+            order->widest = (unsigned)c->comm->ranks_on_device;
+}
+
+/* Calls in different orders do not wait for each other: there is a part for each order, and for
+ * each rank of the communicator that has the most ranks there. The mutexes of the orders are not
+ * taken: one of them may be held by a launch that waits for room in its stream. */
+static void divide(int device)
+{
+    struct sw_order *order;
+    unsigned orders = 0, parts = 1;
+
+    for (order = all.orders; order != NULL; order = order->next)
+        if (order->device == device) {
+            orders++;
+            parts = order->widest > parts ? order->widest : parts;
+        }
+    parts = orders > parts ? orders : parts;
+    for (order = all.orders; order != NULL; order = order->next)
+        if (order->device == device)
+            atomic_store_explicit(&order->parts, parts, memory_order_relaxed);
+}
+
+static unsigned parts_of(const struct sw_order *order)
+{
+    return atomic_load_explicit(&order->parts, memory_order_relaxed);
 }
 
 symwin_status sw_order_join(struct sw_calls *calls)
@@ -208,9 +233,10 @@ symwin_status sw_order_join(struct sw_calls *calls)
         pthread_mutex_lock(&order->mutex);
         calls->next = order->first;
         order->first = calls;
-        find_sharers(order);
+        find_widest(order);
         pthread_mutex_unlock(&order->mutex);
         calls->order = order;
+        divide(order->device);
     }
     pthread_mutex_unlock(&all.mutex);
     return status;
@@ -227,7 +253,7 @@ static void take_out(struct sw_order *order, struct sw_calls *calls)
         at = &(*at)->next;
     *at = calls->next;
     order->in_use -= (unsigned)calls->in_use;
-    find_sharers(order);
+    find_widest(order);
     for (c = order->first; c != NULL; c = c->next)
         if (c->has_last) {
             c->generation = order->generation;
@@ -254,6 +280,8 @@ void sw_order_leave(struct sw_calls *calls)
         pthread_mutex_destroy(&order->mutex);
         free(order);
     }
+    if (calls->order != NULL)
+        divide(calls->comm->device);
     if (calls->comm->done_address != 0)
         give_count(calls->comm);
     pthread_mutex_unlock(&all.mutex);
@@ -269,7 +297,7 @@ static unsigned larger(unsigned a, unsigned b)
 /* For this rank's calls, in a partition of `multiprocessors`. */
 static unsigned room_of(const struct sw_order *order, unsigned multiprocessors)
 {
-    return larger(multiprocessors / order->sharers, 1);
+    return larger(multiprocessors / parts_of(order), 1);
 }
 
 /* The part of `room` that the captured calls of the other communicators in use leave, each counted
@@ -311,8 +339,8 @@ static unsigned most_beside_others(const struct sw_turn *turn)
     return left < room / (others + 1) ? left : larger(room / (others + 1), 1);
 }
 
-/* Where another communicator has more ranks on the device, calls of those ranks may run beside this
- * one that do not wait for it: it keeps to its rank's share. */
+/* Where the device has more ranks than this communicator has there, calls of those ranks may run
+ * beside this one that do not wait for it: it keeps to its rank's share. */
 static unsigned most_blocks(const struct sw_turn *turn)
 {
     const struct sw_order *order = turn->calls->order;
@@ -321,7 +349,7 @@ static unsigned most_blocks(const struct sw_turn *turn)
     if (order == NULL)
         return 0;
     most = most_beside_others(turn);
-    if (order->sharers <= (unsigned)turn->calls->comm->ranks_on_device)
+    if (parts_of(order) <= (unsigned)turn->calls->comm->ranks_on_device)
         return most;
     room = room_of(order, turn->multiprocessors);
     return most == 0 || most > room ? room : most;

@@ -97,6 +97,14 @@ static const struct order_case cases[] = {
      .algo = SYMWIN_ALGO_ONESHOT,
      .crowded = EARLY,
      .shares = 1},
+    {.name = "beside one with more ranks on each device, which other threads have",
+     .script = "ab",
+     .comms = 2,
+     .blocks = ALL,
+     .count = FEW,
+     .algo = SYMWIN_ALGO_ONESHOT,
+     .crowded = APART,
+     .shares = 1},
     {.name = "ranks that share a device", .script = "abab", .comms = 2, .shares = 1},
 };
 
@@ -129,7 +137,7 @@ static void step(struct member *m, char what)
 }
 
 /* Holds streams until all calls are made: on rank 0 those late in the script, on rank 1 those early
- * in it. */
+ * in it. Where other threads have the later ones, on their devices. */
 static void hold(CUstream stream)
 {
     host_must_cuda(sw_drv.cuStreamWaitValue32(stream, shared.address, 1, CU_STREAM_WAIT_VALUE_GEQ),
@@ -140,8 +148,9 @@ static void hold_streams(const struct member *m)
 {
     int i;
 
-    for (i = 0; i < m->c->comms && m->rank < RANKS && !m->c->one_stream; i++)
-        if (m->rank == 0 ? i > 0 : i == 0)
+    for (i = 0; i < m->c->comms && !m->c->one_stream; i++)
+        if (m->comms[i] != NULL && (m->rank < RANKS || m->c->crowded == APART) &&
+            (m->rank % RANKS == 0 ? i > 0 : i == 0))
             hold(m->streams[i]);
 }
 
@@ -181,9 +190,12 @@ static void release_streams(const struct member *m, uint64_t before)
         atomic_store(shared.word, 1);
 }
 
-/* It gets half of a device of which another communicator's ranks share all. */
+/* It gets half of a device of which another communicator's ranks share all; or a third, if these
+ * are other threads'. */
 static void check_share(const struct member *m)
 {
+    const int parts = m->c->crowded == APART ? 3 : 2;
+    const int most = multiprocessors > parts ? multiprocessors / parts : 1;
     const symwin_allreduce_options options = {
         .size = sizeof options, .algo = m->c->algo, .blocks = multiprocessors, .threads = 32};
     symwin_allreduce_info info;
@@ -191,8 +203,8 @@ static void check_share(const struct member *m)
     host_must(symwin_allreduce_query(m->comms[0], m->data[0], m->data[0], count_of(m->c),
                                      SYMWIN_F32, SYMWIN_SUM, &options, &info),
               "a query");
-    tap_ok(info.blocks == (multiprocessors > 1 ? multiprocessors / 2 : 1),
-           "%s, rank %d: %d blocks of %d", m->c->name, m->rank, info.blocks, multiprocessors);
+    tap_ok(info.blocks == most, "%s, rank %d: %d blocks of %d", m->c->name, m->rank, info.blocks,
+           multiprocessors);
 }
 
 static void run_case(struct harness_team *team, int rank, void *arg)
@@ -218,7 +230,7 @@ static void run_case(struct harness_team *team, int rank, void *arg)
         fill(&m, i);
     capture_all(&m);
     harness_barrier(team);
-    if (rank < RANKS)
+    if (rank < RANKS && m.comms[rank] != NULL)
         before = headers_of(&m, rank);
     hold_streams(&m);
     for (i = 0; i < steps; i++)
@@ -260,6 +272,12 @@ static void run_abort(struct harness_team *team, int rank, void *arg)
     close_member(&m);
 }
 
+/* Threads, each with a rank of one communicator or more. */
+static int threads_of(const struct order_case *c)
+{
+    return c->crowded == APART ? 3 * RANKS : ranks_of(c, 1);
+}
+
 /* Those where ranks share a device, or the others. */
 static void run_cases(const char *only, int shares)
 {
@@ -270,7 +288,7 @@ static void run_cases(const char *only, int shares)
 
         /* On GPUs both grids may fit after all: the library counts blocks, not their threads. */
         if (c.shares == shares && is_wanted(&c, only) && (!c.hangs || sw_driver_is_emulated()))
-            harness_run(ranks_of(&c, 1), run_case, &c);
+            harness_run(threads_of(&c), run_case, &c);
     }
 }
 

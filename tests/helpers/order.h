@@ -33,8 +33,8 @@ struct order_case {
     int max_blocks;
     int shares; /* ranks share a device */
     /* The second communicator has twice as many ranks, two on each device. It is created before the
-     * first one, or (LATE) after it. */
-    enum { EARLY = 1, LATE } crowded;
+     * first one, or (LATE) after it. APART: before, and the first one's ranks are other threads. */
+    enum { EARLY = 1, LATE, APART } crowded;
     int splits;     /* all communicators but the first are splits of it */
     int threads;    /* each call is made by its own thread */
     int one_stream; /* for all communicators */
@@ -49,6 +49,14 @@ struct order_case {
 static int ranks_of(const struct order_case *c, int i)
 {
     return c->crowded && i == 1 ? 2 * RANKS : RANKS;
+}
+
+/* The rank that a thread has in communicator i; -1: none. */
+static int rank_in(const struct order_case *c, int thread, int i)
+{
+    const int rank = c->crowded == APART && i == 1 ? thread - RANKS : thread;
+
+    return rank < ranks_of(c, i) ? rank : -1;
 }
 
 struct member {
@@ -91,8 +99,8 @@ static void create(struct member *m, int i)
     if (i > 0 && m->c->splits)
         host_must(symwin_comm_split(m->comms[0], 0, -m->rank, &options, &m->comms[i]), "split");
     else
-        host_must(symwin_comm_create(&shared.ids[i], ranks_of(m->c, i), m->rank, m->device,
-                                     &options, &m->comms[i]),
+        host_must(symwin_comm_create(&shared.ids[i], ranks_of(m->c, i), rank_in(m->c, m->rank, i),
+                                     m->device, &options, &m->comms[i]),
                   "symwin_comm_create");
 }
 
@@ -117,7 +125,7 @@ static void end_stream(const struct member *m, int i)
 /* What the rank needs for its calls on a communicator, if it is in it. */
 static void open_comm(struct member *m, int i)
 {
-    if (m->rank >= ranks_of(m->c, i))
+    if (rank_in(m->c, m->rank, i) < 0)
         return;
     create(m, i);
     host_must(symwin_window_register(m->comms[i], m->data[i], BYTES, 0, &m->windows[i]),
@@ -148,13 +156,13 @@ static void open_member(struct member *m, struct harness_team *team, int rank,
         host_must_cuda(sw_drv.cuMemHostGetDevicePointer(&shared.address, word, 0), "address");
         shared.in_part = 0;
         for (i = 0; i < RANKS && (c->crowded || c->groups) && sw_driver_is_emulated(); i++)
-            shared.parts[i] = host_make_part(i, 2, &shared.in_part);
+            shared.parts[i] = host_make_part(i, c->crowded == APART ? 3 : 2, &shared.in_part);
     }
     harness_barrier(team);
     for (i = 0; i < c->comms; i++)
         m->data[i] = host_alloc(m->device, BYTES);
     for (i = 0; i < c->comms; i++)
-        open_comm(m, c->crowded == EARLY ? c->comms - 1 - i : i);
+        open_comm(m, c->crowded && c->crowded != LATE ? c->comms - 1 - i : i);
 }
 
 static void close_member(struct member *m)
@@ -192,25 +200,26 @@ static int count_of(const struct order_case *c)
 
 static void fill(const struct member *m, int i)
 {
-    static float values[2 * RANKS][COUNT];
+    static float values[3 * RANKS][COUNT];
+    const int rank = rank_in(m->c, m->rank, i);
     int k;
 
-    if (m->rank >= ranks_of(m->c, i))
+    if (rank < 0)
         return;
     for (k = 0; k < COUNT; k++)
-        values[m->rank][k] = (float)(m->rank + 1);
+        values[m->rank][k] = (float)(rank + 1);
     host_must(host_copy(m->device, m->data[i], values[m->rank], BYTES), "fill");
 }
 
 /* The value is 1 + 2 + ... after the first call, and each later call multiplies it. */
 static int is_right(const struct member *m, int i)
 {
-    static float values[2 * RANKS][COUNT];
-    const int ranks = ranks_of(m->c, i);
-    float want = (float)(m->rank + 1);
+    static float values[3 * RANKS][COUNT];
+    const int ranks = ranks_of(m->c, i), rank = rank_in(m->c, m->rank, i);
+    float want = (float)(rank + 1);
     int k, wrong = 0;
 
-    if (m->rank >= ranks)
+    if (rank < 0)
         return 1;
     for (k = 0; k < m->calls[i]; k++)
         want = k == 0 ? (float)(ranks * (ranks + 1) / 2) : want * (float)ranks;
