@@ -104,7 +104,8 @@ static const struct order_case cases[] = {
      .count = FEW,
      .algo = SYMWIN_ALGO_ONESHOT,
      .crowded = APART,
-     .shares = 1},
+     .shares = 1,
+     .wide = 4},
     {.name = "ranks that share a device", .script = "abab", .comms = 2, .shares = 1},
 };
 
