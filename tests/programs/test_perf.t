@@ -519,7 +519,7 @@ for (['INT', '-t 2', 'csv'], ['TERM', '-t 2', 'json'], ['TERM', '--nproc 2', 'cs
         open STDOUT, '>', '/dev/null' or die;
         open STDERR, '>', "$folder/ended" or die;
         $ENV{SYMWIN_DRIVER} = 'emu';
-        exec $perf, split(' ', $ranks), qw(-b 64 -e 64M -f 2 -n 100 -G 1000), "--$kind", $name;
+        exec $perf, split(' ', $ranks), qw(-b 64 -e 64M -f 2 -n 10 -G 10), "--$kind", $name;
         die;
     }
     my $until = time + 50;

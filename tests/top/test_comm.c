@@ -230,7 +230,7 @@ struct slow {
 static const struct slow slows[] = {
     {"more time to join than to call", 100, 20000, 400, SYMWIN_OK},
     {"the least time to call", 1, 20000, 50, SYMWIN_OK},
-    {"less time to join than to call", 20000, 1500, 4000, SYMWIN_TIMEOUT},
+    {"less time to join than to call", 20000, 1500, 8000, SYMWIN_TIMEOUT},
 };
 
 static CUresult (*plain_retain)(CUcontext *, CUdevice);
