@@ -368,7 +368,8 @@ SYMWIN_API symwin_status symwin_reduce_query(symwin_comm *comm, const void *in, 
                                              int root, const symwin_collective_options *options,
                                              symwin_collective_info *info);
 
-/* Parts of unequal lengths, one for each rank, in a buffer. Those of an output do not overlap. */
+/* Parts of unequal lengths, one for each rank, in a buffer. Those of an output do not overlap, and
+ * in place those of an input neither: on the host this is checked. */
 typedef struct symwin_parts {
     const uint64_t *counts;        /* elements of each rank's part */
     const uint64_t *displacements; /* the element of the buffer at which each part begins. NULL, on
@@ -377,10 +378,10 @@ typedef struct symwin_parts {
      * it, or at its end. 0: with arrays on the host, this is not checked; on the device, every part
      * that has elements fails. */
     uint64_t room;
-    /* 0: the two arrays are in host memory, and are read by the call. Otherwise they are in device
-     * memory of this rank, aligned to 8 bytes, and are read while the call runs in its stream. So a
-     * kernel ahead of it may write them, and no host waits; they must not change until the call has
-     * ended there. */
+    /* 0: the two arrays are in host memory, and are read by the call, also in a group. Otherwise
+     * they are in device memory of this rank, aligned to 8 bytes, and are read while the call runs
+     * in its stream. So a kernel ahead of it may write them, and no host waits; they must not
+     * change until the call has ended there. */
     int on_device;
 } symwin_parts;
 
@@ -560,8 +561,8 @@ SYMWIN_API symwin_status symwin_recv_query(symwin_comm *comm, const void *out, u
  *
  * The sends and receives of a communicator in a group make progress together, whatever their order:
  * exchanges and rings do not deadlock. They are on one stream, and come after the collectives of
- * the group. Messages of one pair keep their order. Host arrays of symwin_parts are read by
- * symwin_group_end() again.
+ * the group. Messages of one pair keep their order. Those of several communicators come in one
+ * order of the communicators on all ranks; otherwise their launches may wait for each other.
  *
  * If a call in a group fails, it returns its status and so does the outermost symwin_group_end();
  * nothing of the group is launched then. The other ranks wait for this one, until their

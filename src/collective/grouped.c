@@ -25,6 +25,7 @@ struct grouped_call {
     int is_found, agrees;      /* agrees: its communicator is to agree on its buffers */
     symwin_collective_options options;
     symwin_parts parts[2];
+    uint64_t arrays[2][2][SW_TABLE_RANKS]; /* what these have in host memory, as it was passed */
 };
 
 /* A thread's group. */
@@ -91,8 +92,11 @@ static void empty(void)
 
 /* ---- collectives ----------------------------------------------------------------------------- */
 
-/* The request as it was added. `table`: for the arguments of a collective by parts. */
-static struct sw_request request_of(const struct grouped_call *c, struct sw_table_args *table)
+/* The request as it was added. For a collective by parts; otherwise not used:
+ *   parts  two
+ *   table  its arguments */
+static struct sw_request request_of(const struct grouped_call *c, symwin_parts *parts,
+                                    struct sw_table_args *table)
 {
     struct sw_request r = c->request;
     int b;
@@ -100,11 +104,28 @@ static struct sw_request request_of(const struct grouped_call *c, struct sw_tabl
     if (r.options != NULL)
         r.options = &c->options;
     for (b = 0; b < 2; b++)
-        if (r.parts[b] != NULL)
-            r.parts[b] = &c->parts[b];
+        if (r.parts[b] != NULL) {
+            parts[b] = c->parts[b];
+            if (!parts[b].on_device) {
+                parts[b].counts = c->arrays[b][0];
+                parts[b].displacements = parts[b].displacements != NULL ? c->arrays[b][1] : NULL;
+            }
+            r.parts[b] = &parts[b];
+        }
     if (r.table != NULL)
         r.table = table;
     return r;
+}
+
+/* With its arrays on the host, which have been checked: there are at most SW_TABLE_RANKS ranks. */
+static void copy_parts(struct grouped_call *c, int b, const symwin_parts *parts, size_t nranks)
+{
+    c->parts[b] = *parts;
+    if (parts->on_device)
+        return;
+    memcpy(c->arrays[b][0], parts->counts, nranks * sizeof *parts->counts);
+    if (parts->displacements != NULL)
+        memcpy(c->arrays[b][1], parts->displacements, nranks * sizeof *parts->displacements);
 }
 
 symwin_status sw_grouped_add(const struct sw_request *r, symwin_status status)
@@ -124,7 +145,7 @@ symwin_status sw_grouped_add(const struct sw_request *r, symwin_status status)
         c->options = *r->options;
     for (b = 0; b < 2; b++)
         if (r->parts[b] != NULL)
-            c->parts[b] = *r->parts[b];
+            copy_parts(c, b, r->parts[b], (size_t)r->comm->nranks);
     return SYMWIN_OK;
 }
 
@@ -295,7 +316,8 @@ static void *agree(void *arg)
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
     for (i = a->first; i < a->count && a->status == SYMWIN_OK; i++) {
         struct grouped_call *c = &a->calls[i];
-        const struct sw_request r = request_of(c, NULL);
+        symwin_parts parts[2];
+        const struct sw_request r = request_of(c, parts, NULL);
 
         if (c->is_pair || r.comm != comm || !c->agrees)
             continue;
@@ -352,7 +374,8 @@ static symwin_status agree_all(struct agreement *agreements, size_t n)
 static symwin_status find(struct grouped_call *c)
 {
     const struct sw_collective *is = &sw_collectives[c->request.collective];
-    const struct sw_request r = request_of(c, NULL);
+    symwin_parts parts[2];
+    const struct sw_request r = request_of(c, parts, NULL);
     symwin_status status = SYMWIN_OK;
 
     c->found = sw_call_of(&r);
@@ -411,6 +434,7 @@ static symwin_status launch_from(size_t first)
     const struct call *calls[SW_BATCH_CALLS];
     struct sw_table_args table;
     struct sw_request request;
+    symwin_parts parts[2];
     symwin_status status = SYMWIN_OK;
     size_t n = 0, taken = 0, i;
 
@@ -433,7 +457,7 @@ static symwin_status launch_from(size_t first)
         return status;
     if (one->is_found)
         return sw_found_run(&one->found);
-    request = request_of(one, &table);
+    request = request_of(one, parts, &table);
     return sw_request_run(&request, NULL);
 }
 

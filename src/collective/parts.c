@@ -98,6 +98,28 @@ static symwin_status find_on_host(const struct sw_request *r, int b, struct sw_t
     return SYMWIN_OK;
 }
 
+/* Whether the parts of a buffer that is written overlap, with its arrays on the host. */
+static symwin_status check_apart(const struct sw_request *r, int b,
+                                 const struct sw_table_side *side)
+{
+    const struct sw_table_row *rows = side->rows;
+    int p, q;
+
+    for (p = 1; p < r->comm->nranks && r->parts[b]->displacements != NULL; p++)
+        for (q = 0; q < p; q++)
+            if (rows[p].count > 0 && rows[q].count > 0 &&
+                rows[p].place < rows[q].place + rows[q].count &&
+                rows[q].place < rows[p].place + rows[p].count)
+                return sw_fail(SYMWIN_INVALID,
+                               "%s: in %s, %llu elements from element %llu on for rank %d overlap "
+                               "%llu from element %llu on for rank %d; pass parts that do not",
+                               r->name, name_of(r, b), (unsigned long long)rows[p].count,
+                               (unsigned long long)rows[p].place, p,
+                               (unsigned long long)rows[q].count, (unsigned long long)rows[q].place,
+                               q);
+    return SYMWIN_OK;
+}
+
 static symwin_status find_side(const struct sw_request *r, int b, struct sw_table_side *side,
                                struct sw_parts_bytes *bytes)
 {
@@ -193,10 +215,15 @@ symwin_status sw_parts_find(const struct sw_request *r, struct sw_parts_bytes *b
         return status;
     if (whole >= 0) {
         own_part(r, whole, sides[whole], sides[!whole], &bytes->reach[!whole]);
-        return SYMWIN_OK;
+    } else {
+        status = find_side(r, IN, &table->in, bytes);
+        if (status == SYMWIN_OK)
+            status = compare(r, &table->in, &table->out);
     }
-    status = find_side(r, IN, &table->in, bytes);
-    return status == SYMWIN_OK ? compare(r, &table->in, &table->out) : status;
+    if (status == SYMWIN_OK && !r->parts[first]->on_device &&
+        (first == OUT || (sides[!whole]->rows[r->comm->rank].count > 0 && sw_parts_in_place(r))))
+        status = check_apart(r, first, sides[first]);
+    return status;
 }
 
 void sw_parts_place(const struct sw_request *r, const struct sw_buffer buffers[2], int in_place)

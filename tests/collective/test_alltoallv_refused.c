@@ -24,6 +24,35 @@ static symwin_status call(const struct rank *r, const void *in, const symwin_par
     return symwin_alltoallv(r->comm, in, in_parts, out, out_parts, SYMWIN_U32, r->streams[0]);
 }
 
+/* Parts that overlap are refused in an output. */
+static void apart(const struct rank *r, const symwin_parts *good, const uint64_t *counts)
+{
+    const uint64_t first[PARTS_RANKS] = {4}, inside[PARTS_RANKS] = {0, 2};
+    const symwin_parts empty = {first, inside, 0, 0};
+    uint64_t places[PARTS_RANKS] = {0};
+    const symwin_parts one = {counts, places, 0, 0};
+    symwin_collective_info info;
+    int p;
+
+    if (r->nranks == 1)
+        return;
+    host_must(symwin_alltoallv_query(r->comm, r->in, &one, r->out, good, SYMWIN_U32, NULL, &info),
+              "one part for all ranks");
+    host_must(
+        symwin_alltoallv_query(r->comm, r->in, &empty, r->out, &empty, SYMWIN_U32, NULL, &info),
+        "a part without elements, in the middle of another");
+    for (p = 0; p < r->nranks; p++)
+        places[p] = 4 * (uint64_t)(r->nranks - 1 - p); /* they touch */
+    host_must(symwin_alltoallv_query(r->comm, r->in, good, r->out, &one, SYMWIN_U32, NULL, &info),
+              "parts in another order");
+    places[0]--;
+    refused(r, call(r, r->in, good, r->out, &one), SYMWIN_INVALID,
+            "in out_parts, 4 elements from element | on for rank 1 overlap 4 from element ");
+    refused(r, call(r, r->in, &one, r->in, &one), SYMWIN_INVALID, "in out_parts, 4 elements from");
+    refused(r, symwin_allgatherv(r->comm, r->in, r->out, &one, SYMWIN_U32, NULL), SYMWIN_INVALID,
+            "symwin_allgatherv: in parts, 4 elements from element ");
+}
+
 static void arguments(const struct rank *r, const struct arrays *a)
 {
     uint64_t *device = (uint64_t *)(void *)a->device;
@@ -56,12 +85,14 @@ static void arguments(const struct rank *r, const struct arrays *a)
     bad = (symwin_parts){counts, far, 0, 0};
     refused(r, call(r, r->in, &good, r->out, &bad), SYMWIN_INVALID,
             "part for rank 0 in out_parts has 4 elements from element 18446744073709551615");
-    memset(far, 0, sizeof far);
+    for (p = 0; p < r->nranks; p++)
+        far[p] = 4 * (uint64_t)p;
     far[0] = 4096;
     refused(r, call(r, r->in, &good, r->in, &bad), SYMWIN_INVALID,
             "in place, in_parts and out_parts must be equal, and differ for rank 0");
     /* The part for rank 0 is the last one in memory. */
     refused(r, call(r, r->out + 4096 * 4, &good, r->out, &bad), SYMWIN_INVALID, "overlap in part");
+    apart(r, &good, counts);
     bad = (symwin_parts){device, device, 4096 + 1, 1};
     refused(r, call(r, r->out + 4096 * 4, &good, r->out, &bad), SYMWIN_INVALID, "overlap in part");
     refused(r, symwin_allgatherv(r->comm, r->in, r->out, NULL, SYMWIN_U32, NULL), SYMWIN_INVALID,

@@ -176,17 +176,18 @@ static uint64_t exchanged(int from, int to)
 }
 
 /* Collectives with parts, of which each uses what the one before it has written: what the call gets
- * is copied, but for the arrays. All ranks get p + 1 words of rank p, then add theirs. */
+ * is copied. All ranks get p + 1 words of rank p, then add theirs. */
 static void parts_of_a_group(const struct rank *r)
 {
     uint32_t *const in = (uint32_t *)(void *)r->in, *const swapped = in + 1024;
     uint32_t *const all = swapped + 1024, *const sums = all + 1024;
     const int n = r->nranks;
-    uint64_t sent[8], received[8], gathered[8];
+    uint64_t sent[8], received[8], gathered[8], places[8];
     symwin_parts from, to;
     int p, i, at;
 
     for (p = at = 0; p < n; p++) {
+        places[p] = (uint64_t)at;
         sent[p] = exchanged(r->rank, p);
         received[p] = exchanged(p, r->rank);
         gathered[p] = (uint64_t)p + 1;
@@ -194,7 +195,7 @@ static void parts_of_a_group(const struct rank *r)
             host_put_u32(r->device, (unsigned char *)(in + at++), word_for(r->rank, p, i));
     }
     host_must(symwin_group_begin(), "symwin_group_begin");
-    from = (symwin_parts){.counts = sent};
+    from = (symwin_parts){.counts = sent, .displacements = places};
     to = (symwin_parts){.counts = received};
     host_must(symwin_alltoallv(r->comm, in, &from, swapped, &to, SYMWIN_U32, r->streams[0]),
               "symwin_alltoallv");
@@ -206,12 +207,16 @@ static void parts_of_a_group(const struct rank *r)
         "symwin_reduce_scatterv");
     memset(&from, 0xff, sizeof from);
     memset(&to, 0xff, sizeof to);
+    memset(sent, 0xff, sizeof sent);
+    memset(places, 0xff, sizeof places);
+    memset(received, 0xff, sizeof received);
+    memset(gathered, 0xff, sizeof gathered);
     host_must(symwin_group_end(), "symwin_group_end");
     job_wait(r, 0);
     job_wait(r, 1);
     host_must(symwin_comm_check(r->comm), "symwin_comm_check");
     for (p = at = 0; p < n; p++)
-        for (i = 0; i < (int)received[p]; i++, at++) {
+        for (i = 0; i < (int)exchanged(p, r->rank); i++, at++) {
             must_be(host_get_u32(r->device, (unsigned char *)(swapped + at)) ==
                         word_for(p, r->rank, i),
                     "symwin_alltoallv in a group", r->rank);

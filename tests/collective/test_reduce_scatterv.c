@@ -284,7 +284,7 @@ static void arguments(const struct rank *r, const struct arrays *a)
                                     scalar = {.size = sizeof scalar,
                                               .scalar = &half,
                                               .scalar_on_device = 1};
-    uint64_t counts[PARTS_RANKS];
+    uint64_t counts[PARTS_RANKS], same[PARTS_RANKS] = {0};
     symwin_parts good = {counts, NULL, 0, 0}, bad = good;
     symwin_collective_info info;
     int p;
@@ -307,6 +307,14 @@ static void arguments(const struct rank *r, const struct arrays *a)
     bad = (symwin_parts){counts, NULL, 4 * (uint64_t)r->nranks - 1, 0};
     refused(r, plain(r, r->in, &bad, r->out), SYMWIN_INVALID,
             "in parts has 4 elements from element |and the buffer has room for ");
+    bad = (symwin_parts){counts, same, 0, 0};
+    host_must(symwin_reduce_scatterv_query(r->comm, r->in, &bad, r->out, SYMWIN_U32, SYMWIN_SUM,
+                                           NULL, &info),
+              "one part for all ranks");
+    if (r->nranks > 1)
+        refused(r, plain(r, r->in, &bad, r->in), SYMWIN_INVALID,
+                "in parts, 4 elements from element 0 on for rank 1 overlap 4 from element 0 on for "
+                "rank 0; pass parts that do not");
     bad = (symwin_parts){device, NULL, 100, 1};
     refused(r, plain(r, r->in, &bad, r->out), SYMWIN_INVALID,
             "parts->displacements is NULL, and must be an array in device memory");
