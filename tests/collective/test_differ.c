@@ -215,7 +215,7 @@ int main(void)
             int right;
 
             if (rows[i].algo == SYMWIN_ALGO_TWOSHOT_MC &&
-                (!places_all[place].threads || !sw_driver_is_emulated()))
+                (!places_all[place].threads || processes_use_gpus()))
                 continue;
             if (rows[i].oddity == O_CLAIMED && !places_all[place].threads) /* slow */
                 continue;
