@@ -92,26 +92,25 @@ static void empty(void)
 
 /* ---- collectives ----------------------------------------------------------------------------- */
 
-/* The request as it was added. For a collective by parts; otherwise not used:
- *   parts  two
- *   table  its arguments */
-static struct sw_request request_of(const struct grouped_call *c, symwin_parts *parts,
-                                    struct sw_table_args *table)
+/* The request as it was added, with pointers to what it owns; more calls may move it until the
+ * group ends. `table`: for the arguments of a collective by parts. */
+static struct sw_request request_of(struct grouped_call *c, struct sw_table_args *table)
 {
     struct sw_request r = c->request;
     int b;
 
     if (r.options != NULL)
         r.options = &c->options;
-    for (b = 0; b < 2; b++)
-        if (r.parts[b] != NULL) {
-            parts[b] = c->parts[b];
-            if (!parts[b].on_device) {
-                parts[b].counts = c->arrays[b][0];
-                parts[b].displacements = parts[b].displacements != NULL ? c->arrays[b][1] : NULL;
-            }
-            r.parts[b] = &parts[b];
+    for (b = 0; b < 2; b++) {
+        symwin_parts *const parts = &c->parts[b];
+
+        if (r.parts[b] != NULL)
+            r.parts[b] = parts;
+        if (r.parts[b] != NULL && !parts->on_device) {
+            parts->counts = c->arrays[b][0];
+            parts->displacements = parts->displacements != NULL ? c->arrays[b][1] : NULL;
         }
+    }
     if (r.table != NULL)
         r.table = table;
     return r;
@@ -316,11 +315,11 @@ static void *agree(void *arg)
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
     for (i = a->first; i < a->count && a->status == SYMWIN_OK; i++) {
         struct grouped_call *c = &a->calls[i];
-        symwin_parts parts[2];
-        const struct sw_request r = request_of(c, parts, NULL);
+        struct sw_request r;
 
-        if (c->is_pair || r.comm != comm || !c->agrees)
-            continue;
+        if (c->is_pair || c->request.comm != comm || !c->agrees)
+            continue; /* other communicators' calls are other threads' */
+        r = request_of(c, NULL);
         a->status = sw_request_find(&r, &c->found, NULL);
         c->is_found = a->status == SYMWIN_OK;
         comm->registrations->keeps = 1; /* what calls of the group have found, until the launch */
@@ -374,8 +373,7 @@ static symwin_status agree_all(struct agreement *agreements, size_t n)
 static symwin_status find(struct grouped_call *c)
 {
     const struct sw_collective *is = &sw_collectives[c->request.collective];
-    symwin_parts parts[2];
-    const struct sw_request r = request_of(c, parts, NULL);
+    const struct sw_request r = request_of(c, NULL);
     symwin_status status = SYMWIN_OK;
 
     c->found = sw_call_of(&r);
@@ -434,7 +432,6 @@ static symwin_status launch_from(size_t first)
     const struct call *calls[SW_BATCH_CALLS];
     struct sw_table_args table;
     struct sw_request request;
-    symwin_parts parts[2];
     symwin_status status = SYMWIN_OK;
     size_t n = 0, taken = 0, i;
 
@@ -457,7 +454,7 @@ static symwin_status launch_from(size_t first)
         return status;
     if (one->is_found)
         return sw_found_run(&one->found);
-    request = request_of(one, parts, &table);
+    request = request_of(one, &table);
     return sw_request_run(&request, NULL);
 }
 
