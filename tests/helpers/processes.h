@@ -31,12 +31,13 @@ enum { PROCESSES_LIMIT_S = 60 };
 #endif
 enum { PROCESSES_GPU_LIMIT_S = 150, PROCESSES_MOST = 80 };
 
-/* Whether the ranks use GPUs. Asks no driver: the parent of ranks loads none. */
+/* Whether the ranks may use GPUs: if the variable is not set, they set it to emu. Asks no driver:
+ * the parent of ranks loads none. */
 HARNESS_UNUSED int processes_use_gpus(void)
 {
     const char *driver = getenv("SYMWIN_DRIVER");
 
-    return driver != NULL && strcmp(driver, "cuda") == 0;
+    return driver != NULL && strcmp(driver, "emu") != 0;
 }
 
 /* Seconds that a rank has. The processes that share a GPU take turns of milliseconds, and each call
