@@ -294,7 +294,7 @@ struct sw_landing {
 
 /* What a rank has with one peer for sends and receives (pairs.cu). Chunks and messages have numbers
  * from 1 on. */
-#define SW_PAIR_SLOTS 64
+#define SW_PAIR_SLOTS 128
 struct sw_pair {
     uint64_t sent, received; /* chunks so far, counted by this rank */
     uint32_t direct;         /* SW_LANDED for each message that has come without the ring */
@@ -316,9 +316,9 @@ struct sw_pair {
     (SW_STATE_LANDING(nranks, slot_bytes, nranks) + (uint64_t)(src) * sizeof(struct sw_pair))
 /* Bytes of a slot: half of them are payload, in a chunk without flags all. */
 #define SW_PAIR_SLOT_BYTES(slot_bytes)                                                             \
-    ((slot_bytes) < 2048       ? (uint64_t)64                                                      \
-     : (slot_bytes) > 2u << 20 ? (uint64_t)64 << 10                                                \
-                               : ((uint64_t)(slot_bytes) / 32 & ~(uint64_t)15))
+    ((slot_bytes) < 4096       ? (uint64_t)64                                                      \
+     : (slot_bytes) > 2u << 20 ? (uint64_t)32 << 10                                                \
+                               : ((uint64_t)(slot_bytes) / 64 & ~(uint64_t)15))
 #define SW_STATE_RING(nranks, slot_bytes, src, slot)                                               \
     (((SW_STATE_PAIR(nranks, slot_bytes, nranks) + 511) & ~(uint64_t)511) +                        \
      ((uint64_t)(src)*SW_PAIR_SLOTS + (uint64_t)(slot)) * SW_PAIR_SLOT_BYTES(slot_bytes))

@@ -19,6 +19,7 @@ _Static_assert(offsetof(struct sw_pair_args, item) == offsetof(struct sw_few_arg
                "one is the beginning of the other");
 
 enum { WARP = 32, LEAST_THREADS = 64, MOST_THREADS = 512, WORD_BYTES = 8, VECTOR_BYTES = 16 };
+enum { LARGE_CHUNKS = SW_PAIR_SLOTS / 2 };
 /* If items are few: threads of a block, while there are blocks for all words. */
 enum { FEW_THREADS = 128 };
 
@@ -137,18 +138,19 @@ struct entry {
     int distance;    /* from sender to receiver, modulo the number of ranks */
 };
 
-/* Cuts a message into chunks. A large one gets as many as the ring has slots, so that all of them
- * carry it, or chunks of whole slots. Its least chunks, of an eighth of a slot and rounding, are
- * more than SW_PAIR_EAGER too. */
+/* Cuts a message into chunks. A large one gets half as many as the ring has slots, or chunks of whole
+ * slots: more of them cost more than they gain. Its least chunks, of a quarter of a slot and
+ * rounding, are more than SW_PAIR_EAGER too. */
 static void cut(const symwin_comm *comm, struct sw_pair_item *item)
 {
     const uint64_t slot = SW_PAIR_SLOT_BYTES(comm->slot_bytes), bytes = item->bytes;
     const uint64_t unit = slot / 128 < VECTOR_BYTES ? VECTOR_BYTES
                                                     : slot / 128 / VECTOR_BYTES * VECTOR_BYTES;
+    const uint64_t step = unit * LARGE_CHUNKS;
     uint64_t extent = slot / 2;
 
     if (bytes > SW_PAIR_EAGER * extent) {
-        extent = (bytes + unit * SW_PAIR_SLOTS - 1) / (unit * SW_PAIR_SLOTS) * unit;
+        extent = (bytes + step - 1) / step * unit;
         if (extent > slot)
             extent = slot;
     }

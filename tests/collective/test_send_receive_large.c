@@ -273,9 +273,9 @@ static void body(struct processes *p, int rank)
     open_rank(p, &r, WAIT_MS);
     for (i = 0; i < sizeof slots / sizeof slots[0]; i++)
         mixes(p, &r, slots[i], e);
-    like_flags(p, &r, 1024, 16);
-    like_flags(p, &r, 4096, 64);
-    like_flags(p, &r, 5000, 64);
+    like_flags(p, &r, 2048, 32);
+    like_flags(p, &r, 8192, 64);
+    like_flags(p, &r, 10000, 64);
     free(e);
     close_rank(p, &r);
 }

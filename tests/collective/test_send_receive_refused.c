@@ -116,7 +116,7 @@ static void groups(const struct rank *r)
 
 /* ---- messages that differ, and ranks that are late, leave or abort ---- */
 
-enum { LARGE = 128 }; /* elements: more wait for the receiver */
+enum { LARGE = 256 }; /* elements: more wait for the receiver */
 
 /* ONE_BLOCK: COUNT, with fewer blocks than items, so by the kernel for any number of them. */
 enum oddity { SAME, COUNT, ONE_BLOCK, TYPE, LATE, CHAIN, LEAVES, ABORTS, DESTROYS };
@@ -155,14 +155,14 @@ static struct row rows[] = {
      "sends 2000 |which receives 900 "},
     {"more of many, in a window, one block, once more", ONE_BLOCK, 5000, 900, 1, SYMWIN_MISMATCH,
      "sends 5000 |which receives 900 "},
-    {"the most with flags, of one more", COUNT, 128, 129, 0, SYMWIN_MISMATCH,
-     "sends 128 |which receives 129 "},
-    {"the least without flags, of one less", COUNT, 129, 128, 0, SYMWIN_MISMATCH,
-     "sends 129 |which receives 128 "},
-    {"the most with flags, of one more, one block", ONE_BLOCK, 128, 129, 0, SYMWIN_MISMATCH,
-     "sends 128 |which receives 129 "},
-    {"the least without flags, of one less, one block", ONE_BLOCK, 129, 128, 0, SYMWIN_MISMATCH,
-     "sends 129 |which receives 128 "},
+    {"the most with flags, of one more", COUNT, LARGE, LARGE + 1, 0, SYMWIN_MISMATCH,
+     "sends 256 |which receives 257 "},
+    {"the least without flags, of one less", COUNT, LARGE + 1, LARGE, 0, SYMWIN_MISMATCH,
+     "sends 257 |which receives 256 "},
+    {"the most with flags, of one more, one block", ONE_BLOCK, LARGE, LARGE + 1, 0, SYMWIN_MISMATCH,
+     "sends 256 |which receives 257 "},
+    {"the least without flags, of one less, one block", ONE_BLOCK, LARGE + 1, LARGE, 0,
+     SYMWIN_MISMATCH, "sends 257 |which receives 256 "},
     {"another type", TYPE, 5, 5, 0, SYMWIN_MISMATCH,
      "in a send or receive, the type differs: rank 0 sends u32 to rank 1, which receives f32"},
     {"another type of many", TYPE, 900, 900, 1, SYMWIN_MISMATCH, "rank 0 sends u32|receives f32"},

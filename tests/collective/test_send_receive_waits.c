@@ -76,7 +76,7 @@ static void done(const struct rank *r, size_t bytes, const char *what)
 /* Large messages through the ring, of fewer chunks than their sender has blocks. */
 static void more_blocks_than_chunks(struct processes *p, const struct rank *r)
 {
-    enum { SLOTS_OF = 1024, CHUNK = 16, BYTES = 33 * CHUNK, AHEAD = 8 };
+    enum { SLOTS_OF = 1024, CHUNK = 32, BYTES = 33 * CHUNK, AHEAD = 8 };
     struct rank other;
     int turn, k;
 
@@ -98,8 +98,8 @@ static void more_blocks_than_chunks(struct processes *p, const struct rank *r)
  * have entries of two chunks. */
 static void ring_is_full(struct processes *p, const struct rank *r)
 {
-    enum { SLOTS_OF = 2560, CHUNK = 40, MESSAGES = 11 };
-    static const size_t chunks[MESSAGES] = {16, 6, 6, 6, 6, 6, 6, 6, 6, 8, 16};
+    enum { SLOTS_OF = 5120, CHUNK = 40, MESSAGES = 11 };
+    static const size_t chunks[MESSAGES] = {32, 12, 12, 12, 12, 12, 12, 12, 12, 16, 32};
     struct rank other;
     int turn, k;
 
