@@ -140,8 +140,9 @@ static void in_flight(const struct rank *r, int windows)
 /* ---- graphs ---------------------------------------------------------------------------------- */
 
 /* A graph of several calls, by an algorithm if they have it, replayed with other inputs and between
- * other calls. */
-static void graphs(const struct rank *r, int windows, symwin_algo algo)
+ * other calls. The ranks make no call while one destroys its graph: with copies that may wait for
+ * another rank's kernel (docs/hardware.md). */
+static void graphs(struct processes *p, const struct rank *r, int windows, symwin_algo algo)
 {
     const size_t pitch = ROOM / CAPTURED / 64 * 64;
     struct job jobs[CAPTURED];
@@ -176,8 +177,10 @@ static void graphs(const struct rank *r, int windows, symwin_algo algo)
         jobs[0].seed++;
         job_run(r, &jobs[0]);
     }
+    processes_barrier(p);
     host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
     sw_scope_leave(&scope);
+    processes_barrier(p);
 }
 
 /* ---- windows --------------------------------------------------------------------------------- */
@@ -271,8 +274,8 @@ static void in_windows(struct processes *p, struct rank *r)
     each_over_windows(r, IN | OUT);
     sweep(r, 10000, SWEEP, IN | OUT);
     in_flight(r, IN | OUT);
-    graphs(r, IN | OUT, SYMWIN_ALGO_AUTO);
-    graphs(r, IN | OUT, SYMWIN_ALGO_COPIES);
+    graphs(p, r, IN | OUT, SYMWIN_ALGO_AUTO);
+    graphs(p, r, IN | OUT, SYMWIN_ALGO_COPIES);
     by_copies(r);
     host_must(symwin_window_deregister(r->comm, windows[0]), "deregister");
     each_over_windows(r, OUT);
@@ -314,9 +317,9 @@ static void on_registered(struct processes *p, struct rank *r)
         if (turn == 1)
             in_flight(r, both);
         if (turn == 2)
-            graphs(r, both, SYMWIN_ALGO_AUTO);
+            graphs(p, r, both, SYMWIN_ALGO_AUTO);
         if (turn == 3)
-            graphs(r, both, SYMWIN_ALGO_COPIES);
+            graphs(p, r, both, SYMWIN_ALGO_COPIES);
         sweep(r, 13000 + turn * 1000, SWEEP / 8, both);
         for (i = 0; i < 4; i++) /* the peers' calls may not have completed */
             host_must(symwin_deregister(r->comm, of[i]), "symwin_deregister");
@@ -577,7 +580,7 @@ static void body(struct processes *p, int rank)
     barriers(p, &r);
     sweep(&r, 0, SWEEP, 0);
     in_flight(&r, 0);
-    graphs(&r, 0, SYMWIN_ALGO_AUTO);
+    graphs(p, &r, 0, SYMWIN_ALGO_AUTO);
     in_windows(p, &r);
     on_registered(p, &r);
     if (r.nranks == 3) {

@@ -17,7 +17,7 @@ struct probe {
     int (*call)(struct probe *p); /* CUresult or symwin_status */
     int device;                   /* where the call runs */
     CUdeviceptr ptr;
-    void *memory;
+    void *memory, *far; /* far: of the other device */
     struct CUstream_st *stream;
     CUgraph graph;
     CUgraphExec exec;
@@ -77,6 +77,36 @@ static int call_capture(struct probe *p)
     for (int i = 0; i < 2 && result == 0; i++)
         result = (int)sw_drv.cuMemsetD8Async((CUdeviceptr)(uintptr_t)p->memory, 0, 4096, p->stream);
     return result != 0 ? result : (int)sw_drv.cuStreamEndCapture(p->stream, &p->graph);
+}
+
+/* The same of two copies, to memory of the other device. */
+static int call_capture_copies(struct probe *p)
+{
+    const int other = 1 - p->device;
+    const CUmemAccessDesc both[] = {
+        {{CU_MEM_LOCATION_TYPE_DEVICE, other}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
+        {{CU_MEM_LOCATION_TYPE_DEVICE, p->device}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
+    int result = (int)symwin_mem_alloc(p->device, 64 << 20, 0, &p->memory);
+
+    if (result == 0)
+        result = (int)symwin_mem_alloc(other, 64 << 20, 0, &p->far);
+    if (result == 0)
+        result = (int)sw_drv.cuMemSetAccess((CUdeviceptr)(uintptr_t)p->far, 64 << 20, both, 2);
+    if (result == 0)
+        result = (int)symwin_stream_create(p->device, &p->stream);
+    if (result == 0)
+        result = (int)sw_drv.cuStreamBeginCapture(p->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    for (int i = 0; i < 2 && result == 0; i++)
+        result = (int)sw_drv.cuMemcpyAsync((CUdeviceptr)(uintptr_t)p->far,
+                                           (CUdeviceptr)(uintptr_t)p->memory, 4096, p->stream);
+    return result != 0 ? result : (int)sw_drv.cuStreamEndCapture(p->stream, &p->graph);
+}
+
+static int call_free_both(struct probe *p)
+{
+    const int result = (int)symwin_mem_free(p->far);
+
+    return result != 0 ? result : (int)symwin_mem_free(p->memory);
 }
 
 static int call_instantiate(struct probe *p)
@@ -182,7 +212,16 @@ int main(void)
         {"cuGraphDestroy", call_graph_destroy},
         {"cuStreamDestroy, of launches", call_stream_destroy},
         {"symwin_mem_free", call_vmm_free},
+        /* from here on with two devices only */
+        {"capture of copies to the other device", call_capture_copies},
+        {"cuGraphInstantiate of copies", call_instantiate},
+        {"cuGraphLaunch of copies", call_graph_launch},
+        {"cuGraphExecDestroy of copies", call_exec_destroy},
+        {"cuGraphDestroy of copies", call_graph_destroy},
+        {"cuStreamDestroy, of copies", call_stream_destroy},
+        {"symwin_mem_free of both", call_free_both},
     };
+    enum { CALLS = sizeof calls / sizeof calls[0], WITH_TWO = 7 };
     struct probe p = {0};
     struct sw_scope keep[2];
     int devices, d;
@@ -194,7 +233,7 @@ int main(void)
     for (d = 0; d < devices; d++) /* the contexts stay for the whole run */
         tap_ok(sw_scope_enter(d, &keep[d]) == SYMWIN_OK, "context of device %d", d);
     for (d = 0; d < devices; d++)
-        for (i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        for (i = 0; i < CALLS - (devices == 2 ? 0 : WITH_TWO); i++) {
             p.name = calls[i].name;
             p.call = calls[i].call;
             p.device = d;
