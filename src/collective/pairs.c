@@ -138,8 +138,8 @@ struct entry {
     int distance;    /* from sender to receiver, modulo the number of ranks */
 };
 
-/* Cuts a message into chunks. A large one gets half as many as the ring has slots, or chunks of whole
- * slots: more of them cost more than they gain. Its least chunks, of a quarter of a slot and
+/* Cuts a message into chunks. A large one gets half as many as the ring has slots, or chunks of
+ * whole slots: more of them cost more than they gain. Its least chunks, of a quarter of a slot and
  * rounding, are more than SW_PAIR_EAGER too. */
 static void cut(const symwin_comm *comm, struct sw_pair_item *item)
 {
