@@ -546,14 +546,16 @@ SYMWIN_API symwin_status symwin_recv_query(symwin_comm *comm, const void *out, u
  * calls are not collected. So symwin_comm_create(), symwin_comm_split() and
  * symwin_window_register(), which wait for the other ranks, are made in a thread for each rank.
  *
- * The collectives of a communicator in a group come in the order of the calls, and those of several
- * communicators in any order. Up to 16 small calls in a row that move bytes (all-gather,
+ * The collectives of a communicator in a group come in the order of the calls. Those of several
+ * communicators are launched in an order that the library chooses, so they do not use each other's
+ * results; all ranks call them in one order. Up to 16 small calls in a row that move bytes (all-gather,
  * all-to-all, broadcast, gather, scatter; 128 KiB of parts together, with the default slots) are
  * made at once, in one launch. So all ranks put the same collectives in a group. Their streams need
  * not be alike, but two calls are in one capture on all ranks or on none; streams of calls made at
  * once wait for each other. If calls use each other's results, the launch has one block. Memory
  * that has several addresses is known by symwin_window_peer_pointer(), and by windows on mappings
- * of one physical allocation; otherwise name it alike in a group. An import counts as another
+ * of one physical allocation, of the communicator that is called; otherwise name it alike in a
+ * group. An import counts as another
  * allocation, also in the process that exported the memory.
  *
  * Registered buffers and captured ones are connected before anything is launched; if a group has
@@ -565,8 +567,9 @@ SYMWIN_API symwin_status symwin_recv_query(symwin_comm *comm, const void *out, u
  * order of the communicators on all ranks; otherwise their launches may wait for each other.
  *
  * If a call in a group fails, it returns its status and so does the outermost symwin_group_end();
- * nothing of the group is launched then. The other ranks wait for this one, until their
- * kernel_timeout_ms or symwin_comm_abort().
+ * nothing of the group is launched then. What symwin_group_end() finds itself, as a number of
+ * blocks that does not fit for a send or receive, may come when some calls are launched. The other
+ * ranks wait for this one, until their kernel_timeout_ms or symwin_comm_abort().
  *
  *   SYMWIN_INVALID   symwin_group_end(): no group is open; sends and receives of a communicator are
  *                    on two streams; a rank sends to itself and does not receive it; or a

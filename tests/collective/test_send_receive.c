@@ -275,7 +275,7 @@ static void message(const struct rank *r, int sends, size_t at, size_t bytes,
 static void full_ring(const struct rank *r)
 {
     const symwin_collective_options few = {.size = sizeof few, .blocks = 1, .threads = 32};
-    static const size_t last[] = {5000, 8}, lengths[] = {504, 507};
+    static const size_t last[] = {10000, 8}, lengths[] = {504, 507};
     const size_t all = SW_PAIR_SLOTS * 8;
     size_t i;
     int turn;
