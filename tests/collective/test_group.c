@@ -4,6 +4,7 @@
  * (tests/gpu/both.txt). */
 #define TEST_SLOT_BYTES 8192
 #include "collectives.h"
+#include <signal.h>
 
 #if defined(__SANITIZE_THREAD__)
 enum { SWEEP = 6, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5 };
@@ -497,6 +498,7 @@ static void agree_by_one_thread(struct processes *p, struct rank *r)
     symwin_registration *in = NULL, *out = NULL;
     symwin_collective_info info;
     CUgraphExec exec[4];
+    sigset_t signals;
     int turn, q, k;
 
     for (k = 0; k < 4; k++)
@@ -526,6 +528,8 @@ static void agree_by_one_thread(struct processes *p, struct rank *r)
         processes_barrier(p);
         reduced(r, "on registered buffers");
     }
+    must_be(pthread_sigmask(SIG_SETMASK, NULL, &signals) == 0 && !sigismember(&signals, SIGUSR1),
+            "the thread has its signals", r->rank);
     host_must(
         symwin_allreduce_query(r->comm, r->in, r->out, 1, SYMWIN_U32, SYMWIN_SUM, &twoshot, &info),
         "registered buffers become windows");

@@ -117,6 +117,25 @@ static uint32_t blocks_of(const struct rank *r, int blocks)
     return r->comm->done - before;
 }
 
+/* Blocks of a launch of a send and a receive that ask for so many. */
+static uint32_t pair_blocks_of(const struct rank *r, int send, int receive)
+{
+    const symwin_collective_options options[2] = {{.size = sizeof options[0], .blocks = send},
+                                                  {.size = sizeof options[1], .blocks = receive}};
+    const uint32_t before = r->comm->done;
+    const int n = r->nranks, to = (r->rank + 1) % n, from = (r->rank + n - 1) % n;
+
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    host_must(symwin_send_with(r->comm, r->in, 1024, SYMWIN_U8, to, &options[0], r->streams[0]),
+              "symwin_send_with");
+    host_must(symwin_recv_with(r->comm, r->out, 1024, SYMWIN_U8, from, &options[1], r->streams[0]),
+              "symwin_recv_with");
+    host_must(symwin_group_end(), "symwin_group_end");
+    job_wait(r, 0);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    return r->comm->done - before;
+}
+
 static CUresult (*plain_launch)(const CUlaunchConfig *, CUfunction, void **, void **);
 static unsigned launched; /* threads of a block of the last kernel; of one rank alone */
 
@@ -151,6 +170,9 @@ static void grids(const struct rank *r)
 
     must_be(blocks_of(r, 0) > 1, "several blocks", r->rank);
     must_equal(blocks_of(r, 1), 1, "as many blocks as a call asks for", r->rank);
+    must_equal(pair_blocks_of(r, 4, 4), 4, "as many as a send and a receive ask for", r->rank);
+    must_equal(pair_blocks_of(r, 4, 2), 4, "as many as a send asks for", r->rank);
+    must_equal(pair_blocks_of(r, 2, 4), 4, "as many as a receive asks for", r->rank);
     if (r->nranks > 1)
         return;
     plain_launch = sw_drv.cuLaunchKernelEx;

@@ -232,9 +232,10 @@ static void fill_with_flags(const struct rank *r, size_t bytes, size_t extent)
     host_must(host_copy(r->device, r->in, r->host, ROOM), "fill");
 }
 
-/* From rank 0 to rank 1, which waits for each small message before it is sent. The large one is the
- * first of its communicator, so its chunks' numbers are known. */
-static void like_flags(struct processes *p, const struct rank *r, size_t bytes, size_t extent)
+/* From rank 0 to rank 1, which waits for each small message before it is sent. The large one comes
+ * to offset `at`. It is the first of its communicator, so its chunks' numbers are known. */
+static void like_flags(struct processes *p, const struct rank *r, size_t bytes, size_t extent,
+                       size_t at)
 {
     const symwin_collective_options options = {.size = sizeof options};
     struct rank other;
@@ -245,7 +246,8 @@ static void like_flags(struct processes *p, const struct rank *r, size_t bytes, 
     memset(r->want, FILLED, ROOM);
     host_must(host_copy(r->device, r->out, r->want, ROOM), "fill");
     for (i = 0; i <= SMALLS; i++) {
-        const struct message m = {i == 0 ? bytes : SMALL, i == 0 ? 0 : ROOM / 2 + i * SMALL};
+        const struct message m = {i == 0 ? bytes : SMALL,
+                                  i == 0 ? (r->rank == 0 ? 0 : at) : ROOM / 2 + i * SMALL};
 
         if (r->rank == 0 && i > 0)
             host_pause_ms(1);
@@ -256,7 +258,7 @@ static void like_flags(struct processes *p, const struct rank *r, size_t bytes, 
     host_must(host_copy(r->device, r->want, r->out, ROOM), "read");
     for (i = 0; i < (SMALLS + 1) * SMALL; i++)
         wrong += r->want[ROOM / 2 + i] != (i < SMALL ? FILLED : 0x11);
-    must_be(r->rank == 0 || (wrong == 0 && memcmp(r->host, r->want, bytes) == 0),
+    must_be(r->rank == 0 || (wrong == 0 && memcmp(r->host, r->want + at, bytes) == 0),
             "small messages after bytes that look like flags", r->rank);
     drop(p, &other);
 }
@@ -273,9 +275,10 @@ static void body(struct processes *p, int rank)
     open_rank(p, &r, WAIT_MS);
     for (i = 0; i < sizeof slots / sizeof slots[0]; i++)
         mixes(p, &r, slots[i], e);
-    like_flags(p, &r, 2048, 32);
-    like_flags(p, &r, 8192, 64);
-    like_flags(p, &r, 10000, 64);
+    like_flags(p, &r, 2048, 32, 0);
+    like_flags(p, &r, 8192, 64, 0);
+    like_flags(p, &r, 10000, 64, 0);
+    like_flags(p, &r, 8192, 64, 8);
     free(e);
     close_rank(p, &r);
 }

@@ -89,6 +89,15 @@ static void groups(const struct rank *r)
             "sends 4 elements of u32 to itself and receives 5 of u32");
     begin();
     host_must(send_u32(r, r->in, 4, r->rank), "a send");
+    host_must(symwin_recv(r->comm, r->out, 4, SYMWIN_U64, r->rank, r->streams[0]), "a receive");
+    refused(r, symwin_group_end(), SYMWIN_INVALID,
+            "sends 4 elements of u32 to itself and receives 4 of u64");
+    begin();
+    host_must(send_u32(r, r->in + 16, 4, r->rank), "a send");
+    host_must(recv_u32(r, r->in, 4, r->rank), "a receive");
+    host_must(symwin_group_end(), "buffers that touch");
+    begin();
+    host_must(send_u32(r, r->in, 4, r->rank), "a send");
     host_must(recv_u32(r, r->in + 4, 4, r->rank), "a receive");
     refused(r, symwin_group_end(), SYMWIN_INVALID, "overlap in part");
     begin();
