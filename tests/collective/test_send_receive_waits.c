@@ -73,19 +73,20 @@ static void done(const struct rank *r, size_t bytes, const char *what)
     must_be(r->rank != 1 || memcmp(r->want, r->host, bytes) == 0, what, r->rank);
 }
 
-/* Large messages through the ring, of fewer chunks than their sender has blocks. */
+/* Large messages through the ring, of fewer chunks than their sender has blocks: 60 of 272 bytes
+ * and one of 80. */
 static void more_blocks_than_chunks(struct processes *p, const struct rank *r)
 {
-    enum { SLOTS_OF = 1024, CHUNK = 32, BYTES = 33 * CHUNK, AHEAD = 8 };
+    enum { SLOTS_OF = 65536, CHUNKS = 61, BLOCKS = 64, BYTES = 60 * 272 + 80, AHEAD = 4 };
     struct rank other;
     int turn, k;
 
     split(r, SLOTS_OF, &other);
     for (turn = 0; turn < TURNS; turn++) {
         fill(&other, (unsigned)turn);
-        slow(p, r, (unsigned)turn, 0, 40 + turn % 24);
+        slow(p, r, (unsigned)turn, 0, CHUNKS + turn % (BLOCKS - CHUNKS));
         for (k = 0; k < AHEAD; k++)
-            message(&other, (size_t)k * BYTES, BYTES, 64);
+            message(&other, (size_t)k * BYTES, BYTES, BLOCKS);
         done(&other, (size_t)AHEAD * BYTES, "a large message by many blocks");
     }
     slow(p, r, 0, -1, 0);
