@@ -5,11 +5,12 @@
 
 #include "hostile.h"
 
-/* Times under a sanitizer mean nothing. */
+/* Under a sanitizer the creator accepts more slowly than the flood connects. A full queue of TCP
+ * connections drops a rank's first packet, which is sent again after a second. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { RUNS = 1 };
+enum { RUNS = 1, SLOWER = 10 };
 #else
-enum { RUNS = 9 };
+enum { RUNS = 9, SLOWER = 1 };
 #endif
 enum { RANKS = 4, FLOODERS = 2, PER_SECOND = 10000, KEPT = 100, HELD = 500 };
 
@@ -165,14 +166,14 @@ static int64_t run(enum kind kind, int64_t *rate)
 int main(int argc, char **argv)
 {
     int64_t us[RUNS], rates[RUNS], quiet = 0;
-    int64_t most_ms = MOST_MS;
+    int64_t most_ms = MOST_MS * SLOWER;
     enum kind kind;
     int i;
 
     if (argc > 1)
         held_count = atol(argv[1]);
     if (held_count > HELD) /* they all need the processors, too */
-        most_ms *= 10;
+        most_ms = MOST_MS * 10;
     for (kind = QUIET; kind < KINDS; kind++) {
         int failed = 0;
 
