@@ -520,6 +520,9 @@ $(BUILD)/tests/nccl/collectives/libnccl.so.2: $(BUILD)/obj/tests/nccl/fake_colle
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) -o $@ $<
 
+# It loads the one beside it.
+$(BUILD)/tests/test_register: | $(BUILD)/tests/nccl/collectives/libnccl.so.2
+
 $(BUILD)/tests/nccl/older/libnccl.so.2: $(BUILD)/obj/tests/nccl/fake_collectives.c.o \
     tests/nccl/older.map
 	@mkdir -p $(@D)
