@@ -149,7 +149,8 @@ typedef struct symwin_collective_options {
     size_t size;      /* sizeof(symwin_collective_options); 0 in another field: the default */
     symwin_algo algo; /* must be equal on all ranks */
     /* Most blocks of the grid, at most what fits, and no more than the communicator's max_blocks;
-     * small messages use fewer. */
+     * small messages use fewer. A launch for several calls of a group has as many blocks and
+     * threads as the call that asks for most, if so many fit. */
     int blocks;
     /* Threads of a block, rounded up to whole warps. In algorithms that push, 32 of them do not
      * move the message: in blocks of more than 32, the last warp only exchanges control words. */
@@ -553,10 +554,10 @@ SYMWIN_API symwin_status symwin_recv_query(symwin_comm *comm, const void *out, u
  * slots) are made at once, in one launch. So all ranks put the same collectives in a group. Their
  * streams need not be alike, but two calls are in one capture on all ranks or on none; streams of
  * calls made at once wait for each other. If calls use each other's results, the launch has one
- * block. Memory that has several addresses is known by symwin_window_peer_pointer(), and by windows
- * on mappings of one physical allocation, of the communicator that is called; otherwise name it
- * alike in a group. An import counts as another allocation, also in the process that exported the
- * memory.
+ * block. Memory that has several addresses is known by symwin_window_peer_pointer() of any
+ * communicator, and by windows on mappings of one physical allocation, of the communicator that is
+ * called; otherwise name it alike in a group. An import counts as another allocation, also in the
+ * process that exported the memory.
  *
  * Registered buffers and captured ones are connected before anything is launched; if a group has
  * several communicators, for each in a thread of its own.
@@ -567,9 +568,9 @@ SYMWIN_API symwin_status symwin_recv_query(symwin_comm *comm, const void *out, u
  * order of the communicators on all ranks; otherwise their launches may wait for each other.
  *
  * If a call in a group fails, it returns its status and so does the outermost symwin_group_end();
- * nothing of the group is launched then. What symwin_group_end() finds itself, as a number of
- * blocks that does not fit for a send or receive, may come when some calls are launched. The other
- * ranks wait for this one, until their kernel_timeout_ms or symwin_comm_abort().
+ * nothing of the group is launched then. What fails in the driver while symwin_group_end() launches
+ * may come when some calls are launched. The other ranks wait for this one, until their
+ * kernel_timeout_ms or symwin_comm_abort().
  *
  *   SYMWIN_INVALID   symwin_group_end(): no group is open; sends and receives of a communicator are
  *                    on two streams; a rank sends to itself and does not receive it; or a

@@ -19,6 +19,7 @@ struct batch {
     int are_short;      /* each of them has a kernel for short calls */
     size_t longest;     /* bytes of a part */
     uint64_t digests[SW_GROUP_CALLS];
+    int in_flat_range[SW_GROUP_CALLS]; /* a buffer of the call is given by an address there */
 };
 
 static uint64_t entries_of(const struct call *c)
@@ -64,28 +65,43 @@ static int share_memory(const struct sw_buffer *a, const struct sw_buffer *b)
              b->within < a->within + a->bytes));
 }
 
-/* Whether a buffer is given by its address in the flat range: the memory there has another one, by
- * which other calls may know it. */
-static int is_in_flat_range(const struct call *c)
-{
-    const struct sw_group *group = c->query.comm->group;
-    const uint64_t bytes = (uint64_t)group->stride * (uint64_t)c->query.comm->nranks;
+struct in_ranges {
+    const struct call *call;
+    int found;
+};
 
-    return c->buffers[IN].address - group->base < bytes ||
-           c->buffers[OUT].address - group->base < bytes;
+static void look_in_range(symwin_comm *comm, void *context)
+{
+    const struct sw_group *group = comm->group;
+    const uint64_t bytes = (uint64_t)group->stride * (uint64_t)comm->nranks;
+    struct in_ranges *in = context;
+
+    in->found |= in->call->buffers[IN].address - group->base < bytes ||
+                 in->call->buffers[OUT].address - group->base < bytes;
 }
 
-/* Whether a call uses what calls of its stage write, or the other way round. */
-static int must_wait(const struct batch *b, const struct call *c)
+/* Whether a buffer is given by its address in a flat range, that of another communicator too: the
+ * memory there has another one, by which other calls may know it. */
+static int is_in_flat_range(const struct call *c)
 {
-    const struct call *other = &b->calls[b->stage];
+    struct in_ranges in = {.call = c};
 
-    for (; other < &b->calls[b->args.call.calls]; other++) {
-        if (share_memory(&c->buffers[IN], &other->buffers[OUT]) ||
+    sw_comm_each(look_in_range, &in);
+    return in.found;
+}
+
+/* Whether call `k`, the next, uses what calls of its stage write, or the other way round. */
+static int must_wait(const struct batch *b, const struct call *c, uint32_t k)
+{
+    uint32_t i;
+
+    for (i = b->stage; i < k; i++) {
+        const struct call *other = &b->calls[i];
+
+        if (b->in_flat_range[i] || b->in_flat_range[k] ||
+            share_memory(&c->buffers[IN], &other->buffers[OUT]) ||
             share_memory(&c->buffers[OUT], &other->buffers[OUT]) ||
             share_memory(&c->buffers[OUT], &other->buffers[IN]))
-            return 1;
-        if (is_in_flat_range(c) || is_in_flat_range(other))
             return 1;
     }
     return 0;
@@ -123,7 +139,8 @@ static void put_in(struct batch *b, const struct call *c, const struct sw_plan *
     b->args.entries += (uint32_t)entries_of(c);
     b->args.entries = (b->args.entries + SW_GROUP_ENTRIES - 1) / SW_GROUP_ENTRIES *
                       SW_GROUP_ENTRIES;
-    item->waits = (uint32_t)must_wait(b, c);
+    b->in_flat_range[k] = is_in_flat_range(c);
+    item->waits = (uint32_t)must_wait(b, c, k);
     if (item->waits)
         b->stage = k;
     b->args.call.calls++;

@@ -26,10 +26,9 @@ struct call {
 
 struct call sw_call_of(const struct sw_request *r);
 
-/* Finds where the buffers lie, together with the other ranks if the call is launched. `agrees`:
- * NULL, or it is set in place of an agreement, which is left to another call; then there is no
- * result. */
-symwin_status sw_call_find_buffers(struct call *c, int launched, int *agrees);
+/* Finds where the buffers lie, together with the other ranks if the call is launched. If an
+ * agreement is left to another call, there is no result. */
+symwin_status sw_call_find_buffers(struct call *c, struct sw_launched *launched);
 
 /* The ranks that this rank sends to and receives from, itself included (kernels/pattern.cuh). */
 int sw_call_sends_to(const struct call *c);
@@ -41,8 +40,8 @@ uint32_t sw_call_fold(const uint64_t *words, size_t n); /* to one such word */
 
 symwin_status sw_call_launch(struct call *c);
 
-/* The two halves of sw_request_run(), for a collective with buffers and a count. `agrees`: as for
- * sw_call_find_buffers(). */
+/* The two halves of sw_request_run(), for a collective with buffers and a count. `agrees`: NULL, or
+ * an agreement is left to another call of the first half, and this says whether there is one. */
 symwin_status sw_request_find(const struct sw_request *r, struct call *found, int *agrees);
 symwin_status sw_found_run(struct call *found);
 

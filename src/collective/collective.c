@@ -173,30 +173,31 @@ static symwin_status check_scalar(const struct call *c)
                : SYMWIN_OK;
 }
 
-static symwin_status look_up(struct call *c, symwin_status status, const CUstream *stream,
-                             int *agrees)
+static symwin_status look_up(struct call *c, symwin_status status, struct sw_launched *launched)
 {
     return sw_buffers_find(c->query.comm, c->name, c->collective->call, status, c->query.type,
-                           c->buffers, stream, agrees);
+                           c->buffers, launched);
 }
 
 /* Looks the buffers up. Runs an agreement about them only if it makes a difference. */
-static symwin_status find_or_agree(struct call *c, symwin_status status, const CUstream *stream,
-                                   int *agrees)
+static symwin_status find_or_agree(struct call *c, symwin_status status,
+                                   struct sw_launched *launched)
 {
     const enum sw_connects registers = c->collective->registers;
     symwin_status found;
-    int asks = 0;
+    int later;
 
-    if (stream == NULL || registers == SW_CONNECTS_NEVER)
-        return look_up(c, status, NULL, NULL);
-    found = look_up(c, status, stream, &asks);
-    if (!asks || (registers == SW_CONNECTS_TO_USE && !sw_select_wants_windows(&c->query, c->algo)))
+    if (launched == NULL || registers == SW_CONNECTS_NEVER)
+        return look_up(c, status, NULL);
+    later = launched->later;
+    launched->later = 1;
+    found = look_up(c, status, launched);
+    launched->later = later;
+    if (registers == SW_CONNECTS_TO_USE && !sw_select_wants_windows(&c->query, c->algo))
+        launched->agrees = 0;
+    if (!launched->agrees)
         return found;
-    if (agrees == NULL)
-        return look_up(c, status, stream, NULL);
-    *agrees = 1;
-    return SYMWIN_OK;
+    return later ? SYMWIN_OK : look_up(c, status, launched);
 }
 
 static void set_parts(const struct call *c, struct sw_buffer *buffer, enum sw_lies lies)
@@ -207,7 +208,7 @@ static void set_parts(const struct call *c, struct sw_buffer *buffer, enum sw_li
     buffer->told = registers && lies == SW_WHERE_ROOT_TELLS;
 }
 
-symwin_status sw_call_find_buffers(struct call *c, int launched, int *agrees)
+symwin_status sw_call_find_buffers(struct call *c, struct sw_launched *launched)
 {
     struct sw_buffer *in = &c->buffers[IN], *out = &c->buffers[OUT];
     const size_t nranks = (size_t)c->query.comm->nranks;
@@ -229,8 +230,8 @@ symwin_status sw_call_find_buffers(struct call *c, int launched, int *agrees)
     if (status == SYMWIN_OK && in->address != 0 && out->address != 0 &&
         overlap_in_part(c, in->address, out->address))
         status = refuse_overlap(c, "overlap in part");
-    status = find_or_agree(c, status, launched ? &c->stream : NULL, agrees);
-    if (status != SYMWIN_OK || (agrees != NULL && *agrees))
+    status = find_or_agree(c, status, launched);
+    if (status != SYMWIN_OK || (launched != NULL && launched->agrees))
         return status;
     return place_buffers(c);
 }
@@ -255,7 +256,7 @@ static symwin_status find_parts(struct call *c, const struct sw_request *r)
         overlap(c, in->address, out->address))
         return refuse_overlap(c, "overlap in part");
     status = sw_buffers_find(c->query.comm, c->name, c->collective->call, SYMWIN_OK, c->query.type,
-                             c->buffers, NULL, NULL);
+                             c->buffers, NULL);
     if (status == SYMWIN_OK)
         sw_parts_place(r, c->buffers, c->query.in_place);
     c->query.into_window = r->table->place != SW_NO_OFFSET;
@@ -437,13 +438,18 @@ symwin_status sw_call_launch(struct call *c)
     return status;
 }
 
-static symwin_status answer(struct call *c, symwin_collective_info *info)
+/* `later`: the call is launched later, on its stream. */
+static symwin_status answer(struct call *c, symwin_collective_info *info, int later)
 {
+    symwin_status status = SYMWIN_OK;
     struct sw_plan plan;
-    symwin_status status;
 
     c->query.most_blocks = sw_order_most_blocks(c->query.comm);
-    status = sw_select_plan(&c->query, c->algo, &c->asked, &plan);
+    if (later)
+        status = sw_order_multiprocessors(c->query.comm, c->name, c->stream,
+                                          &c->query.multiprocessors);
+    if (status == SYMWIN_OK)
+        status = sw_select_plan(&c->query, c->algo, &c->asked, &plan);
     if (status == SYMWIN_OK)
         *info = (symwin_collective_info){plan.algo, (int)plan.grid.blocks, (int)plan.grid.threads,
                                          plan.measured};
@@ -493,8 +499,8 @@ static symwin_status run(const struct sw_request *r, symwin_collective_info *inf
 {
     struct call c = sw_call_of(r);
     symwin_status status = sw_comm_enter(r->comm, r->name);
+    struct sw_launched launched = {.stream = c.stream, .later = later, .checks = later};
     struct sw_scope scope;
-    int agrees = 0;
 
     if (status != SYMWIN_OK)
         return status;
@@ -504,9 +510,9 @@ static symwin_status run(const struct sw_request *r, symwin_collective_info *inf
         if (status == SYMWIN_OK && c.collective->by_parts)
             status = find_parts(&c, r);
         else if (status == SYMWIN_OK && !c.collective->no_data)
-            status = sw_call_find_buffers(&c, info == NULL || later, later ? &agrees : NULL);
-        if (status == SYMWIN_OK && !agrees)
-            status = info != NULL ? answer(&c, info) : sw_call_launch(&c);
+            status = sw_call_find_buffers(&c, info == NULL || later ? &launched : NULL);
+        if (status == SYMWIN_OK && !launched.agrees)
+            status = info != NULL ? answer(&c, info, later) : sw_call_launch(&c);
         sw_scope_leave(&scope);
     }
     sw_comm_leave(r->comm);
@@ -527,6 +533,7 @@ symwin_status sw_request_check_grouped(const struct sw_request *r)
 
 symwin_status sw_request_find(const struct sw_request *r, struct call *found, int *agrees)
 {
+    struct sw_launched launched = {.stream = r->stream, .later = agrees != NULL};
     symwin_status status = sw_comm_enter(r->comm, r->name);
     symwin_collective_info info;
     struct sw_scope scope;
@@ -536,9 +543,11 @@ symwin_status sw_request_find(const struct sw_request *r, struct call *found, in
     *found = sw_call_of(r);
     status = sw_scope_enter_context(r->comm->context, &scope);
     if (status == SYMWIN_OK && found->count > 0)
-        status = sw_call_find_buffers(found, 1, agrees);
+        status = sw_call_find_buffers(found, &launched);
+    if (agrees != NULL)
+        *agrees = launched.agrees;
     if (status == SYMWIN_OK && found->count > 0 && agrees == NULL)
-        status = answer(found, &info); /* what sw_request_check_grouped() has left out */
+        status = answer(found, &info, 1); /* what sw_request_check_grouped() has left out */
     sw_scope_leave(&scope);
     sw_comm_leave(r->comm);
     return status;

@@ -171,7 +171,10 @@ static symwin_status pair(struct sw_pair_call c, const symwin_collective_options
     const struct sw_pair_call *const one = &c;
     symwin_status status = check(&c, options);
     struct grouped_call *in_group;
+    symwin_message_info info;
 
+    if (status == SYMWIN_OK && (options != NULL || group.depth > 0))
+        status = sw_pair_answer(&c, 1, &info);
     if (group.depth == 0) {
         if (status == SYMWIN_OK)
             status = sw_pairs_check(&one, 1, c.name);
@@ -236,7 +239,7 @@ static symwin_status query(struct sw_pair_call c, const symwin_collective_option
 
     if (status == SYMWIN_OK && info == NULL)
         status = sw_fail(SYMWIN_INVALID, "%s: info is NULL", c.name);
-    return status == SYMWIN_OK ? sw_pair_answer(&c, info) : status;
+    return status == SYMWIN_OK ? sw_pair_answer(&c, 0, info) : status;
 }
 
 symwin_status symwin_send_query(symwin_comm *comm, const void *in, uint64_t count, symwin_type type,

@@ -530,8 +530,9 @@ static void enter(struct sw_order *order, struct sw_calls *calls)
     }
 }
 
-symwin_status sw_turn_begin(symwin_comm *comm, const char *call, CUstream stream,
-                            struct sw_turn *turn)
+/* Fills in what the stream decides. */
+static symwin_status look(symwin_comm *comm, const char *call, CUstream stream,
+                          struct sw_turn *turn)
 {
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     symwin_status status;
@@ -545,14 +546,31 @@ symwin_status sw_turn_begin(symwin_comm *comm, const char *call, CUstream stream
         sw_drv.cuStreamGetId != NULL) /* the query would end a capture */
         status = sw_check_stream(sw_drv.cuStreamGetId(stream, &turn->stream_id), call,
                                  "cuStreamGetId");
-    if (status == SYMWIN_OK)
-        status = find_partition(turn);
+    return status == SYMWIN_OK ? find_partition(turn) : status;
+}
+
+symwin_status sw_turn_begin(symwin_comm *comm, const char *call, CUstream stream,
+                            struct sw_turn *turn)
+{
+    const symwin_status status = look(comm, call, stream, turn);
+
     if (status != SYMWIN_OK)
         return status;
     if (turn->calls->order != NULL)
         enter(turn->calls->order, turn->calls);
     turn->most_blocks = most_blocks(turn);
     return SYMWIN_OK;
+}
+
+symwin_status sw_order_multiprocessors(symwin_comm *comm, const char *call, CUstream stream,
+                                       unsigned *out)
+{
+    struct sw_turn turn;
+    const symwin_status status = look(comm, call, stream, &turn);
+
+    if (status == SYMWIN_OK)
+        *out = turn.multiprocessors;
+    return status;
 }
 
 /* Not if ranks share a device: waiting blocks would keep others from reaching their own. Not if

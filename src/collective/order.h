@@ -94,6 +94,10 @@ symwin_status sw_turn_follow(const struct sw_turn *turn, CUstream from, CUstream
 /* `launched`: the call is in its stream, and `counted` of its blocks will count themselves. */
 void sw_turn_end(struct sw_turn *turn, int launched, unsigned counted);
 
+/* The multiprocessors that calls on a stream have, for checks before a launch. */
+symwin_status sw_order_multiprocessors(symwin_comm *comm, const char *call, CUstream stream,
+                                       unsigned *out);
+
 /* The most blocks of a call outside captures, on a stream of the whole device; 0: no limit. */
 unsigned sw_order_most_blocks(symwin_comm *comm);
 

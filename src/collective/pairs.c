@@ -36,8 +36,7 @@ static symwin_status find_buffer(struct sw_pair_call *c)
                                         .bytes = c->bytes};
     status = sw_scope_enter_context(c->comm->context, &scope);
     if (status == SYMWIN_OK)
-        status = sw_buffers_find(c->comm, c->name, c->name, SYMWIN_OK, c->type, buffers, NULL,
-                                 NULL);
+        status = sw_buffers_find(c->comm, c->name, c->name, SYMWIN_OK, c->type, buffers, NULL);
     sw_scope_leave(&scope);
     c->place = SW_NO_OFFSET;
     if (c->receives && buffers[which].is_public)
@@ -393,7 +392,18 @@ static symwin_status launch_entries(const struct sw_pair_call *c, const struct s
     return status == SYMWIN_OK && args.items > 0 ? launch(c, asked, &args, call) : status;
 }
 
-symwin_status sw_pair_answer(const struct sw_pair_call *c, symwin_message_info *info)
+static symwin_status find_multiprocessors(const struct sw_pair_call *c, unsigned *out)
+{
+    struct sw_scope scope;
+    symwin_status status = sw_scope_enter_context(c->comm->context, &scope);
+
+    if (status == SYMWIN_OK)
+        status = sw_order_multiprocessors(c->comm, c->name, c->stream, out);
+    sw_scope_leave(&scope);
+    return status;
+}
+
+symwin_status sw_pair_answer(const struct sw_pair_call *c, int later, symwin_message_info *info)
 {
     const struct sw_pair_item item = item_of(c);
     struct sw_query q = {.call = c->name, .comm = c->comm};
@@ -405,7 +415,12 @@ symwin_status sw_pair_answer(const struct sw_pair_call *c, symwin_message_info *
         return status;
     put_in(&args, &item);
     q.most_blocks = sw_order_most_blocks(c->comm);
-    status = plan_of(&q, &c->asked, &args, &plan);
+    if (later)
+        status = find_multiprocessors(c, &q.multiprocessors);
+    if (status == SYMWIN_OK)
+        status = plan_of(&q, &c->asked, &args, &plan);
+    if (status == SYMWIN_OK)
+        status = sw_select_check(&q, plan.kernel, &c->asked);
     if (status == SYMWIN_OK)
         *info = (symwin_message_info){.algo = SYMWIN_ALGO_ONESHOT,
                                       .blocks = (int)plan.grid.blocks,

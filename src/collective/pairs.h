@@ -26,8 +26,9 @@ symwin_status sw_pair_check(struct sw_pair_call *c);
  * `call` is the name for texts, here and below. */
 symwin_status sw_pairs_check(const struct sw_pair_call *const *calls, size_t n, const char *call);
 
-/* What would be launched for a call that was checked. */
-symwin_status sw_pair_answer(const struct sw_pair_call *c, symwin_message_info *info);
+/* What would be launched for a call that was checked. Refuses blocks and threads that do not fit,
+ * which a launch cuts to what fits. `later`: the call is launched later, on its stream. */
+symwin_status sw_pair_answer(const struct sw_pair_call *c, int later, symwin_message_info *info);
 
 /* Launches them after that. */
 symwin_status sw_pairs_launch(const struct sw_pair_call *const *calls, size_t n, const char *call);

@@ -318,61 +318,84 @@ static struct sw_grid spread(const struct sw_query *q, const struct sw_algorithm
                             .threads = (unsigned)(workers + control)};
 }
 
-/* The most blocks: at most one per multiprocessor, which is more than the links need, or as many as
- * a table says. Never more than the device can hold together with the other ranks' blocks there:
- * blocks that wait for blocks which cannot start would wait for ever. */
-static symwin_status limits_of(const struct sw_query *q, const struct sw_algorithm *a,
-                               const struct sw_kernel *kernel, const struct sw_grid *measured,
-                               const struct sw_grid *asked, struct sw_grid *limits)
-{
-    const symwin_comm *comm = q->comm;
-    const unsigned sharers = (unsigned)comm->ranks_on_device;
-    const unsigned whole = (unsigned)sw_kernels_multiprocessors(comm->kernels);
-    const unsigned part = q->multiprocessors > 0 ? q->multiprocessors : whole;
-    const unsigned room = (unsigned)kernel->threads;
-    const unsigned resident = (unsigned)kernel->resident / whole * part;
-    const unsigned fit = resident / sharers;
-    unsigned most = part / sharers;
-    unsigned threads = measured->threads < room ? measured->threads : room;
+/* What the stream's part of the device takes of a kernel. */
+struct room {
+    unsigned part;     /* multiprocessors */
+    unsigned resident; /* blocks on them at a time, */
+    unsigned blocks;   /* and this rank's share of them */
+    unsigned threads;  /* of a block */
+};
 
-    if (fit < 1)
+static struct room room_of(const struct sw_query *q, const struct sw_kernel *kernel)
+{
+    const unsigned whole = (unsigned)sw_kernels_multiprocessors(q->comm->kernels);
+    const unsigned part = q->multiprocessors > 0 ? q->multiprocessors : whole;
+    const unsigned resident = (unsigned)kernel->resident / whole * part;
+
+    return (struct room){part, resident, resident / (unsigned)q->comm->ranks_on_device,
+                         (unsigned)kernel->threads};
+}
+
+symwin_status sw_select_check(const struct sw_query *q, const struct sw_kernel *kernel,
+                              const struct sw_grid *asked)
+{
+    const struct room room = room_of(q, kernel);
+
+    if (room.blocks < 1)
         return sw_fail(
             SYMWIN_UNSUPPORTED,
-            "%s: %u ranks share device %d, and the %u multiprocessors of the stream's context hold "
+            "%s: %d ranks share device %d, and the %u multiprocessors of the stream's context hold "
             "%u blocks of this kernel at a time; use fewer ranks per device, or a larger context",
-            q->call, sharers, comm->device, part, resident);
-    if (asked->blocks > fit)
+            q->call, q->comm->ranks_on_device, q->comm->device, room.part, room.resident);
+    if (asked->blocks > room.blocks)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %u blocks were asked for and %u fit on device %d beside the other "
                        "ranks', on the %u multiprocessors of the stream's context; pass no more, "
                        "or 0 for the default",
-                       q->call, asked->blocks, fit, comm->device, part);
-    if (asked->threads > room)
+                       q->call, asked->blocks, room.blocks, q->comm->device, room.part);
+    if (asked->threads > room.threads)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %u threads were asked for and a block takes %u on device %d; pass no "
                        "more, or 0 for the default",
-                       q->call, asked->threads, room, comm->device);
+                       q->call, asked->threads, room.threads, q->comm->device);
+    return SYMWIN_OK;
+}
+
+static unsigned smaller(unsigned a, unsigned b)
+{
+    return a < b ? a : b;
+}
+
+/* The most blocks: at most one per multiprocessor, which is more than the links need, or as many as
+ * a table says. Never more than the device can hold together with the other ranks' blocks there:
+ * blocks that wait for blocks which cannot start would wait for ever. What was asked for and does
+ * not fit is cut: sw_select_check() refuses it where one call alone is launched. */
+static struct sw_grid limits_of(const struct sw_query *q, const struct sw_algorithm *a,
+                                const struct sw_kernel *kernel, const struct sw_grid *measured,
+                                const struct sw_grid *asked)
+{
+    const struct room room = room_of(q, kernel);
+    const symwin_comm *comm = q->comm;
+    unsigned most = room.part / (unsigned)comm->ranks_on_device;
+
     if (measured->blocks > 0)
         most = measured->blocks;
     else if (a->most_blocks > 0 && most > a->most_blocks)
         most = a->most_blocks;
     if (most < 1)
         most = 1;
-    if (most > fit)
-        most = fit;
     if (asked->blocks > 0)
         most = asked->blocks;
-    if (comm->max_blocks > 0 && (unsigned)comm->max_blocks < most)
-        most = (unsigned)comm->max_blocks;
+    most = smaller(most, room.blocks);
+    if (comm->max_blocks > 0)
+        most = smaller(most, (unsigned)comm->max_blocks);
     if (most > a->own_blocks && most < a->own_below && measured->blocks == 0 &&
         asked->blocks == 0 && kernel->shape != SW_SHAPE_any)
         most = a->own_blocks;
-    if (q->most_blocks > 0 && q->most_blocks < most)
-        most = q->most_blocks;
-    if (asked->threads > 0)
-        threads = asked->threads;
-    *limits = (struct sw_grid){most, threads};
-    return SYMWIN_OK;
+    if (q->most_blocks > 0)
+        most = smaller(most, q->most_blocks);
+    return (struct sw_grid){
+        most, smaller(asked->threads > 0 ? asked->threads : measured->threads, room.threads)};
 }
 
 /* Enough blocks for the work. */
@@ -380,34 +403,35 @@ static symwin_status grid_of(const struct sw_query *q, const struct sw_algorithm
                              const struct sw_kernel *kernel, const struct sw_grid *measured,
                              const struct sw_grid *asked, struct sw_grid *grid)
 {
-    const symwin_status status = limits_of(q, a, kernel, measured, asked, grid);
+    const symwin_status status = sw_select_check(q, kernel, asked);
+    const struct sw_grid limits = limits_of(q, a, kernel, measured, asked);
 
-    if (status == SYMWIN_OK)
-        *grid = spread(q, a, kernel, grid->blocks, grid->threads);
-    if (status == SYMWIN_OK && a->only_words) {
+    if (status != SYMWIN_OK)
+        return status;
+    *grid = spread(q, a, kernel, limits.blocks, limits.threads);
+    if (a->only_words) {
         grid->blocks = 1;
-        grid->threads = grid->threads < SW_FLAG_THREADS ? grid->threads : SW_FLAG_THREADS;
+        grid->threads = smaller(grid->threads, SW_FLAG_THREADS);
     }
-    return status;
+    return SYMWIN_OK;
 }
 
 symwin_status sw_select_pairs(const struct sw_query *q, const struct sw_kernel *kernel,
                               const struct sw_grid *asked, struct sw_grid *limits)
 {
-    return limits_of(q, &sw_pairs, kernel, &(struct sw_grid){0, 0}, asked, limits);
+    *limits = limits_of(q, &sw_pairs, kernel, &(struct sw_grid){0, 0}, asked);
+    return sw_select_check(q, kernel, &(struct sw_grid){0, 0});
 }
 
 symwin_status sw_select_group(const struct sw_query *q, const struct sw_kernel *kernel,
                               unsigned parts, const struct sw_grid *asked, struct sw_grid *grid)
 {
     const struct sw_algorithm *a = algorithm_of(q, SYMWIN_ALGO_ONESHOT);
-    const symwin_status status = limits_of(q, a, kernel, &(struct sw_grid){0, 0}, asked, grid);
+    const struct sw_grid limits = limits_of(q, a, kernel, &(struct sw_grid){0, 0}, asked);
 
-    if (status == SYMWIN_OK)
-        *grid = spread(q, a, kernel, grid->blocks / parts, grid->threads);
-    if (status == SYMWIN_OK)
-        grid->blocks *= parts;
-    return status;
+    *grid = spread(q, a, kernel, limits.blocks / parts, limits.threads);
+    grid->blocks *= parts;
+    return sw_select_check(q, kernel, &(struct sw_grid){0, 0});
 }
 
 /* Reductions by copies in place begin with a two-shot put. Tables do not cover its grid. */

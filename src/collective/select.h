@@ -98,9 +98,15 @@ symwin_status sw_select_plan(const struct sw_query *q, symwin_algo algo,
  * the same on all ranks. Of the query only the call counts, not where the buffers lie. */
 int sw_select_wants_windows(const struct sw_query *q, symwin_algo algo);
 
+/* Refuses blocks and threads that do not fit, and a device on which no block fits. Only the call,
+ * the communicator and the last two members of the query count, here and in the next. */
+symwin_status sw_select_check(const struct sw_query *q, const struct sw_kernel *kernel,
+                              const struct sw_grid *asked);
+
 /* The limits of a grid of `kernel`, for sends and receives: blocks, and threads of a block if the
- * caller asks for them. Only the call, the communicator and the last two members of the query
- * count. */
+ * caller asks for them. A launch for several calls takes as much of `asked` as fits, here and in
+ * the next: which kernel it is depends on what else this rank has in the group, and a refusal would
+ * leave the other ranks waiting. */
 symwin_status sw_select_pairs(const struct sw_query *q, const struct sw_kernel *kernel,
                               const struct sw_grid *asked, struct sw_grid *limits);
 

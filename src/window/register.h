@@ -145,16 +145,23 @@ struct sw_buffer {
     size_t within;       /* offset of the buffer in that allocation */
 };
 
-/* Finds where the buffers of a call lie, in and out, and checks them. `stream`: NULL, or the stream
- * of a launch for which registered buffers become windows. For that it runs a connect agreement if
- * all ranks do so for this call, and lets a capture hold the connections that the call uses. If the
- * agreement fails, it fails on all ranks. `status` is this rank's result so far: with an error, the
- * rank still joins an agreement that the others come to, and reports the error there. `agreement`:
- * the call's name there, which is equal on all ranks. `agrees`: NULL, or it is set in place of an
- * agreement, which is left to another call of this function; then the result is that without it. */
+/* Of a call that is launched. */
+struct sw_launched {
+    CUstream stream;
+    int later;  /* another call of sw_buffers_find() runs the agreement */
+    int checks; /* that one lets a capture hold the connections, too */
+    int agrees; /* set: there is an agreement, and `later`; then the result is that without it */
+};
+
+/* Finds where the buffers of a call lie, in and out, and checks them. `launched`: NULL, or
+ * registered buffers become windows. For that it runs a connect agreement if all ranks do so for
+ * this call, and lets a capture hold the connections that the call uses. If the agreement fails,
+ * it fails on all ranks. `status` is this rank's result so far: with an error, the rank still
+ * joins an agreement that the others come to, and reports the error there. `agreement`: the
+ * call's name there, which is equal on all ranks. */
 symwin_status sw_buffers_find(symwin_comm *comm, const char *call, const char *agreement,
                               symwin_status status, symwin_type type, struct sw_buffer buffers[2],
-                              const CUstream *stream, int *agrees);
+                              struct sw_launched *launched);
 
 /* ---- registration.c -------------------------------------------------------------------------- */
 

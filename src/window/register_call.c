@@ -211,7 +211,7 @@ static int is_unsettled(const struct known *k)
 
 /* Runs the agreement if all ranks do, and lets a capture hold what the call uses. */
 static symwin_status prepare(symwin_comm *comm, const char *call, symwin_status status,
-                             struct known buffers[2], CUstream stream, int *to_agree)
+                             struct known buffers[2], struct sw_launched *launched)
 {
     int settled = 1, unsettled = 0, known = 1; /* of those that decide */
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -233,22 +233,19 @@ static symwin_status prepare(symwin_comm *comm, const char *call, symwin_status 
         known = known && is_known(k);
         bytes = k->is->bytes;
     }
-    status = find_capture(call, status, stream, &capturing, &capture);
+    status = find_capture(call, status, launched->stream, &capturing, &capture);
     /* An invalidated capture counts as a capture: the other ranks wait for this one. */
     agrees = unsettled &&
              (known || (capturing != CU_STREAM_CAPTURE_STATUS_NONE && captures_register(comm)));
-    if (agrees && to_agree != NULL) {
-        *to_agree = 1;
-        return status;
-    }
-    if (status != SYMWIN_OK && !agrees)
+    launched->agrees = agrees && launched->later;
+    if (launched->agrees || (status != SYMWIN_OK && !agrees))
         return status;
     if (status == SYMWIN_OK && agrees && capturing == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
         status = sw_fail(SYMWIN_INVALID,
                          "%s: the capture of the stream is invalid; end it, and capture again",
                          call);
     /* Otherwise the call uses no connection, and there is nothing to hold. */
-    holds = status == SYMWIN_OK && capture.id != 0 && (agrees || settled);
+    holds = status == SYMWIN_OK && capture.id != 0 && (agrees || settled) && !launched->checks;
     if (holds) {
         memcpy(text, symwin_last_error(), sizeof text);
         reserved = sw_held_reserve(call, r, &capture);
@@ -284,7 +281,7 @@ static int may_agree(const symwin_comm *comm, const struct known *k)
 
 symwin_status sw_buffers_find(symwin_comm *comm, const char *call, const char *agreement,
                               symwin_status status, symwin_type type, struct sw_buffer buffers[2],
-                              const CUstream *stream, int *agrees)
+                              struct sw_launched *launched)
 {
     static const char *const names[2] = {"in", "out"};
     struct known known[2];
@@ -304,8 +301,8 @@ symwin_status sw_buffers_find(symwin_comm *comm, const char *call, const char *a
             sw_error_restore(text);
         }
     }
-    if (stream != NULL && (may_agree(comm, &known[0]) || may_agree(comm, &known[1])))
-        status = prepare(comm, agreement, status, known, *stream, agrees);
+    if (launched != NULL && (may_agree(comm, &known[0]) || may_agree(comm, &known[1])))
+        status = prepare(comm, agreement, status, known, launched);
     for (b = 0; b < 2 && status == SYMWIN_OK; b++) {
         const struct sw_window_index_entry *e = &known[b].entry;
 

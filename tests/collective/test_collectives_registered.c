@@ -413,6 +413,36 @@ static void refused_in_a_group(struct processes *p, struct rank *r, const struct
     job_run(r, &first);
 }
 
+/* A captured group that was refused leaves nothing in the graph: it does not hold the buffers. */
+static void refused_in_a_capture(struct processes *p, struct rank *r, const struct job *j)
+{
+    struct rank own = *r;
+    struct job job = *j;
+    struct ranges ranges;
+    unsigned char *decides;
+    CUgraphExec exec;
+
+    own.in = host_alloc(r->device, ROOM);
+    own.out = host_alloc(r->device, ROOM);
+    decides = deciding(&own, j->is);
+    enter(&own, decides, 10, &ranges);
+    job_run(&own, &job);
+    host_must_cuda(sw_drv.cuStreamBeginCapture(r->streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                   "cuStreamBeginCapture");
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    host_must(job_call(&own, &job, 0), "a captured call of a group");
+    must_be(symwin_broadcast(r->comm, NULL, NULL, 1, SYMWIN_U8, 0, r->streams[0]) != SYMWIN_OK,
+            "a wrong call", r->rank);
+    must_be(symwin_group_end() != SYMWIN_OK && host_error_has("nothing was launched"),
+            "the group is refused", r->rank);
+    exec = host_end_capture(r->streams[0], NULL);
+    processes_barrier(p);
+    leave(&own, &ranges);
+    must_be(!is_busy(decides, 0), "a refused group holds no buffer", r->rank);
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    host_must(symwin_mem_free(decides == own.in ? own.out : own.in), "symwin_mem_free");
+}
+
 /* ---- ranks that disagree --------------------------------------------------------------------- */
 
 /* The last rank has not registered its buffer: it cannot make the call, and the others are told
@@ -466,6 +496,7 @@ static void body(struct processes *p, int rank)
     each_algorithm(p, &r, fails_on_one);
     each_algorithm(p, &r, in_a_group);
     each_algorithm(p, &r, graphs);
+    each_algorithm(p, &r, refused_in_a_capture);
     if (r.nranks > 1)
         each_algorithm(p, &r, refused_in_a_group);
     sw_scope_leave(&scope);

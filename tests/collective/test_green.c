@@ -147,6 +147,21 @@ static int fit(struct member *m, CUstream stream)
     return text != NULL ? atoi(text + 14) : 0;
 }
 
+/* A call of a group that does not fit on its stream is refused when it is made, before the calls
+ * ahead of it are launched. */
+static void refuse_group(struct member *m, int blocks)
+{
+    const int calls = m->calls;
+
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    host_must(call(m, SYMWIN_ALGO_AUTO, 0, m->stream), "a call");
+    host_expect("one block more than fit, in a group",
+                call(m, SYMWIN_ALGO_TWOSHOT_PUSH, blocks, m->stream), SYMWIN_UNSUPPORTED,
+                "asked for|fit on device");
+    host_expect("its group", symwin_group_end(), SYMWIN_UNSUPPORTED, "nothing was launched");
+    m->calls = calls;
+}
+
 static void run_calls(struct harness_team *team, int rank, void *arg)
 {
     struct member m;
@@ -172,6 +187,7 @@ static void run_calls(struct harness_team *team, int rank, void *arg)
     most = fit(&m, m.stream);
     tap_ok(most > 0 && most < fit(&m, m.plain), "rank %d: %d blocks fit, and more on the device",
            rank, most);
+    refuse_group(&m, most + 1);
     host_must(call(&m, SYMWIN_ALGO_TWOSHOT_PUSH, most, m.stream), "as many as fit");
     check(&m, "as many blocks as fit", m.stream);
     close_member(&m);

@@ -52,6 +52,23 @@ static void by_two_windows(struct processes *p, const struct rank *r)
     host_raw_free(&again);
 }
 
+/* The address is of another communicator's flat range. */
+static void by_another_comm(struct processes *p, const struct rank *r)
+{
+    symwin_comm *another;
+    symwin_window *window;
+    void *other = NULL;
+
+    host_must(symwin_comm_split(r->comm, 0, r->rank, NULL, &another), "symwin_comm_split");
+    host_must(symwin_window_register(another, r->out, ROOM, 0, &window), "register");
+    host_must(symwin_window_peer_pointer(another, window, r->rank, 4096, &other), "pointer");
+    by_addresses(r, r->out + 4096, other, "another communicator's address, read");
+    by_addresses(r, other, r->out + 4096, "another communicator's address, written");
+    processes_barrier(p);
+    host_must(symwin_window_deregister(another, window), "deregister");
+    symwin_comm_destroy(another);
+}
+
 /* The memory that a call writes has other addresses too: in the flat range, and mapped again. */
 static void by_other_addresses(struct processes *p, const struct rank *r, symwin_window *window)
 {
@@ -60,6 +77,7 @@ static void by_other_addresses(struct processes *p, const struct rank *r, symwin
     host_must(symwin_window_peer_pointer(r->comm, window, r->rank, 4096, &other), "pointer");
     by_addresses(r, r->out + 4096, other, "an address of the flat range, read");
     by_addresses(r, other, r->out + 4096, "an address of the flat range, written");
+    by_another_comm(p, r);
     by_two_windows(p, r);
 }
 
@@ -164,6 +182,27 @@ static unsigned threads_of(const struct rank *r, int first, int second)
     return launched;
 }
 
+/* Calls ask for as many threads as a block takes if they are alone. The kernel for several calls
+ * takes fewer on GPUs: a rank that refused them would leave the others waiting. */
+static void most_threads(const struct rank *r)
+{
+    symwin_collective_options options = {.size = sizeof options, .threads = 1024};
+    symwin_collective_info info;
+    int k;
+
+    while (symwin_broadcast_query(r->comm, r->in, r->out, 1026, SYMWIN_U32, 0, &options, &info) !=
+           SYMWIN_OK)
+        options.threads -= 64;
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    for (k = 0; k < 2; k++)
+        host_must(symwin_broadcast_with(r->comm, r->in, r->out, 1026, SYMWIN_U32, 0, &options,
+                                        r->streams[0]),
+                  "symwin_broadcast_with");
+    host_must(symwin_group_end(), "a group with as many threads as a call alone takes");
+    job_wait(r, 0);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+}
+
 static void grids(const struct rank *r)
 {
     const uint32_t before = job_launches(r);
@@ -173,6 +212,8 @@ static void grids(const struct rank *r)
     must_equal(pair_blocks_of(r, 4, 4), 4, "as many as a send and a receive ask for", r->rank);
     must_equal(pair_blocks_of(r, 4, 2), 4, "as many as a send asks for", r->rank);
     must_equal(pair_blocks_of(r, 2, 4), 4, "as many as a receive asks for", r->rank);
+    if (r->nranks > 1)
+        most_threads(r);
     if (r->nranks > 1)
         return;
     plain_launch = sw_drv.cuLaunchKernelEx;

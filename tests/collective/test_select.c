@@ -459,6 +459,36 @@ static void fits(const struct place *p)
                 SYMWIN_UNSUPPORTED, "fit on device 0 beside the other ranks'");
 }
 
+/* A launch for several calls takes as much of what they ask for as fits. */
+static void cuts(const struct place *p)
+{
+    const struct sw_query q = {.call = "a launch",
+                               .comm = p->comm,
+                               .collective = SYMWIN_ALLGATHER,
+                               .type = SYMWIN_U8,
+                               .bytes = MIB};
+    const struct sw_grid asked[] = {{100000, 0}, {0, 100000}, {100000, 100000}};
+    const struct sw_kernel *const kernels[] = {sw_kernels_group(p->comm->kernels, SW_SHAPE_any),
+                                               sw_kernels_pairs(p->comm->kernels, 0)};
+    size_t i, k;
+
+    for (i = 0; i < sizeof asked / sizeof asked[0]; i++)
+        for (k = 0; k < 2; k++) {
+            const unsigned fit = (unsigned)(kernels[k]->resident / p->comm->ranks_on_device);
+            struct sw_grid grid = {0, 0};
+
+            host_must(k == 0 ? sw_select_group(&q, kernels[k], 1, &asked[i], &grid)
+                             : sw_select_pairs(&q, kernels[k], &asked[i], &grid),
+                      "a launch for several calls");
+            tap_ok(grid.blocks > 0 && grid.blocks <= fit &&
+                       grid.threads <= (unsigned)kernels[k]->threads,
+                   "%u blocks of %u threads are cut to %u of %u", asked[i].blocks, asked[i].threads,
+                   grid.blocks, grid.threads);
+            host_expect("and refused for one call", sw_select_check(&q, kernels[k], &asked[i]),
+                        SYMWIN_UNSUPPORTED, "a launch: 100000 |were asked for");
+        }
+}
+
 /* A reduce-scatter uses the window of `in` only. Where this rank's `out` lies does not decide how,
  * since it may lie otherwise on another rank. */
 static void decides_alike(const struct place *p)
@@ -570,8 +600,10 @@ static void answers(struct harness_team *team, int rank, void *arg)
         multicast_is_chosen(&p);
     if (q->bytes == LARGE)
         large_moves(&p, q->one_device);
-    if (q->one_device)
+    if (q->one_device) {
         fits(&p);
+        cuts(&p);
+    }
     close_place(&p);
 }
 

@@ -74,6 +74,7 @@ static void arguments(const struct rank *r)
 
 static void groups(const struct rank *r)
 {
+    const symwin_collective_options many = {.size = sizeof many, .blocks = 100000};
     const int next = (r->rank + 1) % r->nranks;
 
     refused(r, symwin_group_end(), SYMWIN_INVALID, "symwin_group_end: this thread has no group");
@@ -113,6 +114,11 @@ static void groups(const struct rank *r)
     refused(r, symwin_group_end(), SYMWIN_INVALID,
             "symwin_group_end: a call of the group failed, and nothing was launched: symwin_recv: "
             "peer is 7");
+    begin(); /* the barrier would be launched first */
+    host_must(symwin_barrier(r->comm, r->streams[0]), "a barrier");
+    refused(r, symwin_send_with(r->comm, r->in, 1, SYMWIN_U32, next, &many, r->streams[0]),
+            SYMWIN_UNSUPPORTED, "symwin_send_with: 100000 blocks were asked for");
+    refused(r, symwin_group_end(), SYMWIN_UNSUPPORTED, "nothing was launched: symwin_send_with: ");
     begin();
     refused(r, symwin_allgather(r->comm, r->in, NULL, 1, SYMWIN_U32, r->streams[0]), SYMWIN_INVALID,
             "out is NULL");
