@@ -160,7 +160,7 @@ BOTH_TESTS  := $(addprefix $(BUILD)/tests/,$(shell cat tests/gpu/both.txt))
 # emulated driver, and by nvcc for the CUDA runtime.
 USER_EMU    := $(BUILD)/tests/user/ring-emu
 USER_CUDART := $(if $(NVCC),$(BUILD)/tests/user/ring)
-# These examples, of one file, are built in the same two ways.
+# These examples, of one .cu file each, are built in the same two ways.
 FAST_EMU    := $(BUILD)/fast_allreduce-emu
 FAST_CUDART := $(if $(NVCC),$(BUILD)/fast_allreduce)
 TOKEN_EMU    := $(BUILD)/all_to_all-emu

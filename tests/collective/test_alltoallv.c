@@ -190,6 +190,46 @@ static void straight(const struct rank *r)
     must_be(landed(r, before) == begun + 2, "nor one in place", r->rank);
 }
 
+/* Rank 0 is in place by two windows on one memory, so it offers nothing. Otherwise rank 1 would
+ * store there at once, and rank 0 sends nothing before it knows the place of rank 2, which is late.
+ * The others' outputs are in no window. */
+static void in_place_by_two_windows(struct processes *p, const struct rank *r)
+{
+    enum { BYTES = 3000, OTHER = 1 << 14 };
+    const int swaps = r->rank < 2, with = swaps ? 1 - r->rank : 0;
+    uint64_t counts[PARTS_RANKS] = {0}, places[PARTS_RANKS] = {0};
+    const symwin_parts parts = {counts, places, 0, 0};
+    struct host_raw again;
+    unsigned char *const other = host_map_again(r->device, r->out, &again);
+    unsigned char *const out = r->rank == 0 ? r->out : r->out + ROOM / 2;
+    symwin_window *window;
+    size_t i, wrong = 0;
+
+    host_must(symwin_window_register(r->comm, other, ROOM / 2, 0, &window), "register");
+    memset(r->host, 1 + r->rank, ROOM / 2);
+    host_must(host_copy(r->device, r->rank == 0 ? r->out : r->in, r->host, ROOM / 2), "fill");
+    counts[with] = BYTES;
+    if (r->rank == 0)
+        counts[2] = BYTES;
+    places[2] = OTHER;
+    processes_barrier(p);
+    if (r->rank == 2)
+        host_pause_ms(20);
+    host_must(symwin_alltoallv(r->comm, r->rank == 0 ? other : r->in, &parts, out, &parts,
+                               SYMWIN_U8, r->streams[0]),
+              "symwin_alltoallv");
+    job_wait(r, 0);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    host_must(host_copy(r->device, r->host, out, BYTES), "read");
+    for (i = 0; i < BYTES; i++)
+        wrong += r->host[i] != 1 + with;
+    must_be(wrong == 0, "in place by two windows", r->rank);
+    processes_barrier(p);
+    host_must(symwin_window_deregister(r->comm, window), "deregister");
+    processes_barrier(p);
+    host_raw_free(&again);
+}
+
 /* On the emulated driver: with 2 and 3 ranks parts of more than 64 bytes go straight, with 4 ranks
  * none, and all of an all-gather of 3 ranks. */
 static const char rows[] = "collective,gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n"
@@ -320,6 +360,8 @@ static void body(struct processes *p, int rank)
     sweep(&r, arrays, 1);
     if (r.nranks > 1)
         straight(&r);
+    if (r.nranks == 3)
+        in_place_by_two_windows(p, &r);
     in_flight(&r, arrays);
     graphs(&r, arrays);
     in_place(&r, arrays);

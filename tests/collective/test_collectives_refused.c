@@ -425,8 +425,8 @@ static void body(struct processes *p, int rank)
 
     if (cast != SYMWIN_ALGO_AUTO && row->algo == cast)
         r.flags = SYMWIN_COMM_MULTICAST;
-    if (r.flags != 0 && !sw_driver_is_emulated())
-        return; /* no multicast object is made on GPUs */
+    if (r.flags != 0 && skips_multicast(p, rank))
+        return;
     open_rank(p, &r, row->oddity == LATE ? 100 : WAIT_MS);
     if (row->oddity != SAME) {
         differs(p, &r, row);

@@ -345,6 +345,15 @@ static void captured_alone(struct processes *p, struct rank *r)
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
+/* Whether the thread's captures forbid what they did before. */
+static int has_its_capture_mode(void)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL; /* each thread begins with it */
+
+    host_must_cuda(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "exchange");
+    return mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+}
+
 /* A group connects the buffers of all its calls before it launches the first. */
 static void in_a_group(struct processes *p, struct rank *r, const struct job *j)
 {
@@ -370,6 +379,7 @@ static void in_a_group(struct processes *p, struct rank *r, const struct job *j)
         must_be(r->comm->sequence == sequence, "nobody agrees before the end", r->rank);
         host_must(symwin_group_end(), "symwin_group_end");
         must_be((r->comm->sequence > sequence) == (turn == 0), "the group agrees once", r->rank);
+        must_be(has_its_capture_mode(), "the thread's capture mode", r->rank);
         job_wait(r, 0);
         job_wait(r, 1);
         host_must(symwin_comm_check(r->comm), "symwin_comm_check");
@@ -384,8 +394,10 @@ static void in_a_group(struct processes *p, struct rank *r, const struct job *j)
 }
 
 /* The buffers of a group's second call cannot become windows, since its offsets differ. The ranks
- * know that only when they have agreed, and launch nothing. */
-static void refused_in_a_group(struct processes *p, struct rank *r, const struct job *j)
+ * know that only when they have agreed, and launch nothing. With another communicator in the group,
+ * they agree in a thread. */
+static void refused_beside(struct processes *p, struct rank *r, const struct job *j,
+                           symwin_comm *other_comm)
 {
     unsigned char *const memory = host_alloc(r->device, ROOM), *const other = memory + ROOM / 2;
     unsigned char *const own = memory + (r->rank == 0 ? GUARD : 2 * GUARD);
@@ -403,6 +415,8 @@ static void refused_in_a_group(struct processes *p, struct rank *r, const struct
     host_must(job_call(r, &first, 0), "a call of a group");
     host_must(job_call_on(r, &second, by_in ? own : other, by_in ? other : own, r->streams[0]),
               "a call of a group");
+    if (other_comm != NULL)
+        host_must(symwin_barrier(other_comm, r->streams[1]), "a call of a group");
     must_be(symwin_group_end() == SYMWIN_UNSUPPORTED && host_error_has("in a window"),
             "no windows after all", r->rank);
     job_wait(r, 0);
@@ -441,6 +455,23 @@ static void refused_in_a_capture(struct processes *p, struct rank *r, const stru
     must_be(!is_busy(decides, 0), "a refused group holds no buffer", r->rank);
     host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
     host_must(symwin_mem_free(decides == own.in ? own.out : own.in), "symwin_mem_free");
+}
+
+static void refused_in_a_group(struct processes *p, struct rank *r, const struct job *j)
+{
+    refused_beside(p, r, j, NULL);
+}
+
+static void refused_in_a_thread(struct processes *p, struct rank *r)
+{
+    const struct job j = job_by(r, &shapes[0], shapes[0].algos[1]);
+    symwin_comm *other = NULL;
+
+    host_must(symwin_comm_split(r->comm, 0, r->rank, NULL, &other), "symwin_comm_split");
+    refused_beside(p, r, &j, other);
+    processes_barrier(p);
+    symwin_comm_destroy(other);
+    processes_barrier(p);
 }
 
 /* ---- ranks that disagree --------------------------------------------------------------------- */
@@ -499,6 +530,8 @@ static void body(struct processes *p, int rank)
     each_algorithm(p, &r, refused_in_a_capture);
     if (r.nranks > 1)
         each_algorithm(p, &r, refused_in_a_group);
+    if (r.nranks == 2)
+        refused_in_a_thread(p, &r);
     sw_scope_leave(&scope);
     close_rank(p, &r);
 }

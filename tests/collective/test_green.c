@@ -134,6 +134,17 @@ static void run_group(struct member *m, float *out, size_t count)
            "a group of %zu elements, rank %d: %d wrong", count, m->rank, wrong);
 }
 
+/* A send and a receive of all the data: rank 1's goes to rank 0, and the other way round. */
+static void run_messages(struct member *m, void *out)
+{
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    host_must(symwin_send(m->comm, m->data, COUNT, SYMWIN_F32, !m->rank, m->stream), "symwin_send");
+    host_must(symwin_recv(m->comm, out, COUNT, SYMWIN_F32, !m->rank, m->stream), "symwin_recv");
+    host_must(symwin_group_end(), "symwin_group_end");
+    host_must_cuda(sw_drv.cuStreamSynchronize(m->stream), "cuStreamSynchronize");
+    tap_ok(symwin_comm_check(m->comm) == SYMWIN_OK, "a send and a receive, rank %d", m->rank);
+}
+
 /* ---- cases ---- */
 
 /* How many blocks fit on the stream, taken from the error text for too many. */
@@ -180,6 +191,7 @@ static void run_calls(struct harness_team *team, int rank, void *arg)
     check(&m, "algorithms", m.stream);
     run_group(&m, out, 64);
     run_group(&m, out, 4096);
+    run_messages(&m, out);
     harness_barrier(team);
     tap_ok(atomic_load(&largest) <= m.multiprocessors, "%u blocks at most, of %u multiprocessors",
            atomic_load(&largest), m.multiprocessors);

@@ -31,6 +31,7 @@ static const struct counted {
     {"gtbhsgtbhsgtbhsgt", 2}, /* 17 */
     {"bZbZb", 1},
     {"Z", 0},
+    {"ZZ", 0},
     {"bbRbb", 3},
     {"RbR", 3},
     {"0b1b0b1b", 1},

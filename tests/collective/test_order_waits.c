@@ -85,7 +85,7 @@ static const struct cost_case {
       .blocks = TWO_FIFTHS,
       .count = FEW,
       .algo = SYMWIN_ALGO_ONESHOT,
-      .groups = 1,
+      .groups = BROADCASTS,
       .wide = 16},
      5,
      1},
@@ -95,7 +95,7 @@ static const struct cost_case {
       .blocks = 1,
       .count = FEW,
       .algo = SYMWIN_ALGO_ONESHOT,
-      .groups = 1,
+      .groups = BROADCASTS,
       .wide = 4},
      0,
      4},
@@ -142,24 +142,63 @@ static void check_cost(struct cost_case *cost)
            cost->c.name, atomic_load(&early), RANKS * cost->early);
 }
 
-/* A call that is refused before it is ordered is not the last one of the communicator: the next one
- * on its stream still waits for the one before, on another stream. */
-static void run_refused(struct harness_team *team, int rank, void *arg)
+static __thread int launches_fail;
+
+static CUresult fail_launch(const CUlaunchConfig *config, CUfunction function, void **params,
+                            void **extra)
 {
-    static const struct order_case plain = {.name = "plain", .comms = 2, .blocks = 1};
+    return launches_fail ? CUDA_ERROR_OUT_OF_MEMORY : plain_launch(config, function, params, extra);
+}
+
+/* Calls that fail before they are ordered, and after it, when they are launched. */
+static const struct failed_case {
+    struct order_case c;
+    int is_launched;
+    int waits; /* for each rank; the failed call may have queued one */
+} failed_cases[] = {
+    {{.name = "refused", .comms = 2, .blocks = 1}, 0, 1},
+    {{.name = "not launched", .comms = 2, .blocks = 1}, 1, 2},
+    {{.name = "a group, not launched",
+      .comms = 2,
+      .blocks = 1,
+      .count = FEW,
+      .algo = SYMWIN_ALGO_ONESHOT,
+      .groups = BROADCASTS},
+     1,
+     2},
+    {{.name = "messages, not launched", .comms = 2, .blocks = 1, .count = FEW, .groups = MESSAGES},
+     1,
+     2},
+};
+
+/* A call that has failed is not the last one of the communicator: the next one on its stream still
+ * waits for the one before, on another stream. Its blocks are not counted. */
+static void run_failed(struct harness_team *team, int rank, void *arg)
+{
     const symwin_allreduce_options many = {
         .size = sizeof many, .algo = SYMWIN_ALGO_TWOSHOT, .blocks = 1 << 20};
+    const struct failed_case *f = arg;
     struct member m;
+    uint32_t done;
 
-    (void)arg;
-    open_member(&m, team, rank, &plain);
+    open_member(&m, team, rank, &f->c);
+    fill(&m, 0);
     host_must(call(&m, 0, m.streams[0]), "a call");
-    host_expect("more blocks than fit",
-                symwin_allreduce_with(m.comms[0], m.data[0], m.data[0], COUNT, SYMWIN_F32,
-                                      SYMWIN_SUM, &many, m.streams[1]),
-                SYMWIN_UNSUPPORTED, "blocks");
-    host_must(call(&m, 0, m.streams[1]), "a call on the stream of the refused one");
-    tap_ok(finish(&m) == SYMWIN_OK, "calls around a refused one, rank %d", rank);
+    done = m.comms[0]->done;
+    launches_fail = f->is_launched;
+    if (f->is_launched)
+        host_expect("a launch fails", call(&m, 0, m.streams[1]), SYMWIN_NO_MEMORY, "cuLaunch");
+    else
+        host_expect("more blocks than fit",
+                    symwin_allreduce_with(m.comms[0], m.data[0], m.data[0], COUNT, SYMWIN_F32,
+                                          SYMWIN_SUM, &many, m.streams[1]),
+                    SYMWIN_UNSUPPORTED, "blocks");
+    launches_fail = 0;
+    TAP_EQ("blocks of a call that has failed", m.comms[0]->done - done, 0);
+    host_must(call(&m, 0, m.streams[1]), "a call on the stream of the failed one");
+    m.calls[0] = 2;
+    tap_ok(finish(&m) == SYMWIN_OK && is_right(&m, 0), "%s: calls around it, rank %d", f->c.name,
+           rank);
     close_member(&m);
 }
 
@@ -183,7 +222,13 @@ static const struct order_case groups = {.name = "groups",
                                          .blocks = MORE_THAN_HALF,
                                          .count = FEW,
                                          .algo = SYMWIN_ALGO_ONESHOT,
-                                         .groups = 1};
+                                         .groups = BROADCASTS};
+static const struct order_case messages = {.name = "messages",
+                                           .comms = 2,
+                                           .blocks = MORE_THAN_HALF,
+                                           .count = FEW,
+                                           .algo = SYMWIN_ALGO_ONESHOT,
+                                           .groups = MESSAGES};
 
 static void run_share(struct harness_team *team, int rank, void *arg)
 {
@@ -215,14 +260,20 @@ static void share(const struct order_case *c)
            "%s: a captured grid: %u blocks of %d", c->name, widest, multiprocessors);
 }
 
-static void refused(void)
+static void failed(const struct failed_case *f)
 {
+    struct failed_case one = *f;
+
     plain_wait = sw_drv.cuStreamWaitValue32;
     sw_drv.cuStreamWaitValue32 = count_wait;
+    sw_drv.cuLaunchKernelEx = fail_launch;
     atomic_store(&waits, 0);
-    harness_run(RANKS, run_refused, NULL);
+    harness_run(RANKS, run_failed, &one);
     sw_drv.cuStreamWaitValue32 = plain_wait;
-    TAP_EQ("waits for the call before a refused one", atomic_load(&waits), RANKS);
+    sw_drv.cuLaunchKernelEx = count_launch;
+    tap_ok(atomic_load(&waits) == RANKS * f->waits,
+           "%s: %d waits for the call before, %d are right", f->c.name, atomic_load(&waits),
+           RANKS * f->waits);
 }
 
 /* ---- counts ---- */
@@ -379,9 +430,11 @@ int main(int argc, char **argv)
     for (i = 0; i < sizeof blocks / sizeof blocks[0] && multiprocessors >= 32; i++)
         harness_run(RANKS, run_around, &blocks[i]);
     destroyed();
-    refused();
+    for (i = 0; i < sizeof failed_cases / sizeof failed_cases[0]; i++)
+        failed(&failed_cases[i]);
     share(&large);
     share(&groups);
+    share(&messages);
     check_costs(only, 1); /* from here on, the library takes each thread for a rank */
     harness_no_leaks("communicators beside each other", &before);
     return tap_done();

@@ -3,6 +3,7 @@
  * collectives, on two communicators, and by one thread for all ranks. test_send_receive_refused.c
  * tests what fails. Also runs on GPUs (tests/gpu/both.txt). */
 #include "collectives.h"
+#include "kernels/pair_layout.h"
 
 #if defined(__SANITIZE_THREAD__)
 enum { SWEEP = 6, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5 };
@@ -12,6 +13,8 @@ enum { SWEEP = 6, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5 };
 enum { SWEEP = 24, FLIGHTS = 3, REPLAYS = 3, MOST_RANKS = 8 };
 #endif
 enum { HALF = ROOM / 2, MESSAGES = 256, MOST_OF_PAIR = 2, AHEAD = 100 };
+/* EACH: two small messages and a large one for each pair. */
+enum { EACH = -1, EACH_OF_PAIR = 3, LARGE = 1 + SW_PAIR_EAGER * SW_PAIR_SLOT_BYTES(SLOT) / 2 };
 
 /* A send or a receive of this rank. */
 struct message {
@@ -44,12 +47,23 @@ static struct message message_of(unsigned number, int from, int to, int k, size_
     return m;
 }
 
-/* The messages of this rank: up to two for each pair, or `plain` to the next rank. */
+/* How many messages one rank sends another. */
+static int count_of(unsigned number, int plain, int from, int to, int nranks)
+{
+    if (plain == EACH)
+        return from != to ? EACH_OF_PAIR : 0;
+    if (plain > 0)
+        return nranks > 1 && to == (from + 1) % nranks ? plain : 0;
+    return (int)(mix(number + (unsigned)(from * 7 + to)) % (MOST_OF_PAIR + 1));
+}
+
+/* The messages of this rank: up to two for each pair, `plain` to the next rank, or EACH. */
 static void exchange_of(const struct rank *r, unsigned number, int plain, size_t base, size_t most,
                         struct exchange *e)
 {
     const unsigned own = mix(number * 31u + (unsigned)r->rank);
-    const size_t room = most / (size_t)(plain > 0 ? plain : MOST_OF_PAIR * r->nranks);
+    const int of_pair = plain == EACH ? EACH_OF_PAIR : MOST_OF_PAIR;
+    const size_t room = most / (size_t)(plain > 0 ? plain : of_pair * r->nranks);
     size_t at[3] = {base, base, base};
     int step, k, receives;
 
@@ -63,10 +77,7 @@ static void exchange_of(const struct rank *r, unsigned number, int plain, size_t
             const int other = receives ? (r->rank - turned + r->nranks) % r->nranks
                                        : (r->rank + turned) % r->nranks;
             const int from = receives ? other : r->rank, to = receives ? r->rank : other;
-            const int to_next = turned == 1 % r->nranks && r->nranks > 1;
-            const int count = plain > 0 ? to_next * plain
-                                        : (int)(mix(number + (unsigned)(from * 7 + to)) %
-                                                (MOST_OF_PAIR + 1));
+            const int count = count_of(number, plain, from, to, r->nranks);
 
             for (k = 0; k < count; k++) {
                 struct message *m = &e->messages[e->count++];
@@ -74,6 +85,10 @@ static void exchange_of(const struct rank *r, unsigned number, int plain, size_t
                 size_t element, *place;
 
                 *m = message_of(number, from, to, k, room - 32);
+                if (plain == EACH) {
+                    m->type = SYMWIN_U8;
+                    m->count = k < EACH_OF_PAIR - 1 ? 8 : LARGE;
+                }
                 m->receives = receives;
                 m->peer = other;
                 m->in_half = receives && random % 3 == 0;
@@ -244,6 +259,22 @@ static void ahead(const struct rank *r, struct exchange *e)
         some_at_a_time(r, e, r->rank != 0, 0);
         done(r, e, "many ahead");
     }
+}
+
+/* Rank 0 sends and rank 1 receives more messages than a launch has items, in one group. Each of
+ * them is one item, so that the first launch is full. */
+static void one_way(const struct rank *r, struct exchange *e)
+{
+    int k, kept = 0;
+
+    exchange_of(r, 6000, AHEAD, GUARD, HALF - 2 * GUARD, e);
+    for (k = 0; k < e->count; k++)
+        if (r->rank <= 1 && e->messages[k].receives == r->rank)
+            e->messages[kept++] = e->messages[k];
+    e->count = kept;
+    prepare(r, e);
+    in_a_group(r, e, 0);
+    done(r, e, "more messages than items");
 }
 
 /* What came from the other rank's input, at offset `at`. */
@@ -425,7 +456,7 @@ static void two_communicators(struct processes *p, const struct rank *r, struct 
 
 /* ---- queries --------------------------------------------------------------------------------- */
 
-enum { SMALL = 8, LARGE = 5000 };
+enum { SMALL = 8 };
 
 /* What a query says of a message to the next rank or from the one before, or of this rank
  * itself. */
@@ -525,6 +556,8 @@ static void body(struct processes *p, int rank)
     sweep(&r, 0, e);
     alone(&r, e);
     ahead(&r, e);
+    if (r.nranks > 1)
+        one_way(&r, e);
     in_flight(&r, e);
     graphs(&r, e);
     in_windows(p, &r, e);
@@ -574,9 +607,10 @@ static void by_one_thread(struct processes *p, int rank)
     close_rank(p, r);
 }
 
-/* A ring of many ranks. */
+/* Many ranks: a ring, and messages of random pairs, or EACH. */
 static void many(struct processes *p, int rank)
 {
+    const int each = *(const int *)places_arg(p);
     struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
     struct exchange *e = calloc(1, sizeof *e);
     unsigned i;
@@ -584,8 +618,8 @@ static void many(struct processes *p, int rank)
     if (e == NULL)
         abort();
     open_rank(p, &r, WAIT_MS);
-    for (i = 0; i < 3; i++) {
-        exchange_of(&r, 9500 + i, i < 2, GUARD, HALF - 2 * GUARD, e);
+    for (i = 0; i < (each ? 1 : 3); i++) {
+        exchange_of(&r, 9500 + i, each ? EACH : i < 2, GUARD, HALF - 2 * GUARD, e);
         prepare(&r, e);
         in_a_group(&r, e, 0);
         done(&r, e, "many ranks");
@@ -596,14 +630,19 @@ static void many(struct processes *p, int rank)
 
 int main(void)
 {
+    static const int ranks[] = {17, 12}; /* EACH of 12 are 66 items, more than a launch has */
     struct processes *p;
+    int each;
 
     /* For ranks that share a GPU: the most that CUDA takes. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     everywhere(body, MOST_RANKS);
     tap_ok(places_run(&places_all[0], 4, by_one_thread, NULL, &p), "one thread drives 4 ranks");
     processes_free(p);
-    tap_ok(places_run(&places_all[0], 17, many, NULL, &p), "17 ranks of a process");
-    processes_free(p);
+    for (each = 0; each < 2; each++) {
+        tap_ok(places_run(&places_all[0], ranks[each], many, &each, &p), "%d ranks of a process",
+               ranks[each]);
+        processes_free(p);
+    }
     return tap_done();
 }

@@ -2,6 +2,7 @@
  * one has come, and a sender's threads keep no block of a receiver from chunks that they wait
  * for. Also runs on GPUs (tests/gpu/both.txt). */
 #include "collectives.h"
+#include "kernels/pair_layout.h"
 
 #if defined(__SANITIZE_THREAD__)
 enum { TURNS = 20 };
@@ -73,11 +74,18 @@ static void done(const struct rank *r, size_t bytes, const char *what)
     must_be(r->rank != 1 || memcmp(r->want, r->host, bytes) == 0, what, r->rank);
 }
 
-/* Large messages through the ring, of fewer chunks than their sender has blocks: 60 of 272 bytes
- * and one of 80. */
+/* Large messages through the ring, the least ones, of fewer chunks than their sender has blocks: it
+ * has as many as a large message may have chunks. */
 static void more_blocks_than_chunks(struct processes *p, const struct rank *r)
 {
-    enum { SLOTS_OF = 65536, CHUNKS = 61, BLOCKS = 64, BYTES = 60 * 272 + 80, AHEAD = 4 };
+    enum {
+        SLOTS_OF = 65536,
+        BLOCKS = SW_PAIR_SLOTS / 2,
+        BYTES = SW_PAIR_EAGER * SW_PAIR_SLOT_BYTES(SLOTS_OF) / 2 + 16,
+        CHUNK = (BYTES / (16 * BLOCKS) + 1) * 16,
+        CHUNKS = (BYTES + CHUNK - 1) / CHUNK,
+        AHEAD = 4
+    };
     struct rank other;
     int turn, k;
 
@@ -99,8 +107,11 @@ static void more_blocks_than_chunks(struct processes *p, const struct rank *r)
  * have entries of two chunks. */
 static void ring_is_full(struct processes *p, const struct rank *r)
 {
-    enum { SLOTS_OF = 5120, CHUNK = 40, MESSAGES = 11 };
-    static const size_t chunks[MESSAGES] = {32, 12, 12, 12, 12, 12, 12, 12, 12, 16, 32};
+    enum { SLOTS_OF = 5120, CHUNK = SW_PAIR_SLOT_BYTES(SLOTS_OF) / 2 };
+    enum { MOST = SW_PAIR_EAGER, SOME = (SW_PAIR_SLOTS - MOST) / 8 };
+    static const size_t chunks[] = {MOST, SOME, SOME, SOME,     SOME, SOME,
+                                    SOME, SOME, SOME, MOST / 2, MOST};
+    const int messages = sizeof chunks / sizeof chunks[0];
     struct rank other;
     int turn, k;
 
@@ -111,8 +122,8 @@ static void ring_is_full(struct processes *p, const struct rank *r)
         fill(&other, 1000u + (unsigned)turn);
         slow(p, r, (unsigned)turn, 1, 1);
         host_must(symwin_group_begin(), "symwin_group_begin");
-        for (k = 0; k < MESSAGES; k++) {
-            const int last = r->rank == 0 && k == MESSAGES - 1;
+        for (k = 0; k < messages; k++) {
+            const int last = r->rank == 0 && k == messages - 1;
 
             if (last)
                 host_must(symwin_group_end(), "symwin_group_end");

@@ -502,6 +502,16 @@ HARNESS_UNUSED void open_rank(struct processes *p, struct rank *r, int kernel_ti
         abort();
 }
 
+/* Whether the rank runs nothing by multicast, and tells so for the line of all ranks: no multicast
+ * object is made on GPUs. */
+HARNESS_UNUSED int skips_multicast(struct processes *p, int rank)
+{
+    if (sw_driver_is_emulated())
+        return 0;
+    snprintf(p->rank[rank].text, SW_TEXT_BYTES, " # SKIP no multicast object is made on GPUs");
+    return 1;
+}
+
 HARNESS_UNUSED void close_rank(struct processes *p, struct rank *r)
 {
     processes_barrier(p);

@@ -40,7 +40,8 @@ struct order_case {
     int one_stream; /* for all communicators */
     int opposite;   /* rank 1 makes the calls in reverse order */
     int hangs;
-    int groups; /* a call is a group of two broadcasts, from each rank */
+    /* A call is a group of two broadcasts, from each rank; or of a send and a receive. */
+    enum { BROADCASTS = 1, MESSAGES } groups;
     /* Multiprocessors that the case needs: more than an emulated device has under
      * ThreadSanitizer. */
     int wide;
@@ -225,8 +226,10 @@ static int is_right(const struct member *m, int i)
         want = k == 0 ? (float)(ranks * (ranks + 1) / 2) : want * (float)ranks;
     host_must(host_copy(m->device, values[m->rank], m->data[i], BYTES), "read");
     for (k = 0; k < count_of(m->c); k++) {
-        if (m->c->groups)
+        if (m->c->groups == BROADCASTS)
             want = (float)(k / (count_of(m->c) / 2) + 1);
+        if (m->c->groups == MESSAGES)
+            want = (float)(k < count_of(m->c) / 2 ? rank + 1 : ranks - rank);
         wrong += values[m->rank][k] != want;
     }
     return wrong == 0;
@@ -253,16 +256,24 @@ static int many_blocks(const struct member *m, int i)
                : atoi(text + 14) * part / multiprocessors * (m->c->blocks == ALL ? 10 : 6) / 10;
 }
 
-/* Two small calls in one launch: each rank broadcasts a half. */
+/* Two small calls in one launch: each rank broadcasts a half, or sends its first half, which the
+ * other rank receives into its second one. */
 static symwin_status call_group(const struct member *m, int i, CUstream stream, int blocks)
 {
     const symwin_collective_options options = {
         .size = sizeof options, .algo = m->c->algo, .blocks = blocks, .threads = 32};
     const int half = count_of(m->c) / 2;
+    const int messages = m->c->groups == MESSAGES;
     symwin_status status = symwin_group_begin(), end;
     int k;
 
-    for (k = 0; k < 2 && status == SYMWIN_OK; k++)
+    if (messages && status == SYMWIN_OK)
+        status = symwin_send_with(m->comms[i], m->data[i], (size_t)half, SYMWIN_F32, !m->rank,
+                                  &options, stream);
+    if (messages && status == SYMWIN_OK)
+        status = symwin_recv_with(m->comms[i], m->data[i] + half, (size_t)half, SYMWIN_F32,
+                                  !m->rank, &options, stream);
+    for (k = 0; k < 2 && !messages && status == SYMWIN_OK; k++)
         status = symwin_broadcast_with(m->comms[i], m->data[i] + k * half, m->data[i] + k * half,
                                        (size_t)half, SYMWIN_F32, k, &options, stream);
     end = symwin_group_end();

@@ -275,8 +275,9 @@ like($output, qr/^# Wrong elements: 0 OK$/m, 'and it is right');
 
 # ---- wrong results are found -------------------------------------------------------------------
 
-for my $arguments ('-t 2 -b 1K -e 1K -n 1', '--nproc 2 -b 3 -e 3 -d u8 -n 1 -G 0 --in-place 1',
-    '-t 2 --algo none --link -b 1K -e 1K', '-t 4 --algo none --link -b 1K -e 1K') {
+for my $arguments ('-t 2 -b 1K -e 1K -n 3 --rotate 3',
+    '--nproc 2 -b 3 -e 3 -d u8 -n 1 -G 0 --in-place 1', '-t 2 --algo none --link -b 1K -e 1K',
+    '-t 4 --algo none --link -b 1K -e 1K') {
     ($status, $output, $error) = perf('SYMWIN_PERF_BREAK=1', $arguments);
     is($status, 1, "spoilt, $arguments: exit status");
     like($output, qr/^# Wrong elements: [246] FAILED$/m, 'counted at both checks');

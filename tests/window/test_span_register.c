@@ -155,6 +155,8 @@ static void run_makes_way(struct harness_team *team, int rank, void *unused)
     harness_barrier(team);
     for (i = 0; i < 8; i++)
         leave(&m, of[i]);
+    meet(&m);
+    TAP_EQ("after the group, connections go", allocations(&m), 0);
     close_member(&m);
     host_must(symwin_mem_free(more), "free");
     span_free(&s);
