@@ -176,9 +176,9 @@ SHARED := $(BUILD)/libsymwin.so.$(VERSION)
 SONAME := libsymwin.so.$(MAJOR)
 # NCCL's allocator on symwin's memory: nccl/README.md.
 NCCL   := $(BUILD)/libsymwin-nccl.so
-NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alone window faults \
-    faults-both libtool.so cuda/libcuda.so.1 emulated/$(SONAME) collectives/libnccl.so.2 \
-    older/libnccl.so.2)
+NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alone window lookup \
+    lookup-alone faults faults-both libtool.so libdlsym.so cuda/libcuda.so.1 emulated/$(SONAME) \
+    collectives/libnccl.so.2 older/libnccl.so.2)
 
 # ---- targets ----------------------------------------------------------------------------------
 
@@ -529,7 +529,8 @@ $(BUILD)/tests/nccl/older/libnccl.so.2: $(BUILD)/obj/tests/nccl/fake_collectives
 	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) -Wl,--version-script=tests/nccl/older.map \
 	    -o $@ $<
 
-$(BUILD)/tests/nccl/libtool.so: $(BUILD)/obj/tests/nccl/fake_tool.c.o
+$(BUILD)/tests/nccl/libtool.so $(BUILD)/tests/nccl/libdlsym.so: $(BUILD)/tests/nccl/lib%.so: \
+    $(BUILD)/obj/tests/nccl/fake_%.c.o
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -shared -o $@ $<
 
@@ -550,6 +551,13 @@ $(BUILD)/tests/nccl/emulated/$(SONAME): $(LIB_OBJECTS) $(NCCL_ENGINE) symwin.map
 
 $(BUILD)/tests/nccl/program: $(BUILD)/obj/tests/nccl/program.c.o $(NCCL_FAKE)
 	$(call say,LINK,$@)$(LINK_NCCL) -o $@ $^ $(LIBS)
+
+$(BUILD)/tests/nccl/lookup: $(BUILD)/obj/tests/nccl/lookup.c.o $(NCCL_FAKE)
+	$(call say,LINK,$@)$(LINK_NCCL) -o $@ $^ $(LIBS)
+
+# Linked to libsymwin-nccl alone: it has all names that NCCL has.
+$(BUILD)/tests/nccl/lookup-alone: $(BUILD)/obj/tests/nccl/lookup.c.o $(NCCL)
+	$(call say,LINK,$@)$(LINK_NCCL) -o $@ $< -L$(BUILD) -lsymwin-nccl $(LIBS)
 
 $(BUILD)/tests/nccl/program-both: $(BUILD)/obj/tests/nccl/program.c.o $(NCCL) $(NCCL_FAKE)
 	$(call say,LINK,$@)$(LINK_NCCL) -o $@ $< -L$(BUILD) -lsymwin-nccl $(NCCL_FAKE) $(LIBS)

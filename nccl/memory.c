@@ -19,82 +19,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../symwin.h"
-
-/* As in nccl.h, which need not be installed. */
-typedef enum {
-    ncclSuccess = 0,
-    ncclUnhandledCudaError = 1,
-    ncclSystemError = 2,
-    ncclInvalidArgument = 4,
-    ncclInvalidUsage = 5
-} ncclResult_t;
+#include "nccl/next.h"
+#include "symwin.h"
 
 typedef ncclResult_t (*alloc_fn)(void **ptr, size_t size);
 typedef ncclResult_t (*free_fn)(void *ptr);
 
 /* ---- the next ncclMemAlloc and ncclMemFree --------------------------------------------------- */
 
-/* Each of the four names is passed to the next definition of the same name: a profiler's
- * ncclMemAlloc calls pncclMemAlloc, and passing that on to ncclMemAlloc would recurse forever. */
-struct next {
-    const char *name;
-    const char *or_else; /* for an NCCL without the profiling names */
-    _Atomic(void *) found;
-};
+static struct sw_next next_alloc = {.name = "ncclMemAlloc"};
+static struct sw_next next_free = {.name = "ncclMemFree"};
+static struct sw_next next_palloc = {.name = "pncclMemAlloc", .or_else = "ncclMemAlloc"};
+static struct sw_next next_pfree = {.name = "pncclMemFree", .or_else = "ncclMemFree"};
 
-static struct next next_alloc = {.name = "ncclMemAlloc"};
-static struct next next_free = {.name = "ncclMemFree"};
-static struct next next_palloc = {.name = "pncclMemAlloc", .or_else = "ncclMemAlloc"};
-static struct next next_pfree = {.name = "pncclMemFree", .or_else = "ncclMemFree"};
-
-/* SYMWIN_NCCL could name this library. */
-static int is_own(void *symbol)
+static ncclResult_t pass_alloc(struct sw_next *next, void **ptr, size_t size)
 {
-    Dl_info theirs, own;
-
-    return dladdr(symbol, &theirs) != 0 && dladdr(&next_alloc, &own) != 0 &&
-           theirs.dli_fbase == own.dli_fbase;
-}
-
-static void *find_in(void *where, const struct next *next)
-{
-    void *symbol = dlsym(where, next->name);
-
-    if (symbol == NULL && next->or_else != NULL)
-        symbol = dlsym(where, next->or_else);
-    return symbol != NULL && !is_own(symbol) ? symbol : NULL;
-}
-
-/* Searches first what the program is linked to. An NCCL loaded later, as by Python, is not in that
- * order, so it is searched by its name. An NCCL is loaded only if the process has none, since two
- * would not know each other's memory; SYMWIN_NCCL gives its path. A result is kept; a failed search
- * is repeated in the next call. NULL: none. */
-static void *find_next(struct next *next)
-{
-    void *symbol = atomic_load_explicit(&next->found, memory_order_acquire);
-    const char *path = getenv("SYMWIN_NCCL");
-    void *library;
-
-    if (symbol != NULL)
-        return symbol;
-    symbol = find_in(RTLD_NEXT, next);
-    if (symbol == NULL) {
-        library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
-        if (library == NULL)
-            library = dlopen(path != NULL && path[0] != '\0' ? path : "libnccl.so.2",
-                             RTLD_NOW | RTLD_LOCAL);
-        if (library != NULL)
-            symbol = find_in(library, next); /* never closed: its memory is in use */
-    }
-    if (symbol != NULL)
-        atomic_store_explicit(&next->found, symbol, memory_order_release);
-    return symbol;
-}
-
-static ncclResult_t pass_alloc(struct next *next, void **ptr, size_t size)
-{
-    void *symbol = find_next(next);
+    void *symbol = sw_next_find(next);
     alloc_fn call;
 
     if (symbol == NULL)
@@ -103,9 +43,9 @@ static ncclResult_t pass_alloc(struct next *next, void **ptr, size_t size)
     return call(ptr, size);
 }
 
-static ncclResult_t pass_free(struct next *next, void *ptr)
+static ncclResult_t pass_free(struct sw_next *next, void *ptr)
 {
-    void *symbol = find_next(next);
+    void *symbol = sw_next_find(next);
     free_fn call;
 
     if (symbol == NULL)
@@ -250,7 +190,7 @@ static int has_current_device(void)
     return symwin_device_query(SYMWIN_DEVICE_CURRENT, &info) == SYMWIN_OK;
 }
 
-static ncclResult_t allocate(struct next *next, void **ptr, size_t size)
+static ncclResult_t allocate(struct sw_next *next, void **ptr, size_t size)
 {
     void *memory = NULL;
     symwin_status status;
@@ -316,7 +256,7 @@ static ncclResult_t objection(void *ptr)
                                                                      : ncclSystemError;
 }
 
-static ncclResult_t give_back(struct next *next, void *ptr)
+static ncclResult_t give_back(struct sw_next *next, void *ptr)
 {
     ncclResult_t refused;
 
@@ -361,3 +301,9 @@ ncclResult_t pncclMemFree(void *ptr)
 {
     return give_back(&next_pfree, ptr);
 }
+
+const struct sw_served sw_served[] = {{&next_alloc, (void (*)(void))ncclMemAlloc},
+                                      {&next_free, (void (*)(void))ncclMemFree},
+                                      {&next_palloc, (void (*)(void))pncclMemAlloc},
+                                      {&next_pfree, (void (*)(void))pncclMemFree},
+                                      {NULL, NULL}};

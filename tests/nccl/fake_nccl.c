@@ -1,14 +1,16 @@
-/* A fake libnccl.so.2: only NCCL's allocator, with memory of malloc. It counts the calls that reach
- * it and prints each, unless it is told to be quiet. */
+/* A fake libnccl.so.2: NCCL's allocator, with memory of malloc, and three functions that print
+ * their arguments. It counts the allocator's calls and prints each, unless it is told to be
+ * quiet. */
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "nccl.h"
+#include "passed.h"
 
 enum { MOST = 64 };
 
 static void *given[MOST];
-static struct fake_nccl reached;
+static ncclResult_t own_alloc(void **ptr, size_t size);
+static struct fake_nccl reached = {.alloc = own_alloc};
 
 FAKE_API struct fake_nccl *fake_nccl(void)
 {
@@ -36,6 +38,11 @@ static ncclResult_t allocate(const char *name, void **ptr, size_t size)
     return ncclSuccess;
 }
 
+static ncclResult_t own_alloc(void **ptr, size_t size)
+{
+    return allocate("ncclMemAlloc", ptr, size);
+}
+
 static ncclResult_t give_back(const char *name, void *ptr)
 {
     int i = 0;
@@ -55,7 +62,7 @@ static ncclResult_t give_back(const char *name, void *ptr)
 
 FAKE_API ncclResult_t ncclMemAlloc(void **ptr, size_t size)
 {
-    return allocate("ncclMemAlloc", ptr, size);
+    return own_alloc(ptr, size);
 }
 
 FAKE_API ncclResult_t ncclMemFree(void *ptr)
@@ -71,4 +78,30 @@ FAKE_API ncclResult_t pncclMemAlloc(void **ptr, size_t size)
 FAKE_API ncclResult_t pncclMemFree(void *ptr)
 {
     return give_back("pncclMemFree", ptr);
+}
+
+/* ---- passed on by libsymwin-nccl.so ---- */
+
+FAKE_API ncclResult_t ncclReduce(const void *in, void *out, size_t count, int type, int op,
+                                 int root, void *comm, void *stream)
+{
+    printf("fake ncclReduce %zu %zu %zu %d %d %d %zu %zu\n", (size_t)in, (size_t)out, count, type,
+           op, root, (size_t)comm, (size_t)stream);
+    return ncclRemoteError;
+}
+
+FAKE_API ncclResult_t ncclCommInitRank(void **comm, int nranks, ncclUniqueId id, int rank)
+{
+    int sum = 0, i;
+
+    for (i = 0; i < (int)sizeof id.internal; i++)
+        sum += id.internal[i] * (i + 1);
+    printf("fake ncclCommInitRank %d %d %d\n", nranks, sum, rank);
+    *comm = NULL;
+    return ncclInternalError;
+}
+
+FAKE_API const char *ncclGetErrorString(ncclResult_t result)
+{
+    return result == ncclRemoteError ? "remote" : "another";
 }

@@ -101,25 +101,10 @@ static void small_and_back(struct state *s)
 
 /* ---- frees of memory that the pool has not handed out ---- */
 
-/* The function of the next library, NCCL. */
-static void *next(const char *name)
-{
-    void *nccl = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
-    void *symbol = nccl != NULL ? dlsym(nccl, name) : NULL;
-
-    must(symbol == NULL, name);
-    dlclose(nccl);
-    return symbol;
-}
-
 static void memory_of_nccl(struct state *s)
 {
-    void *symbol = next("ncclMemAlloc");
-    ncclResult_t (*alloc)(void **ptr, size_t size);
-
     small(s);
-    memcpy(&alloc, &symbol, sizeof alloc);
-    must((int)alloc(&s->own, 4096), "NCCL's ncclMemAlloc");
+    must((int)fake_nccl()->alloc(&s->own, 4096), "NCCL's ncclMemAlloc");
 }
 
 static void free_memory_of_nccl(struct state *s)

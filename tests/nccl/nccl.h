@@ -25,6 +25,7 @@ FAKE_API ncclResult_t pncclMemFree(void *ptr);
 struct fake_nccl {
     int quiet; /* if set, it prints nothing */
     int allocs, frees, live;
+    ncclResult_t (*alloc)(void **ptr, size_t size); /* its own, whoever stands before it */
 };
 FAKE_API struct fake_nccl *fake_nccl(void);
 

@@ -56,8 +56,10 @@ sub says {
 
 # ---- the library -------------------------------------------------------------------------------
 
+my @names = (qw(ncclMemAlloc ncclMemFree), slurp('nccl/names.h') =~ /X\((nccl\w+),/g);
 is(join(' ', sort map { / [A-Za-z] (\S+)$/ ? $1 : () } `nm -D --defined-only $library`),
-    'ncclMemAlloc ncclMemFree pncclMemAlloc pncclMemFree', 'exports four names and nothing else');
+    join(' ', sort 'dlsym', map { ($_, "p$_") } @names),
+    'exports dlsym and names of NCCL, and nothing else');
 my $dynamic = `readelf -dW $library`;
 like($dynamic, qr/NEEDED.*\[libsymwin\.so\.0\]/, 'has its memory from libsymwin.so');
 like($dynamic, qr/RUNPATH.*\[\$ORIGIN\]/, 'which it finds beside itself');
@@ -204,6 +206,59 @@ for (['no NCCL', $nothing],
     says("$name: from the pool all the same", "$environment $emu",
         'program-alone null alloc 0 alloc 4096 free 0 free 0', @none,
         'alloc 4096: 0 at 0 aligned 2097152', 'free 0: 0', 'free 0: 4');
+}
+
+# ---- every way to NCCL's functions ---------------------------------------------------------------
+
+my $real  = "$place/libnccl.so.2";
+my $plain = 'gnu_get_libc_version'; # of libc, and no sanitizer has it too
+my @calls = ('fake ncclReduce 1 2 3 4 5 6 7 8', 'ncclReduce: 6',
+    'fake ncclCommInitRank 9 699008 10', 'ncclCommInitRank: 3', 'ncclGetErrorString: remote');
+my @theirs = (@calls, 'fake ncclMemAlloc 4096', 'ncclMemAlloc: 0');
+my @ours   = (@calls, 'ncclMemAlloc: 0');
+my $where  = 'handle ncclReduce handle ncclMemAlloc handle pncclMemFree next ncclMemAlloc '
+  . "default ncclMemAlloc version dlsym handle ncclNothing handle $plain";
+sub places { map { "$_->[0] $_->[1]: $_->[2]" } @_ }
+my @missing = (['handle', 'ncclNothing', 'none, and why'], ['handle', $plain, 'in libc.so.6']);
+
+says('linked, and in a handle, without this library', $emu,
+    "lookup linked open $real called $where",
+    @theirs, @theirs,
+    places(map({ ['handle', $_, 'in libnccl.so.2'] } qw(ncclReduce ncclMemAlloc pncclMemFree)),
+        ['next', 'ncclMemAlloc', 'in libnccl.so.2'], ['default', 'ncclMemAlloc', 'in libnccl.so.2'],
+        ['version', 'dlsym', 'in libc.so.6'], @missing));
+says('preloaded: linked, and in a handle; by RTLD_NEXT the caller counts', "$preload $emu",
+    "lookup linked open $real called $where",
+    @ours, @ours,
+    places(['handle', 'ncclReduce', 'in libnccl.so.2'],
+        map({ ['handle', $_, 'in libsymwin-nccl.so'] } qw(ncclMemAlloc pncclMemFree)),
+        ['next', 'ncclMemAlloc', 'in libsymwin-nccl.so'],
+        ['default', 'ncclMemAlloc', 'in libsymwin-nccl.so'],
+        ['version', 'dlsym', 'in libc.so.6'], @missing));
+says('preloaded: an NCCL of the handle alone is the one that serves, and none is loaded beside it',
+    "$preload $nothing SYMWIN_NCCL=/nowhere/libnccl.so.2",
+    "lookup-alone open $real called handle ncclMemAlloc linked", @theirs,
+    'handle ncclMemAlloc: in libsymwin-nccl.so', @theirs);
+says('preloaded: the functions of another copy are left alone', "$preload $emu",
+    "lookup open $place/older/libnccl.so.2 handle ncclMemAlloc open $real handle ncclMemAlloc",
+    'handle ncclMemAlloc: in libnccl.so.2', 'handle ncclMemAlloc: in libsymwin-nccl.so');
+says('preloaded: what a library that is no NCCL has is left alone', "$preload $emu",
+    "lookup open $place/libtool.so handle ncclMemAlloc", 'handle ncclMemAlloc: in libtool.so');
+says('named in place of NCCL: all names are there, and NCCL is loaded',
+    "LD_LIBRARY_PATH=$place $emu", "lookup open $library called", @ours);
+says('linked in place of NCCL, without one: an error and a text, no crash', "$nothing $emu",
+    'lookup-alone linked', 'ncclReduce: 2', 'ncclCommInitRank: 2',
+    'ncclGetErrorString: no NCCL is loaded, or an older one without this function',
+    'ncclMemAlloc: 0');
+# One in front finds libc's by itself, so it does not come here. (AddressSanitizer does not start
+# with such a profiler, with or without this library.)
+SKIP: {
+    skip 'under AddressSanitizer', 2 if `ldd $place/lookup` =~ /libasan/;
+    says("preloaded with a dlsym() of somebody else $_->[0]", "LD_PRELOAD=$_->[1] $emu",
+        "lookup open $real called handle $plain", 'tool dlsym', @{ $_->[2] },
+        "handle $plain: in libc.so.6")
+      for ['behind this one: both are called', "$library:$place/libdlsym.so", \@ours],
+      ['in front of this one: only that is called', "$place/libdlsym.so:$library", \@theirs];
 }
 
 done_testing();

@@ -1,0 +1,43 @@
+/* The next definition of a function of NCCL, normally NCCL's own. */
+#ifndef SYMWIN_NCCL_NEXT_H
+#define SYMWIN_NCCL_NEXT_H
+
+#include <stdatomic.h>
+
+/* As in nccl.h, which need not be installed. */
+typedef enum {
+    ncclSuccess = 0,
+    ncclUnhandledCudaError = 1,
+    ncclSystemError = 2,
+    ncclInvalidArgument = 4,
+    ncclInvalidUsage = 5
+} ncclResult_t;
+
+/* Each name is passed to the next definition of the same name: a profiler's ncclMemAlloc calls
+ * pncclMemAlloc, and passing that on to ncclMemAlloc would recurse forever. */
+struct sw_next {
+    _Atomic(void *) found; /* first: forward.c reads it */
+    const char *name;
+    const char *or_else;   /* NULL, or the name for an NCCL without the profiling names */
+    void (*missing)(void); /* what forward.c calls if there is none */
+};
+
+/* NULL: there is none. Any thread may call, here and below. */
+void *sw_next_find(struct sw_next *next);
+
+/* Whether that is `symbol`, which was found in the library `file`. If the process has no other
+ * NCCL, it becomes the one that serves. */
+int sw_next_is(struct sw_next *next, void *symbol, const char *file);
+
+/* A function that this library defines and NCCL has as well. */
+struct sw_served {
+    struct sw_next *next;
+    void (*function)(void);
+};
+extern const struct sw_served sw_served[]; /* ends with a NULL */
+
+/* libc's dlsym(), or another library's that stands in front of it, but not this library's. */
+typedef void *(*sw_dlsym_fn)(void *handle, const char *name);
+sw_dlsym_fn sw_next_dlsym(void);
+
+#endif
