@@ -303,10 +303,10 @@ struct sw_pair {
     uint64_t way;            /* the first chunk of the last message that went without it */
     uint64_t ended;          /* by the peer: chunks that it took in kernels that have ended */
     uint32_t come[2];        /* blocks of a send, of a receive, that have been counted */
-    uint64_t offer[4];       /* by the peer: entries with its buffer's offset or SW_NO_OFFSET, and
-                              * with count and type, for the large message that it receives */
     uint64_t cleared;        /* by the peer: the same as `ended`, with release */
-    uint64_t unused[5];
+    uint64_t unused;
+    uint64_t offer[8]; /* by the peer: its buffer's offset or SW_NO_OFFSET, and count and type, for
+                        * the large message that it receives (pairs.cuh) */
     uint64_t taken[SW_PAIR_SLOTS]; /* by the peer: the last chunk that it took from each slot */
     /* By the peer: the last chunk without flags that it stored into each slot. */
     uint64_t filled[SW_PAIR_SLOTS];

@@ -1,4 +1,4 @@
-/* What a rank tells a peer about its memory, when the numbers of calls come again: rank
+/* What a rank tells a peer about its memory, when the numbers of calls and chunks come again: rank
  * 0 comes first, finds rank 1's header, and must wait for what rank 1 says in this call. What it
  * said in an earlier call of the same number is not taken. Launched directly on the emulated
  * driver. */
@@ -9,6 +9,7 @@
 
 #include "emu/emu.h"
 #include "kernel_team.h"
+#include "kernels/pair_layout.h"
 #include "kernels/table_layout.h"
 #include "tap.h"
 
@@ -17,15 +18,17 @@
 /* Rank 1 tells rank 0 where its memory is: at A, or at B, in the input area or the output area, or
  * that it is in no window. */
 enum { A = 0, B = 8192, NOWHERE = 1, BYTES = 4096, AREA = 3 * BYTES, TURNS = 3 };
-enum { SLOT = 64, GRID = 2, BLOCK = 32, DIGEST = 77, EARLY_US = 100000, FILLED = 0x5a };
+enum { SLOT = 64, CHUNK = 64, GRID = 2, BLOCK = 32, DIGEST = 77, EARLY_US = 100000, FILLED = 0x5a };
 
 /* The call of each turn. Another one of the same number is the second; the third has the number
- * that words have which nobody has written. */
+ * that words have which nobody has written. Chunks have 31 bits of their numbers as flags. */
 static const uint32_t epochs[TURNS] = {1, 1, 0};
+static const uint64_t chunks[TURNS] = {1, ((uint64_t)1 << 31) + 1, ((uint64_t)1 << 32) + 1};
 
 union args {
     struct sw_kernel_args call;
     struct sw_table_args table;
+    struct sw_pair_args pair;
 };
 
 struct kind {
@@ -91,12 +94,29 @@ static void table(const struct team *team, int rank, size_t at, union args *args
     args->table.out.rows[0].count = rank == 1 ? BYTES : 0;
 }
 
+static void pair(const struct team *team, int rank, size_t at, union args *args)
+{
+    args->pair.items = args->pair.large = 1;
+    args->pair.item[0] = (struct sw_pair_item){
+        .address = rank == 0 ? args->call.in : args->call.out,
+        .place = at == NOWHERE ? SW_NO_OFFSET : team->output + at,
+        .says = SW_PAIR_SAYS(BYTES, 7),
+        .bytes = BYTES,
+        .chunks = BYTES / CHUNK,
+        .extent = CHUNK,
+        .peer = 1 - rank,
+        .kind = rank == 0 ? SW_PAIR_SEND : SW_PAIR_RECEIVE,
+        .last = 1};
+}
+
 static const struct kind kinds[] = {
     {"a gather", "sw_move_twoshot_bytes_move_n_any", 1, 0, gather},
     {"a broadcast", "sw_move_twoshot_bytes_move_n_any", 1, 1, broadcast},
     {"a scatter", "sw_move_put_bytes_move_n_any", 0, 0, scatter},
     {"a reduce", "sw_allreduce_twoshot_u8_sum_n_any", 0, 1, reduce},
     {"a large unequal part", "sw_table_oneshot_bytes_move_n_long", 0, 0, table},
+    {"a large send", "sw_pair_oneshot_bytes_move_n_any", 0, 0, pair},
+    {"a large send, one of few", "sw_few_oneshot_bytes_move_n_short", 0, 0, pair},
 };
 
 static void launch(const struct team *team, const struct kind *kind, int rank, size_t at)
@@ -151,17 +171,26 @@ static void prepare(const struct team *team, const struct kind *kind, int turn)
     }
 }
 
-/* The number of the turn's call, and in rank 0's memory rank 1's header, which may be
+/* The numbers of the turn's call and chunks, and in rank 0's memory rank 1's header, which may be
  * there before all that was sent ahead of it. */
 static void number(const struct team *team, int turn)
 {
-    const uint64_t zero = 0, header = (uint64_t)epochs[turn] << 32 | DIGEST;
+    const uint64_t zero = 0, before = chunks[turn] - 1;
+    const uint64_t header = (uint64_t)epochs[turn] << 32 | DIGEST;
     int r;
 
     team_set_epochs(team, epochs[turn] - 1, team_state(team, 0).rounds);
     team_write(team, 0, SW_STATE_HEADER(2, epochs[turn] & 1, 1), &header, sizeof header);
-    for (r = 0; r < 2; r++)
+    for (r = 0; r < 2; r++) {
+        const size_t words = SW_STATE_PAIR(2, SLOT, 1 - r);
+
         team_write(team, r, SW_STATE_FINISH(2, 1 - r), &zero, sizeof zero);
+        team_write(
+            team, r,
+            words + (r == 0 ? offsetof(struct sw_pair, sent) : offsetof(struct sw_pair, received)),
+            &before, sizeof before);
+        team_write(team, r, words + offsetof(struct sw_pair, ended), &before, sizeof before);
+    }
 }
 
 static int is_right(const struct team *team, const struct kind *kind, int turn, size_t at)
@@ -217,7 +246,7 @@ int main(void)
     }
     for (i = 0; i < COUNT_OF(kinds); i++) {
         run(&kinds[i], "at another place", moves);
-        if (kinds[i].more != table)
+        if (kinds[i].more != table && kinds[i].more != pair)
             continue;
         run(&kinds[i], "first in no window", enters);
         run(&kinds[i], "then in no window", leaves);
