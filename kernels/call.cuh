@@ -286,9 +286,18 @@ SYMWIN_DEVICE void sw_start_barrier(const struct sw_kernel_args &args, sw_call &
 
 /* ---- offers ---------------------------------------------------------------------------------- */
 
-/* An offer is a packet whose flag is the epoch of the call. So it shows its own arrival: no fence
- * is needed, and nobody empties it. It may be written again when its reader has finished its call,
- * which the end barrier of that call has said. */
+/* An offer is a packet whose flag is that of the call. It shows its own arrival, so it needs no
+ * order with the header that follows it: a reader waits for the offer itself. It may be written
+ * again when its reader has finished its call, which the end barrier of that call has said.
+ *
+ * The reader's last block empties it, when all blocks have read it and before that barrier's
+ * release: else it would look new in the call of the same flag, 2^32 later. */
+
+/* The flag of this call, which no empty word has. */
+SYMWIN_DEVICE uint32_t sw_call_flag(const sw_call &call)
+{
+    return call.epoch != 0 ? call.epoch : 1;
+}
 
 /* Tells the ranks `to` the offset of this rank's buffer. By all threads, before sw_start_barrier().
  */
@@ -299,7 +308,7 @@ SYMWIN_DEVICE void sw_offer_post(const struct sw_kernel_args &args, const sw_cal
 
     for (int32_t p = (int32_t)threadIdx.x; p < args.nranks; p += (int32_t)blockDim.x)
         if (blockIdx.x == 0 && !call.failed && p != args.rank && (to == SW_EVERY_RANK || to == p))
-            symwin_packet_store(sw_state_address(args, call, p, place), offset, call.epoch);
+            symwin_packet_store(sw_state_address(args, call, p, place), offset, sw_call_flag(call));
 }
 
 /* What rank p, a peer, has offered. By any thread, after sw_start_barrier(). With call.failed: the
@@ -310,17 +319,26 @@ SYMWIN_DEVICE uint64_t sw_offer_of(const struct sw_kernel_args &args, sw_call &c
     sw_wait wait = {0, 0, 0};
     uint64_t offset;
 
-    while (!symwin_packet_load(at, call.epoch, &offset))
+    while (!symwin_packet_load(at, sw_call_flag(call), &offset))
         if (!sw_wait_on(args, call, wait, p))
             return SW_NO_OFFSET;
     return offset;
 }
 
+/* By the last block, before sw_finish_barrier(), in which the same thread releases to rank p. */
+SYMWIN_DEVICE void sw_offers_empty(const struct sw_kernel_args &args, const sw_call &call)
+{
+    for (int32_t p = (int32_t)threadIdx.x; p < args.nranks; p += (int32_t)blockDim.x)
+        symwin_store_relaxed_v16(call.state + SW_STATE_OFFER(args.nranks, args.slot_bytes, p),
+                                 {0, 0});
+}
+
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* By all threads of all blocks: whether this block is the last one to come here. What the others
- * have done happens before what it does, and is part of what it releases to peers. */
-SYMWIN_DEVICE bool sw_is_last_block(const sw_call &call)
+/* By all threads of all blocks, which a word at offset `word` of the state counts: whether this
+ * block is the last one to come here. What the others have done happens before what it does, and is
+ * part of what it releases to peers. */
+SYMWIN_DEVICE bool sw_is_last_of(const sw_call &call, uint64_t word)
 {
     __shared__ uint32_t before;
 
@@ -328,9 +346,15 @@ SYMWIN_DEVICE bool sw_is_last_block(const sw_call &call)
     if (gridDim.x == 1)
         return true;
     if (threadIdx.x == 0)
-        before = symwin_add_acq_rel_u32(call.state + offsetof(struct sw_comm_state, arrived), 1);
+        before = symwin_add_acq_rel_u32(call.state + word, 1);
     __syncthreads();
     return before == gridDim.x - 1;
+}
+
+/* In `arrived`, which sw_call_count() makes zero. */
+SYMWIN_DEVICE bool sw_is_last_block(const sw_call &call)
+{
+    return sw_is_last_of(call, offsetof(struct sw_comm_state, arrived));
 }
 
 /* By the last block of a grid: tells every peer that
@@ -397,12 +421,15 @@ SYMWIN_DEVICE void sw_call_done(const struct sw_kernel_args &args)
 }
 
 /* The end of a kernel over windows, by all threads of all blocks. `rounds`: slot rounds that it
- * used. */
-SYMWIN_DEVICE void sw_call_end(const struct sw_kernel_args &args, sw_call &call, uint32_t rounds)
+ * used; `offers`: ranks have offered buffers in it. */
+SYMWIN_DEVICE void sw_call_end(const struct sw_kernel_args &args, sw_call &call, uint32_t rounds,
+                               bool offers = false)
 {
     if (call.failed)
         sw_call_report(args, call.epoch);
     if (sw_is_last_block(call)) {
+        if (offers)
+            sw_offers_empty(args, call);
         sw_finish_barrier(args, call);
         if (threadIdx.x == 0)
             sw_call_count(call, rounds);

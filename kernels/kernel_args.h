@@ -22,7 +22,7 @@
  *  uint64_t lane[...][2]         channels with peers (channel.c): the peer's signals, and the
  *                                signals already waited for
  *  packets offer[nranks]         written by peer p at [p], with its header: the offset of its
- *                                buffer, if offsets differ. Read until this rank has finished
+ *                                buffer, if offsets differ. Zero once this rank has finished
  *  uint64_t scalar[nranks]       written by peer p at [p]: its scalar, in calls where this rank
  *                                multiplies what it reads of p (scalar.cuh)
  *  struct sw_landing landing[nranks]  of large parts of unequal lengths, which go straight into
@@ -123,7 +123,8 @@ struct sw_comm_state {
     uint64_t copies;  /* calls by copies that have ended here; equal on all ranks */
     /* nonzero: no later call begins. Written by the host that destroys the communicator */
     uint32_t left;
-    uint32_t copied;       /* blocks of the running call that have copied (put.cu) */
+    /* blocks of the running call that have copied (put.cu), or need no more places (table.cuh) */
+    uint32_t copied;
     uint32_t awaits;       /* a send or receive waits for this rank, plus one; 0: none does */
     uint32_t reserved[21]; /* to 128 bytes: a cache line of its own */
     /* Used after a failure only. */
@@ -274,8 +275,8 @@ struct sw_kernel_args {
 #define SW_STATE_SCALAR(nranks, slot_bytes, src)                                                   \
     (SW_STATE_OFFER(nranks, slot_bytes, nranks) + (uint64_t)(src)*8)
 
-/* Large parts of unequal lengths (table.cuh). The upper half of a word of `place` is the epoch of
- * its call, so nobody empties it. */
+/* Large parts of unequal lengths (table.cuh). The upper half of a word of `place` is the flag of
+ * its call; the word is zero once it has been read. */
 enum { SW_PLACE_DIGEST, SW_PLACE_OFFSET, SW_PLACE_BYTES = 3, SW_PLACE_WORDS = 5 };
 struct sw_landing {
     /* by the peer, at [epoch & 1]: its digest; where this rank's part lies in its output, or
@@ -302,10 +303,10 @@ struct sw_pair {
     uint64_t way;            /* the first chunk of the last message that went without it */
     uint64_t ended;          /* by the peer: chunks that it took in kernels that have ended */
     uint32_t come[2];        /* blocks of a send, of a receive, that have been counted */
-    uint64_t offer[4];       /* by the peer: entries with its buffer's offset or SW_NO_OFFSET, and
-                              * with count and type, for the large message that it receives */
     uint64_t cleared;        /* by the peer: the same as `ended`, with release */
-    uint64_t unused[5];
+    uint64_t unused;
+    uint64_t offer[8]; /* by the peer: its buffer's offset or SW_NO_OFFSET, and count and type, for
+                        * the large message that it receives (pairs.cuh) */
     uint64_t taken[SW_PAIR_SLOTS]; /* by the peer: the last chunk that it took from each slot */
     /* By the peer: the last chunk without flags that it stored into each slot. */
     uint64_t filled[SW_PAIR_SLOTS];

@@ -98,8 +98,7 @@ SYMWIN_DEVICE void sw_pair_store(const struct sw_pair_args &args, const sw_call 
     sw_pair_offer offer = {state.first, {}, {}};
 
     (void)offer.look(args.call, call, item.peer); /* it is there */
-    sw_pair_move(sw_pair_goal(args.call, call, item), item, state.chunk,
-                 sw_pair_decode(offer.place));
+    sw_pair_move(sw_pair_goal(args.call, call, item), item, state.chunk, offer.place.value());
     __syncthreads();
     if (threadIdx.x == 0)
         sw_pair_tell_landed(args.call, call, item, state.first, state.chunk == 0, (uint32_t)blocks);
@@ -182,8 +181,8 @@ SYMWIN_DEVICE void sw_pair_handle(const struct sw_pair_args &args, sw_call &call
         if (!one)
             break;
         (void)offer.look(args.call, call, item.peer); /* it is there */
-        sw_pair_compare(call, item, sw_pair_decode(offer.says));
-        next->way = sw_pair_decode(offer.place) == SW_NO_OFFSET ? SW_PAIR_RING : SW_PAIR_STORE;
+        sw_pair_compare(call, item, offer.says.value());
+        next->way = offer.place.value() == SW_NO_OFFSET ? SW_PAIR_RING : SW_PAIR_STORE;
         if (call.failed)
             next->chunk = item.chunks;
         break;

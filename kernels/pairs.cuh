@@ -30,15 +30,17 @@
  * SW_PAIR_SLOTS chunks.
  *
  * Large messages have more than SW_PAIR_EAGER chunks. r sends the first one's header, and waits
- * until p has offered its buffer to that chunk: two entries with the chunk's flag, one with the
- * buffer's offset, one with count and type, which r compares. Without an offset the chunks go
+ * until p has offered its buffer to that chunk: words with the chunk's number, four with the
+ * buffer's offset, four with count and type, which r compares. Without an offset the chunks go
  * through the ring (pairs_raw.cuh). With an offset, the blocks of r store their parts there, and
  * add SW_LANDED in all to `landed` at p, with release; only the first chunk has a number and a
  * slot. p waits for the header and for SW_LANDED. An offer stays until the message has been
  * received: no item of the same peer and kind follows it in a kernel. All blocks of r that read the
  * offer have done so by then: those that have parts of the message, and in the kernel for few the
  * others too, for which the last chunk or SW_LANDED waits. What p did with its buffer before, it
- * did in kernels that have ended, so the offer needs no fence.
+ * did in kernels that have ended, so the offer needs no fence. Nobody empties it. Each of its words
+ * has 48 bits of the number, so an old one looks new after 2^48 chunks without a large message: at
+ * ten million a second that takes 325 days.
  */
 #ifndef SYMWIN_KERNELS_PAIRS_CUH
 #define SYMWIN_KERNELS_PAIRS_CUH
@@ -157,18 +159,53 @@ struct sw_pair_entry {
     }
 };
 
+/* Half of an offer: four words with 16 bits of `value` each, below those of the number. */
+struct sw_pair_offered {
+    symwin_v16 entry[2];
+
+    SYMWIN_DEVICE uint64_t tag_of(uint64_t number)
+    {
+        return number << 16;
+    }
+
+    SYMWIN_DEVICE sw_pair_offered of(uint64_t value, uint64_t number)
+    {
+        const uint64_t tag = tag_of(number);
+
+        return {{{tag | (value & 0xffffu), tag | (value >> 16 & 0xffffu)},
+                 {tag | (value >> 32 & 0xffffu), tag | value >> 48}}};
+    }
+
+    SYMWIN_MEMBER bool is_there(uint64_t number) const
+    {
+        const uint64_t tag = tag_of(number);
+        const uint64_t differs = (entry[0].lo ^ tag) | (entry[0].hi ^ tag) | (entry[1].lo ^ tag) |
+                                 (entry[1].hi ^ tag);
+
+        return differs >> 16 == 0;
+    }
+
+    SYMWIN_MEMBER uint64_t value(void) const
+    {
+        return (entry[0].lo & 0xffffu) | (entry[0].hi & 0xffffu) << 16 |
+               (entry[1].lo & 0xffffu) << 32 | entry[1].hi << 48;
+    }
+};
+
 /* The offer of rank p to the large message of this rank that begins with chunk `number`. */
 struct sw_pair_offer {
     uint64_t number;
-    symwin_v16 place, says;
+    sw_pair_offered place, says;
 
     SYMWIN_MEMBER bool look(const struct sw_kernel_args &args, const sw_call &call, int32_t p)
     {
-        const uint64_t offer = SW_PAIR_AT(args, call, args.rank, p, offer);
+        const uint64_t at = SW_PAIR_AT(args, call, args.rank, p, offer);
 
-        place = sw_pair_load_ordered(offer);
-        says = sw_pair_load_ordered(offer + 16);
-        return sw_pair_is_there(place, number) && sw_pair_is_there(says, number);
+        for (int i = 0; i < 2; i++) {
+            place.entry[i] = sw_pair_load_ordered(at + i * 16);
+            says.entry[i] = sw_pair_load_ordered(at + 32 + i * 16);
+        }
+        return place.is_there(number) && says.is_there(number);
     }
 };
 
@@ -370,10 +407,14 @@ SYMWIN_DEVICE void sw_pair_take_chunk(const struct sw_kernel_args &args, sw_call
 SYMWIN_DEVICE void sw_pair_make_offer(const struct sw_kernel_args &args, const sw_call &call,
                                       const sw_pair_item &item, uint64_t first)
 {
-    const uint64_t offer = SW_PAIR_AT(args, call, item.peer, args.rank, offer);
+    const uint64_t at = SW_PAIR_AT(args, call, item.peer, args.rank, offer);
+    const sw_pair_offered place = sw_pair_offered::of(item.place, first);
+    const sw_pair_offered says = sw_pair_offered::of(item.says, first);
 
-    sw_pair_store_ordered(offer, sw_pair_encode(item.place, first));
-    sw_pair_store_ordered(offer + 16, sw_pair_encode(item.says, first));
+    for (int i = 0; i < 2; i++) {
+        sw_pair_store_ordered(at + i * 16, place.entry[i]);
+        sw_pair_store_ordered(at + 32 + i * 16, says.entry[i]);
+    }
 }
 
 /* Where bytes for the item's peer go. */

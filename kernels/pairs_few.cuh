@@ -292,8 +292,8 @@ SYMWIN_DEVICE void sw_few_send_large(const struct sw_kernel_args &args, sw_call 
         sw_pair_offer offer = {first, {}, {}};
 
         if (sw_pair_await(args, call, item.peer, offer)) {
-            sw_pair_compare(call, item, sw_pair_decode(offer.says));
-            to = sw_pair_decode(offer.place);
+            sw_pair_compare(call, item, offer.says.value());
+            to = offer.place.value();
         }
     }
     call.failed = symwin_block_any(call.failed);

@@ -91,7 +91,7 @@ SYMWIN_DEVICE void sw_run_put(const struct sw_kernel_args &args)
     sw_start_barrier(args, call, SW_HEADER_STREAM);
     if (!call.failed)
         sw_put_parts(args, call);
-    sw_call_end(args, call, 0);
+    sw_call_end(args, call, 0, (args.stage & SW_PUT_OFFERED) != 0);
 }
 
 /* ---- gather by loads ------------------------------------------------------------------------- */
@@ -174,7 +174,7 @@ SYMWIN_DEVICE void sw_run_twoshot(const struct sw_kernel_args &args)
         else if (copies && !ahead)
             sw_move_part(sw_goal_here(), sw_crew_of_grid(), args.in, args.out, args.bytes);
     }
-    sw_call_end(args, call, 0);
+    sw_call_end(args, call, 0, true);
 }
 
 #define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \

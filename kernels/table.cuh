@@ -53,8 +53,10 @@
  *     bytes as the sender has. So the receiver is in the same call, and what its stream did with
  *     the output before has ended.
  *   After: block 0 of the receiver waits for the counts of its large parts.
- *   Records: words carry their epoch, and have two parities, as headers do: who writes one of call
- *     E + 2 has seen the reader's header of E + 1, so the reader's kernel of E has ended.
+ *   Records: each word carries the call's flag, so they need no order among themselves. They have
+ *     two parities, as headers do: who writes one of call E + 2 has seen the reader's header of E +
+ *     1, so the reader's kernel of E has ended. Its last block has emptied the record by then: else
+ *     it would look new in the call of the same flag, 2^32 later.
  *   Counts: a block adds 1, block 0 what is left to SW_LANDED, so the receiver need not know the
  *     grid. They go on from call to call: a peer adds to that of the next call only when this rank
  *     has written a record of it, after this call.
@@ -162,7 +164,7 @@ SYMWIN_DEVICE uint64_t sw_place_at(const struct sw_table_args &args, const sw_ca
 SYMWIN_DEVICE void sw_places_post(const struct sw_table_args &args, const sw_call &call,
                                   const sw_role &role)
 {
-    const uint64_t tag = (uint64_t)call.epoch << 32;
+    const uint64_t tag = (uint64_t)sw_call_flag(call) << 32;
 
     for (int32_t p = role.control_lane; p < args.call.nranks; p += role.control_lanes) {
         const sw_table_part part = sw_table_out(args, p);
@@ -189,7 +191,7 @@ SYMWIN_DEVICE bool sw_place_await(const struct sw_table_args &args, sw_call &cal
                                   uint64_t bytes)
 {
     const uint64_t at = sw_place_at(args, call, args.call.rank, p);
-    const uint64_t tag = (uint64_t)call.epoch << 32;
+    const uint64_t tag = (uint64_t)sw_call_flag(call) << 32;
     sw_wait wait = {0, 0, 0};
 
     for (;;) {
@@ -198,7 +200,7 @@ SYMWIN_DEVICE bool sw_place_await(const struct sw_table_args &args, sw_call &cal
 
         for (int w = 0; w < SW_PLACE_WORDS; w++) {
             word[w] = symwin_load_acquire_u64(at + (uint64_t)w * 8);
-            all = all && word[w] >> 32 == call.epoch;
+            all = all && word[w] >> 32 == tag >> 32;
         }
         if (all && word[SW_PLACE_DIGEST] == (tag | args.call.digest) &&
             word[SW_PLACE_BYTES] == (tag | (uint32_t)bytes) &&
@@ -228,6 +230,22 @@ SYMWIN_DEVICE uint64_t sw_place_of(const struct sw_table_args &args, const sw_ca
     const uint64_t at = sw_place_at(args, call, args.call.rank, p) + SW_PLACE_OFFSET * 8;
 
     return (uint32_t)symwin_load_relaxed_u64(at) | symwin_load_relaxed_u64(at + 8) << 32;
+}
+
+/* By all threads of all blocks, when the block has read the places for the last time. */
+SYMWIN_DEVICE void sw_places_empty(const struct sw_table_args &args, const sw_call &call)
+{
+    const uint32_t words = (uint32_t)args.call.nranks * SW_PLACE_WORDS;
+
+    if (!sw_is_last_of(call, offsetof(struct sw_comm_state, copied)))
+        return;
+    if (threadIdx.x == 0)
+        symwin_store_relaxed_u32(SW_STATE_AT(call.state, copied), 0);
+    for (uint32_t i = threadIdx.x; i < words; i += blockDim.x)
+        symwin_store_relaxed_u64(
+            sw_place_at(args, call, args.call.rank, (int32_t)(i / SW_PLACE_WORDS)) +
+                i % SW_PLACE_WORDS * 8,
+            0);
 }
 
 /* Whether the part for rank p, or from it, is stored straight. */
@@ -305,7 +323,7 @@ SYMWIN_DEVICE void sw_parts_store(const struct sw_table_args &args, const sw_cal
 }
 
 /* By all threads, when the workers have stored: tells the receivers, and in block 0 waits for what
- * this rank receives. */
+ * this rank receives. The places are read no more, and emptied before the wait, which has time. */
 SYMWIN_DEVICE void sw_parts_land(const struct sw_table_args &args, sw_call &call)
 {
     const int32_t self = args.call.rank;
@@ -316,6 +334,7 @@ SYMWIN_DEVICE void sw_parts_land(const struct sw_table_args &args, sw_call &call
         if (sw_goes_straight<true>(args, call, p, sw_table_in(args, p)))
             symwin_add_system_u32(SW_LANDING_AT(args, call, p, self, landed),
                                   SW_LANDED_BY(blockIdx.x == 0, gridDim.x));
+    sw_places_empty(args, call);
     for (int32_t p = (int32_t)threadIdx.x; p < args.call.nranks && blockIdx.x == 0 && !call.failed;
          p += (int32_t)blockDim.x) {
         const uint64_t taken = SW_LANDING_AT(args, call, self, p, taken);

@@ -208,10 +208,10 @@ SYMWIN_DEVICE void sw_twoshot_whole(const struct sw_kernel_args &args, const sym
 template <int N, sw_kernel_shape shape, class R>
 SYMWIN_DEVICE void sw_twoshot(const struct sw_kernel_args &args)
 {
-    const bool offers = N == 0 && args.stage == SW_LOADS_ROOT && args.rank == args.root;
+    const bool offers = N == 0 && args.stage == SW_LOADS_ROOT;
     sw_call call = sw_call_begin(args);
 
-    if (offers)
+    if (offers && args.rank == args.root)
         sw_offer_post(args, call, SW_EVERY_RANK, args.out_offset);
     sw_start_loads<R>(args, call, SW_HEADER_STREAM);
     if (!call.failed) {
@@ -220,7 +220,7 @@ SYMWIN_DEVICE void sw_twoshot(const struct sw_kernel_args &args)
         else
             sw_twoshot_any<R>(args, call);
     }
-    sw_call_end(args, call, 0);
+    sw_call_end(args, call, 0, offers);
 }
 
 #define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \

@@ -174,6 +174,7 @@ enum oddity {
     MORE,
     LESS,
     MUCH,
+    OWN,
     PAST_IN,
     PAST_OUT,
     NULL_IN,
@@ -208,6 +209,7 @@ static const struct oddity_text {
     [MORE] = {"a rank that sends more", SYMWIN_MISMATCH},
     [LESS] = {"a rank that sends nothing", SYMWIN_MISMATCH},
     [MUCH] = {"a rank that sends many rounds", SYMWIN_MISMATCH},
+    [OWN] = {"a rank that sends itself more", SYMWIN_MISMATCH},
     [PAST_IN] = {"a part past the end of in", SYMWIN_MISMATCH},
     [PAST_OUT] = {"a part past the end of out", SYMWIN_MISMATCH},
     [NULL_IN] = {"elements of an in that is NULL", SYMWIN_MISMATCH},
@@ -229,6 +231,7 @@ static void words_of(const struct row *row, int odd, int other, char words[200])
     case MORE:
     case LESS:
     case MUCH:
+    case OWN:
         snprintf(words, 200,
                  "a count differs: rank %d sends %d elements to rank %d, which receives %d from it",
                  odd,
@@ -287,7 +290,7 @@ static symwin_status odd_call(const struct rank *r, const struct row *row, const
         a.host[0][other] = each + 1;
     if (odd && row->oddity == LESS)
         a.host[0][other] = 0;
-    if (odd && row->oddity == MUCH) {
+    if (odd && (row->oddity == MUCH || row->oddity == OWN)) {
         a.host[0][other] = 900;
         a.host[1][other] = 0;
     }
@@ -312,7 +315,8 @@ static void differs(struct processes *p, struct rank *r, const struct row *row,
                     const struct arrays *a)
 {
     const struct oddity_text *is = &texts[row->oddity];
-    const int odd = r->rank == row->odd, other = row->odd == 0 ? 1 : 0;
+    const int odd = r->rank == row->odd;
+    const int other = row->oddity == OWN ? row->odd : row->odd == 0 ? 1 : 0;
     const int each = each_of(row);
     symwin_window *window = NULL;
     size_t i, wrong = 0;
@@ -499,9 +503,10 @@ int main(void)
         for (row.oddity = MORE; row.oddity <= LATE; row.oddity++) {
             row.on_device = kind % 2;
             row.windows = kind / 2;
-            if (!row.on_device && row.oddity >= PAST_IN && row.oddity <= NULL_OUT)
+            if (!row.on_device && row.oddity >= OWN && row.oddity <= NULL_OUT)
                 continue; /* the host refuses it */
-            row.odd = number++ % 3;
+            /* Behind the last rank's own part nothing else comes. */
+            row.odd = row.oddity == OWN ? 2 : number++ % 3;
             right = places_run(&places_all[0], 3, body, &row, &p);
             for (r = 1; r < 3 && row.oddity > NULL_OUT; r++)
                 right &= strcmp(p->rank[r].text, p->rank[0].text) == 0;

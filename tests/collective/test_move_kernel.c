@@ -399,6 +399,45 @@ static void test_names(int tells)
     team_close(&team);
 }
 
+/* ---- barriers -------------------------------------------------------------------------------- */
+
+/* They use no finish words, and let none of them grow old. */
+static void test_barriers(void)
+{
+    enum { RANKS = 3, CALLS = 5 };
+    const struct team_call call = {.count = 1, .timeout_ns = 20000000000u};
+    struct team team;
+    int r, p, i, ok = 1;
+
+    team_open(&team, RANKS, RANKS, 0, 64, 4096);
+    team_set_epochs(&team, 1000, 0);
+    for (i = 0; i < CALLS; i++)
+        for (r = 0; r < RANKS; r++) {
+            struct sw_kernel_args args = team_args(&team, &call, r);
+            void *params[] = {&args};
+            CUdeviceptr report = 0;
+
+            must(sw_drv.cuCtxSetCurrent(team.context[r]), "cuCtxSetCurrent");
+            must(sw_drv.cuMemHostGetDevicePointer(&report, team.report[r], 0), "report");
+            args.report = report;
+            must(sw_drv.cuLaunchKernel(kernel_of(&team, "sw_barrier_oneshot_bytes_move_n_any"), 1,
+                                       1, 1, 1 + (unsigned)i, 1, 1, 0, team.stream[r], params,
+                                       NULL),
+                 "cuLaunchKernel");
+        }
+    for (r = 0; r < RANKS; r++)
+        team_wait(&team, r);
+    for (r = 0; r < RANKS; r++)
+        for (p = 0; p < RANKS; p++) {
+            uint64_t word;
+
+            team_read(&team, r, SW_STATE_FINISH(RANKS, p), &word, sizeof word);
+            ok = ok && word > 1000 + CALLS - RANKS && word <= 1000 + CALLS;
+        }
+    tap_ok(ok && team_state(&team, 0).epoch == 1000 + CALLS, "barriers keep finish words fresh");
+    team_close(&team);
+}
+
 int main(void)
 {
     static const int counts[] = {1, 2, 3, 4, 5, 8, 9, 17, 72};
@@ -418,6 +457,7 @@ int main(void)
     test_after_a_failure();
     test_names(0);
     test_names(1);
+    test_barriers();
     TAP_EQ("nothing left behind", sw_emu_live_objects(), 0);
     return tap_done();
 }

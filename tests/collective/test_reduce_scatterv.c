@@ -476,24 +476,36 @@ static void many(struct processes *p, int rank)
     close_rank(p, &r);
 }
 
-/* One rank's own part passes the room of `in`, whose table it has. */
+/* One rank's own part passes the room of `in`, whose table it has: nothing is reduced. */
 static void passes_room(struct processes *p, int rank)
 {
+    const uint64_t *part = places_arg(p); /* its count and its place */
     struct rank r = {.nranks = p->count, .rank = rank, .device = 0};
     symwin_parts parts = {.room = 1024, .on_device = 1};
     struct arrays a;
+    size_t i, wrong = 0;
+    char words[128];
 
     open_rank(p, &r, WAIT_MS);
     arrays_open(&r, &a);
-    a.host[0][0] = 2000;
+    a.host[0][0] = part[0];
+    a.host[1][0] = part[1];
     host_must(host_copy(r.device, a.device, a.host, ARRAYS_BYTES), "arrays");
     parts.counts = (const uint64_t *)(const void *)a.device;
     parts.displacements = parts.counts + PARTS_RANKS;
+    memset(r.host, FILLED, ROOM);
+    host_must(host_copy(r.device, r.out, r.host, ROOM), "fill");
     host_must(plain(&r, r.in, &parts, r.out), "symwin_reduce_scatterv");
     job_wait(&r, 0);
-    refused(&r, symwin_comm_check(r.comm), SYMWIN_MISMATCH,
-            "the part for rank 0 in in of rank 0 ends at element 2000, and the buffer has room for "
-            "1024");
+    host_must(host_copy(r.device, r.host, r.out, ROOM), "read");
+    for (i = 0; i < ROOM; i++)
+        wrong += r.host[i] != FILLED;
+    must_be(wrong == 0, "nothing is written for a part that is not there", rank);
+    snprintf(words, sizeof words,
+             "the part for rank 0 in in of rank 0 ends at element %d, and the buffer has room for "
+             "1024",
+             (int)(part[0] + part[1]));
+    refused(&r, symwin_comm_check(r.comm), SYMWIN_MISMATCH, words);
     arrays_close(&a);
     close_rank(p, &r);
 }
@@ -521,6 +533,8 @@ static void body(struct processes *p, int rank)
 
 int main(void)
 {
+    /* More than the buffer has; and by its place only, so that the result has room in `out`. */
+    uint64_t past[2][2] = {{2000, 0}, {100, 1000}};
     struct row row = {.oddity = SAME};
     struct processes *p;
     int r, right, number = 0;
@@ -533,8 +547,11 @@ int main(void)
         tap_ok(places_run(&places_all[0], r, many, NULL, &p), "%d ranks", r);
         processes_free(p);
     }
-    tap_ok(places_run(&places_all[0], 1, passes_room, NULL, &p), "a part that passes the room");
-    processes_free(p);
+    for (r = 0; r < 2; r++) {
+        tap_ok(places_run(&places_all[0], 1, passes_room, past[r], &p),
+               "a part of %d elements from element %d on", (int)past[r][0], (int)past[r][1]);
+        processes_free(p);
+    }
     for (row.on_device = 0; row.on_device < 2; row.on_device++)
         for (row.oddity = MORE; row.oddity <= LATE; row.oddity++) {
             if (!row.on_device && texts[row.oddity].on_device)

@@ -1,6 +1,7 @@
 /* Sends and receives whose blocks are not alike in speed: no block misses an offer because a later
- * one has come, and a sender's threads keep no block of a receiver from chunks that they wait
- * for. Also runs on GPUs (tests/gpu/both.txt). */
+ * one has come, a sender's threads keep no block of a receiver from chunks that they wait for, and
+ * no message is counted before all threads have read the count. Also runs on GPUs
+ * (tests/gpu/both.txt). */
 #include "collectives.h"
 #include "kernels/pair_layout.h"
 
@@ -25,15 +26,17 @@ static void split(const struct rank *r, size_t slot_bytes, struct rank *other)
     host_must(symwin_comm_split(r->comm, 0, r->rank, &options, &other->comm), "symwin_comm_split");
 }
 
-/* Under ThreadSanitizer: a block of rank `rank` is slow from now on; -1: none is. */
-static void slow(struct processes *p, const struct rank *r, unsigned seed, int rank, int block)
+/* Under ThreadSanitizer: a block of rank `rank`, or a warp of it, is slow from now on; -1: none
+ * is. */
+static void slow(struct processes *p, const struct rank *r, unsigned seed, int rank, int block,
+                 int warp)
 {
     const struct sw_emu_race race = {.seed = seed,
                                      .one_in = rank >= 0 ? 8 : 0,
                                      .most_ns = 10000000,
                                      .device = rank >= 0 ? rank % harness_device_count() : -1,
                                      .block = block,
-                                     .warp = -1};
+                                     .warp = warp};
 
     processes_barrier(p);
     if (r->rank == 0 && sw_driver_is_emulated())
@@ -42,10 +45,10 @@ static void slow(struct processes *p, const struct rank *r, unsigned seed, int r
 }
 
 /* Rank 0 sends `bytes` bytes at `at` to rank 1. */
-static void message(const struct rank *r, size_t at, size_t bytes, int blocks)
+static void message(const struct rank *r, size_t at, size_t bytes, int blocks, int threads)
 {
     const symwin_collective_options options = {
-        .size = sizeof options, .blocks = blocks, .threads = 32};
+        .size = sizeof options, .blocks = blocks, .threads = threads};
 
     if (r->rank == 0)
         host_must(
@@ -92,12 +95,12 @@ static void more_blocks_than_chunks(struct processes *p, const struct rank *r)
     split(r, SLOTS_OF, &other);
     for (turn = 0; turn < TURNS; turn++) {
         fill(&other, (unsigned)turn);
-        slow(p, r, (unsigned)turn, 0, CHUNKS + turn % (BLOCKS - CHUNKS));
+        slow(p, r, (unsigned)turn, 0, CHUNKS + turn % (BLOCKS - CHUNKS), -1);
         for (k = 0; k < AHEAD; k++)
-            message(&other, (size_t)k * BYTES, BYTES, BLOCKS);
+            message(&other, (size_t)k * BYTES, BYTES, BLOCKS, 32);
         done(&other, (size_t)AHEAD * BYTES, "a large message by many blocks");
     }
-    slow(p, r, 0, -1, 0);
+    slow(p, r, 0, -1, 0, -1);
     symwin_comm_destroy(other.comm);
     processes_barrier(p);
 }
@@ -120,21 +123,42 @@ static void ring_is_full(struct processes *p, const struct rank *r)
         size_t at = 0;
 
         fill(&other, 1000u + (unsigned)turn);
-        slow(p, r, (unsigned)turn, 1, 1);
+        slow(p, r, (unsigned)turn, 1, 1, -1);
         host_must(symwin_group_begin(), "symwin_group_begin");
         for (k = 0; k < messages; k++) {
             const int last = r->rank == 0 && k == messages - 1;
 
             if (last)
                 host_must(symwin_group_end(), "symwin_group_end");
-            message(&other, at, chunks[k] * CHUNK, last ? 1 : 8);
+            message(&other, at, chunks[k] * CHUNK, last ? 1 : 8, 32);
             at += chunks[k] * CHUNK;
         }
         if (r->rank != 0)
             host_must(symwin_group_end(), "symwin_group_end");
         done(&other, at, "a message into a full ring");
     }
-    slow(p, r, 0, -1, 0);
+    slow(p, r, 0, -1, 0, -1);
+    symwin_comm_destroy(other.comm);
+    processes_barrier(p);
+}
+
+/* Messages one after the other, of one block of two warps, which have an entry in each thread. The
+ * first warp reads the count late. */
+static void counted_early(struct processes *p, const struct rank *r)
+{
+    enum { SLOTS_OF = 65536, THREADS = 40, BYTES = THREADS * 8, MESSAGES = 16 };
+    struct rank other;
+    int turn, k;
+
+    split(r, SLOTS_OF, &other);
+    for (turn = 0; turn < TURNS; turn++) {
+        fill(&other, 2000u + (unsigned)turn);
+        slow(p, r, (unsigned)turn, turn % 2, 0, 0);
+        for (k = 0; k < MESSAGES; k++)
+            message(&other, (size_t)k * BYTES, BYTES, 1, THREADS);
+        done(&other, (size_t)MESSAGES * BYTES, "a message of two warps");
+    }
+    slow(p, r, 0, -1, 0, -1);
     symwin_comm_destroy(other.comm);
     processes_barrier(p);
 }
@@ -146,6 +170,7 @@ static void body(struct processes *p, int rank)
     open_rank(p, &r, WAIT_MS);
     more_blocks_than_chunks(p, &r);
     ring_is_full(p, &r);
+    counted_early(p, &r);
     close_rank(p, &r);
 }
 
