@@ -379,9 +379,9 @@ typedef struct symwin_parts {
      * that has elements fails. */
     uint64_t room;
     /* 0: the two arrays are in host memory, and are read by the call, also in a group. Otherwise
-     * they are in device memory of this rank, aligned to 8 bytes, and are read while the call runs
-     * in its stream. So a kernel ahead of it may write them, and no host waits; they must not
-     * change until the call has ended there. */
+     * they are in device memory of this rank, aligned to 8 bytes, each of an element for every rank
+     * in one allocation, and are read while the call runs in its stream. So a kernel ahead of it
+     * may write them, and no host waits; they must not change until the call has ended there. */
     int on_device;
 } symwin_parts;
 
@@ -401,9 +401,10 @@ typedef struct symwin_parts {
  * A rank without any element makes the call too.
  *
  *   SYMWIN_INVALID, on this rank alone
- *                       an array is missing; a part passes the room of its buffer, or this rank
- *                       does not send itself what it receives, with arrays in host memory; and as
- *                       above
+ *                       an array is missing, is not where on_device says, or passes the end of its
+ *                       allocation in device memory; a part passes the room of its buffer, or this
+ *                       rank does not send itself what it receives, with arrays in host memory; and
+ *                       as above
  *   SYMWIN_UNSUPPORTED  arrays in host memory, and more than 16 ranks
  *   SYMWIN_MISMATCH     from symwin_comm_check(): two ranks differ in what one sends to the other,
  *                       with both counts; or, by arrays in device memory, a part passes the room

@@ -49,7 +49,10 @@ void sw_request_read_scalar(struct sw_request *r)
 {
     if (r->op != SYMWIN_PREMUL_SUM)
         return;
-    if (r->options->scalar_on_device)
+    if (r->comm == NULL || sw_fork_check(r->name) != SYMWIN_OK)
+        return; /* there is no driver to ask; the call is refused for that */
+    r->scalar_unread = !r->options->scalar_on_device && sw_is_on_device(r->options->scalar);
+    if (r->options->scalar_on_device || r->scalar_unread)
         r->scalar = (uint64_t)(uintptr_t)r->options->scalar;
     else
         memcpy(&r->scalar, r->options->scalar, symwin_type_bytes(r->type));

@@ -185,6 +185,20 @@ static int is_pageable(const void *ptr)
                                         (CUdeviceptr)(uintptr_t)ptr) != CUDA_SUCCESS;
 }
 
+int sw_is_on_device(const void *ptr)
+{
+    const CUdeviceptr address = (CUdeviceptr)(uintptr_t)ptr;
+    CUmemorytype kind = CU_MEMORYTYPE_HOST;
+    unsigned managed = 0;
+
+    return sw_drv.cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
+               CUDA_SUCCESS &&
+           kind == CU_MEMORYTYPE_DEVICE &&
+           (sw_drv.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address) !=
+                CUDA_SUCCESS ||
+            !managed);
+}
+
 symwin_status symwin_memcpy(int device, void *dst, const void *src, size_t bytes,
                             struct CUstream_st *stream)
 {

@@ -92,6 +92,9 @@ void sw_scope_leave(struct sw_scope *scope);
 /* Loads the driver, turns SYMWIN_DEVICE_CURRENT into an ordinal, and checks the ordinal. */
 symwin_status sw_device_resolve(const char *call, int device, int *out);
 
+/* Whether an address is device memory that the host cannot read: managed memory is not. */
+int sw_is_on_device(const void *ptr);
+
 /* SYMWIN_FORKED in a forked child of a process that had loaded the driver. */
 symwin_status sw_fork_check(const char *call);
 

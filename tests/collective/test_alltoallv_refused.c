@@ -53,6 +53,46 @@ static void apart(const struct rank *r, const symwin_parts *good, const uint64_t
             "symwin_allgatherv: in parts, 4 elements from element ");
 }
 
+/* Arrays in device memory that have fewer elements than there are ranks: of any allocator. The last
+ * element of the memory is the array's first. */
+static void short_arrays(const struct rank *r, const struct arrays *a)
+{
+    static const struct span_cuts cuts = {.cuts = {{2, 1}}};
+    const uint64_t *ends[] = {(const uint64_t *)(const void *)(a->device + ARRAYS_BYTES), NULL,
+                              NULL};
+    const uint64_t *const whole = (const uint64_t *)(const void *)a->device;
+    symwin_parts bad, good = {whole, whole, 100, 1};
+    symwin_collective_info info;
+    CUdeviceptr plain = 0;
+    struct span s;
+    size_t i;
+
+    if (r->nranks == 1)
+        return;
+    span_make(&s, r->device, &cuts);
+    host_must_cuda(sw_drv.cuMemAlloc(&plain, 4096), "cuMemAlloc");
+    ends[1] = (const uint64_t *)(uintptr_t)(plain + 4096);
+    ends[2] = (const uint64_t *)span_at(&s, s.bytes);
+    for (i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        bad = (symwin_parts){ends[i] - 1, whole, 100, 1};
+        refused(r, call(r, r->in, &bad, r->out, &good), SYMWIN_INVALID,
+                "symwin_alltoallv: in_parts->counts (0x|) has 8 bytes to the end of its "
+                "allocation; pass an array of |elements, one for each rank");
+        bad = (symwin_parts){whole, ends[i] - 1, 100, 1};
+        refused(r, symwin_allgatherv(r->comm, r->in, r->out, &bad, SYMWIN_U32, NULL),
+                SYMWIN_INVALID, "symwin_allgatherv: parts->displacements (0x|) has 8 bytes to ");
+        good = (symwin_parts){ends[i] - r->nranks, ends[i] - r->nranks, 100, 1};
+        host_must(
+            symwin_alltoallv_query(r->comm, r->in, &good, r->out, &good, SYMWIN_U32, NULL, &info),
+            "arrays at the end of their allocation");
+    }
+    good.counts = (const uint64_t *)span_at(&s, GRANULE) - 1;
+    host_must(symwin_alltoallv_query(r->comm, r->in, &good, r->out, &good, SYMWIN_U32, NULL, &info),
+              "an array on two allocations");
+    host_must_cuda(sw_drv.cuMemFree(plain), "cuMemFree");
+    span_free(&s);
+}
+
 static void arguments(const struct rank *r, const struct arrays *a)
 {
     uint64_t *device = (uint64_t *)(void *)a->device;
@@ -132,6 +172,14 @@ static void arguments(const struct rank *r, const struct arrays *a)
     bad.displacements = (const uint64_t *)(const void *)(a->device + 4);
     refused(r, call(r, r->in, &bad, r->out, &good), SYMWIN_INVALID,
             "in_parts->displacements is 0x|, which is not aligned to 8 bytes");
+    bad = (symwin_parts){device, counts, 100, 0};
+    refused(r, call(r, r->in, &good, r->out, &bad), SYMWIN_INVALID,
+            "symwin_alltoallv: out_parts->counts (0x|) is device memory; set "
+            "out_parts->on_device, or pass host memory");
+    bad = (symwin_parts){counts, device, 100, 0};
+    refused(r, symwin_allgatherv(r->comm, r->in, r->out, &bad, SYMWIN_U32, NULL), SYMWIN_INVALID,
+            "symwin_allgatherv: parts->displacements (0x|) is device memory; set parts->on_device");
+    short_arrays(r, a);
     far[0] = (uint64_t)1 << 62;
     bad = (symwin_parts){far, NULL, UINT64_MAX / 2, 0}; /* 2^62 elements of 4 bytes wrap */
     refused(r, symwin_allgatherv(r->comm, r->in, r->out, &bad, SYMWIN_U32, NULL), SYMWIN_INVALID,

@@ -135,6 +135,9 @@ static void scalars(const struct rank *r)
             "SYMWIN_PREMUL_SUM multiplies by a scalar");
     refused(r, "host memory", premultiply(r, op, &half, 1), SYMWIN_INVALID,
             "options->scalar (0x|is not device memory");
+    refused(r, "device memory", premultiply(r, op, r->scalars, 0), SYMWIN_INVALID,
+            "symwin_reduce_scatter_with: options->scalar (0x|) is device memory; set "
+            "options->scalar_on_device, or pass host memory");
     refused(r, "half an element", premultiply(r, op, (const char *)(void *)r->scalars + 2, 1),
             SYMWIN_INVALID, "options->scalar (0x|is not aligned to 4 bytes");
     refused(r, "another operation", premultiply(r, SYMWIN_SUM, &half, 0), SYMWIN_INVALID,
