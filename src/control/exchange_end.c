@@ -28,14 +28,15 @@ int sw_end_culprit(uint64_t word)
     return (int)(word >> SW_END_SHIFT & CULPRIT_MASK);
 }
 
-/* Host calls in which ranks wait for each other, and what texts call them. The last line is for
- * agreements in all other calls. */
+/* Host calls in which ranks wait for each other, and messages, and what texts call them. The last
+ * line is for agreements in all other calls. */
 static const struct {
     const char *call, *text;
 } host_calls[] = {
     {"symwin_window_register", "symwin_window_register"},
     {"symwin_comm_split", "symwin_comm_split"},
     {"symwin_channel_connect", "symwin_channel_connect for its end of a channel"},
+    {SW_A_MESSAGE, SW_A_MESSAGE},
     {"", "an agreement about registered buffers"},
 };
 
