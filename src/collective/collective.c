@@ -429,6 +429,7 @@ symwin_status sw_call_launch(struct call *c)
         return status;
     q->multiprocessors = turn.multiprocessors;
     q->most_blocks = turn.most_blocks;
+    q->buffers = c->buffers;
     status = sw_select_plan(q, c->algo, &c->asked, &plan);
     if (status == SYMWIN_OK)
         status = sw_turn_order(&turn, plan.grid.blocks > plan.put_grid.blocks
@@ -449,6 +450,7 @@ static symwin_status answer(struct call *c, symwin_collective_info *info)
     symwin_status status;
 
     c->query.most_blocks = sw_order_most_blocks(c->query.comm);
+    c->query.buffers = c->buffers;
     status = sw_select_plan(&c->query, c->algo, &c->asked, &plan);
     if (status == SYMWIN_OK)
         *info = (symwin_collective_info){plan.algo, (int)plan.grid.blocks, (int)plan.grid.threads,
