@@ -10,6 +10,8 @@ enum { IN, OUT };
 /* Bytes of a part that is stored straight; the first for tests on the emulated driver. */
 enum { EMULATED_LARGE = 512, LARGE_LEAST = 16 << 10, LARGE_MOST = 64 << 20 };
 
+#define MOST_BYTES ((uint64_t)1 << 48) /* of a buffer: more than memory has addresses for */
+
 /* The buffer that has the parts, if the other one has this rank's part alone; otherwise -1. */
 static int divided(const struct sw_request *r)
 {
@@ -41,8 +43,11 @@ static symwin_status check_on_device(const struct sw_request *r, int b, const ch
         return sw_fail(SYMWIN_INVALID, "%s: %s is NULL, and must be an array in device memory",
                        r->name, which);
     if (address % sizeof *is != 0)
-        return sw_fail(SYMWIN_INVALID, "%s: %s is 0x%llx, which is not aligned to 8 bytes", r->name,
-                       which, (unsigned long long)address);
+        return sw_fail(
+            SYMWIN_INVALID,
+            "%s: %s is 0x%llx, which is not aligned to 8 bytes; pass an address that is a "
+            "multiple of them",
+            r->name, which, (unsigned long long)address);
     if (sw_allocation_find(address, &a) == SW_OWNED_LIVE)
         device = a.physical.device;
     status = sw_comm_check_device(r->comm, r->name, which, address, device);
@@ -125,6 +130,12 @@ static symwin_status find_on_host(const struct sw_request *r, int b, struct sw_t
                            r->name, p, name_of(r, b), (unsigned long long)count,
                            (unsigned long long)place, (unsigned long long)room);
         end = place + count;
+        if (count > 0 && end > MOST_BYTES / element)
+            return sw_fail(SYMWIN_INVALID,
+                           "%s: the part for rank %d in %s has %llu elements from element %llu on, "
+                           "more than any memory holds; pass parts that are in the buffer",
+                           r->name, p, name_of(r, b), (unsigned long long)count,
+                           (unsigned long long)place);
         side->rows[p] = (struct sw_table_row){count, place};
         if (count > 0 && *reach < end * element)
             *reach = (size_t)end * element;
@@ -164,11 +175,14 @@ static symwin_status find_side(const struct sw_request *r, int b, struct sw_tabl
     const symwin_parts *parts = r->parts[b];
 
     if (parts == NULL || parts->counts == NULL)
-        return sw_fail(SYMWIN_INVALID, "%s: %s%s is NULL", r->name, name_of(r, b),
-                       parts == NULL ? "" : "->counts");
-    if (parts->room > SW_TABLE_ANY_ROOM)
-        return sw_fail(SYMWIN_INVALID, "%s: %s->room is %llu, more than any memory holds", r->name,
-                       name_of(r, b), (unsigned long long)parts->room);
+        return sw_fail(SYMWIN_INVALID, "%s: %s%s is NULL; pass %s", r->name, name_of(r, b),
+                       parts == NULL ? "" : "->counts",
+                       parts == NULL ? "a symwin_parts" : "an array of an element for each rank");
+    if (parts->room > MOST_BYTES / symwin_type_bytes(r->type))
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: %s->room is %llu, more than any memory holds; pass the elements of the "
+                       "buffer",
+                       r->name, name_of(r, b), (unsigned long long)parts->room);
     return (parts->on_device ? find_on_device : find_on_host)(r, b, side, &bytes->reach[b], bytes);
 }
 

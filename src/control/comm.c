@@ -301,8 +301,8 @@ symwin_status sw_comm_check_device(const symwin_comm *comm, const char *call, co
     if (status == SYMWIN_OK && device != comm->device)
         status = sw_fail(SYMWIN_INVALID,
                          "%s: %s (0x%llx) is memory of device %d and rank %d's communicator is on "
-                         "device %d",
-                         call, name, ptr, device, comm->rank, comm->device);
+                         "device %d; pass memory of device %d",
+                         call, name, ptr, device, comm->rank, comm->device, comm->device);
     return status;
 }
 

@@ -156,8 +156,9 @@ symwin_status sw_end_say(const struct sw_exchange *x, uint64_t word, const char 
                 call);
         return sw_fail(
             status,
-            "%s: rank %d's calls differ from the other ranks'; destroy the communicator, and make "
-            "the same calls with the same arguments on every rank",
+            "%s: rank %d's calls differ from the other ranks', or have a part that is not in its "
+            "buffer; symwin_comm_check() on the rank that noticed says which; destroy the "
+            "communicator on every rank, and make calls that agree",
             call, culprit);
     case SYMWIN_ABORTED:
         return sw_fail(status, "%s: rank %d aborted the communicator; destroy it", call, culprit);

@@ -129,17 +129,6 @@ symwin_status symwin_stream_create(int device, struct CUstream_st **stream)
     return status;
 }
 
-static symwin_status check_stream(CUresult result, const char *call, const char *what, int device)
-{
-    const symwin_status status = sw_check(result, "%s: %s", call, what);
-
-    if (result != CUDA_ERROR_INVALID_HANDLE && result != CUDA_ERROR_INVALID_CONTEXT &&
-        result != CUDA_ERROR_CONTEXT_IS_DESTROYED)
-        return status;
-    return sw_fail(status, "%s; pass a stream of device %d that has not been destroyed",
-                   symwin_last_error(), device);
-}
-
 symwin_status symwin_stream_destroy(int device, struct CUstream_st *stream)
 {
     static const char call[] = "symwin_stream_destroy";
@@ -154,7 +143,7 @@ symwin_status symwin_stream_destroy(int device, struct CUstream_st *stream)
         status = sw_scope_enter(device, &scope);
     if (status != SYMWIN_OK)
         return status;
-    status = check_stream(sw_drv.cuStreamDestroy(stream), call, "cuStreamDestroy", device);
+    status = sw_check_stream(sw_drv.cuStreamDestroy(stream), call, "cuStreamDestroy");
     sw_scope_leave(&scope);
     if (status == SYMWIN_OK)
         sw_drop(sw_drv.cuDevicePrimaryCtxRelease(device), "cuDevicePrimaryCtxRelease");
@@ -171,7 +160,7 @@ symwin_status symwin_stream_synchronize(int device, struct CUstream_st *stream)
         status = sw_scope_enter(device, &scope);
     if (status != SYMWIN_OK)
         return status;
-    status = check_stream(sw_drv.cuStreamSynchronize(stream), call, "cuStreamSynchronize", device);
+    status = sw_check_stream(sw_drv.cuStreamSynchronize(stream), call, "cuStreamSynchronize");
     sw_scope_leave(&scope);
     return status;
 }
