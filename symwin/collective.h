@@ -484,7 +484,8 @@ SYMWIN_API symwin_status symwin_barrier_query(symwin_comm *comm,
  * n-th send of a rank to a peer is for the n-th receive of the peer from it; both pass the same
  * count and type. Order, streams, captures and threads are as for symwin_allreduce(), among
  * collectives too. A send may end before its receive begins, or wait for it; so ranks that exchange
- * data, or pass it round a ring, make the send and the receive in one group.
+ * data, or pass it round a ring, make the send and the receive in one group. As a rule a
+ * small send ends without its receive: if that is never made, nothing is reported.
  *
  *   count    elements; 0 sends an empty message, which needs its receive too
  *   in, out  device memory, aligned to the element; NULL if count is 0. Large messages are stored
@@ -546,6 +547,13 @@ SYMWIN_API symwin_status symwin_recv_query(symwin_comm *comm, const void *out, u
  * calls of several communicators, of several ranks that the thread drives too. Queries and other
  * calls are not collected. So symwin_comm_create(), symwin_comm_split() and
  * symwin_window_register(), which wait for the other ranks, are made in a thread for each rank.
+ *
+ * A call is in a capture if its stream is in one when symwin_group_end() launches it. So a capture
+ * that ends within a group has none of the group's calls, which are launched outside it.
+ *
+ * A thread that ends with its group open launches nothing of it; the other ranks wait as after a
+ * failure, and the memory of the calls is not freed. Only the group's thread may destroy a
+ * communicator that has calls in it.
  *
  * The collectives of a communicator in a group come in the order of the calls. Those of several
  * communicators are launched in an order that the library chooses, so they do not use each other's
