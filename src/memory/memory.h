@@ -91,7 +91,7 @@ void sw_physical_extend(CUdeviceptr ptr, CUdeviceptr begin, CUdeviceptr end, int
                         CUdeviceptr *low, CUdeviceptr *high);
 
 /* The end of another allocator's memory at `ptr`: of the allocation, or of the mappings from there
- * on without a gap in the reservation, as far as `wanted`. */
+ * on without a gap in the reservation, as far as `wanted`. `wanted`: the driver does not tell. */
 CUdeviceptr sw_physical_end(CUdeviceptr ptr, CUdeviceptr wanted);
 
 /* ---- address_map.c: from an address to its chunk --------------------------------------------- */

@@ -447,13 +447,14 @@ void sw_physical_extend(CUdeviceptr ptr, CUdeviceptr begin, CUdeviceptr end, int
 
 CUdeviceptr sw_physical_end(CUdeviceptr ptr, CUdeviceptr wanted)
 {
+    const CUdeviceptr end = peek(ptr, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) +
+                            peek(ptr, CU_POINTER_ATTRIBUTE_RANGE_SIZE);
     CUdeviceptr low = 0, high = 0;
 
     sw_physical_extend(ptr, ptr, wanted, INT_MAX, &low, &high);
-    if (high == 0) /* not VMM memory: the range is the allocation */
-        high = peek(ptr, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) +
-               peek(ptr, CU_POINTER_ATTRIBUTE_RANGE_SIZE);
-    return high;
+    if (high > ptr && high < end) /* a reservation that is not mapped to its end */
+        return high;
+    return end > ptr ? end : wanted;
 }
 
 symwin_status sw_physical_find(const char *call, CUdeviceptr ptr, struct sw_physical *out)
