@@ -380,9 +380,9 @@ typedef struct symwin_parts {
      * that has elements fails. */
     uint64_t room;
     /* 0: the two arrays are in host memory, and are read by the call, also in a group. Otherwise
-     * they are in device memory of this rank, aligned to 8 bytes, and are read while the call runs
-     * in its stream. So a kernel ahead of it may write them, and no host waits; they must not
-     * change until the call has ended there. */
+     * they are in device memory of this rank, aligned to 8 bytes, each of an element for every rank
+     * in one allocation, and are read while the call runs in its stream. So a kernel ahead of it
+     * may write them, and no host waits; they must not change until the call has ended there. */
     int on_device;
 } symwin_parts;
 
@@ -402,9 +402,10 @@ typedef struct symwin_parts {
  * A rank without any element makes the call too.
  *
  *   SYMWIN_INVALID, on this rank alone
- *                       an array is missing; a part passes the room of its buffer, or this rank
- *                       does not send itself what it receives, with arrays in host memory; and as
- *                       above
+ *                       an array is missing, is not where on_device says, or passes the end of its
+ *                       allocation in device memory; a part passes the room of its buffer, or this
+ *                       rank does not send itself what it receives, with arrays in host memory; and
+ *                       as above
  *   SYMWIN_UNSUPPORTED  arrays in host memory, and more than 16 ranks
  *   SYMWIN_MISMATCH     from symwin_comm_check(): two ranks differ in what one sends to the other,
  *                       with both counts; or, by arrays in device memory, a part passes the room
@@ -484,7 +485,8 @@ SYMWIN_API symwin_status symwin_barrier_query(symwin_comm *comm,
  * n-th send of a rank to a peer is for the n-th receive of the peer from it; both pass the same
  * count and type. Order, streams, captures and threads are as for symwin_allreduce(), among
  * collectives too. A send may end before its receive begins, or wait for it; so ranks that exchange
- * data, or pass it round a ring, make the send and the receive in one group.
+ * data, or pass it round a ring, make the send and the receive in one group. As a rule a
+ * small send ends without its receive: if that is never made, nothing is reported.
  *
  *   count    elements; 0 sends an empty message, which needs its receive too
  *   in, out  device memory, aligned to the element; NULL if count is 0. Large messages are stored
@@ -546,6 +548,13 @@ SYMWIN_API symwin_status symwin_recv_query(symwin_comm *comm, const void *out, u
  * calls of several communicators, of several ranks that the thread drives too. Queries and other
  * calls are not collected. So symwin_comm_create(), symwin_comm_split() and
  * symwin_window_register(), which wait for the other ranks, are made in a thread for each rank.
+ *
+ * A call is in a capture if its stream is in one when symwin_group_end() launches it. So a capture
+ * that ends within a group has none of the group's calls, which are launched outside it.
+ *
+ * A thread that ends with its group open launches nothing of it; the other ranks wait as after a
+ * failure, and the memory of the calls is not freed. Only the group's thread may destroy a
+ * communicator that has calls in it.
  *
  * The collectives of a communicator in a group come in the order of the calls. Those of several
  * communicators are launched in an order that the library chooses, so they do not use each other's

@@ -35,8 +35,8 @@ struct symwin_limit {
  *     extern "C" __global__ void NAME(const struct symwin_kernel_args args)
  *
  * All ranks make the same calls in the same order, each rank one after another. In one call all
- * ranks have the same count, type, operation, root, offsets and grid; the next call may have
- * others. All blocks of all ranks' grids are resident at the same time.
+ * ranks have the same count, type, operation, root, offsets (but see below) and grid; the next call
+ * may have others. All blocks of all ranks' grids are resident at the same time.
  *
  *   collective       in, in elements          out, in elements
  *   allreduce        count                    count: the inputs reduced over all ranks
@@ -70,8 +70,10 @@ struct symwin_kernel_args {
      * or not overlapping. */
     uint64_t in, out;
     /* The buffers' offsets in the flat range, equal on all ranks: rank r's input is at
-     * symwin_peer_address(peers, r, in_offset). A buffer that is a part of the other one (in place)
-     * has this rank's offset. SYMWIN_NO_OFFSET unless the kernel declares that it needs windows. */
+     * symwin_peer_address(peers, r, in_offset). But if a buffer is a part of the other one (in
+     * place), each rank has its own part: the offset is that of this rank's, and rank r's is at
+     * offset + (int64_t)(r - peers.rank) * bytes, with the bytes of `count` elements.
+     * SYMWIN_NO_OFFSET unless the kernel declares that it needs windows. */
     uint64_t in_offset, out_offset;
     uint64_t count; /* elements, > 0 */
     int32_t type;   /* symwin_type */

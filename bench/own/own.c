@@ -48,6 +48,16 @@ static const char *next_token(const char *at, size_t *length)
     return *length > 0 ? at : NULL;
 }
 
+/* Behind a directive's lines. What a macro has is no function yet. */
+static const char *behind_directive(const char *at)
+{
+    while (*at != '\0' && *at != '\n')
+        at = strncmp(at, "/*", 2) == 0        ? behind_text(at)
+             : at[0] == '\\' && at[1] == '\n' ? at + 2
+                                              : at + 1;
+    return at;
+}
+
 /* The names of the __global__ functions: the last identifier before a parenthesis that is not an
  * attribute's. Writes them with a space before each; returns their number. */
 static int kernels_of(const char *text, char *names, size_t bytes)
@@ -58,7 +68,9 @@ static int kernels_of(const char *text, char *names, size_t bytes)
 
     names[0] = '\0';
     for (const char *at = text; (at = next_token(at, &length)) != NULL; at += length) {
-        if (length == 10 && memcmp(at, "__global__", 10) == 0) {
+        if (*at == '#')
+            length = (size_t)(behind_directive(at) - at);
+        else if (length == 10 && memcmp(at, "__global__", 10) == 0) {
             open = 1;
             last = NULL;
         } else if (open && *at == '(' && last != NULL && memcmp(last, "__", 2) != 0) {

@@ -297,7 +297,12 @@ static int finish(struct job *job)
 {
     int good = (job->options.rivals & PERF_TORCH) == 0 || torch_run(job);
 
-    if (good && job->result_count == 0)
+    if (good && job->result_count == 0 && job->unsupported[0] != '\0')
+        good = fail(SYMWIN_UNSUPPORTED,
+                    "nothing was measured: nothing that was selected supports the calls; the last "
+                    "answer was: %s",
+                    job->unsupported);
+    else if (good && job->result_count == 0)
         good = fail(SYMWIN_INVALID,
                     "nothing was measured: every size is smaller than an element, or nothing "
                     "that was selected supports the calls");

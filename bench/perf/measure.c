@@ -103,6 +103,9 @@ static int queue_first(struct rank *r, void *context)
         if (i == 0 && !good && failure() == SYMWIN_UNSUPPORTED &&
             (result->way->optional || collective_of(result->collective)->by_parts)) {
             plan->unsupported = 1;
+            if (r->rank == r->job->first)
+                snprintf(r->job->unsupported, sizeof r->job->unsupported, "%s",
+                         symwin_last_error());
             return 1;
         }
     }

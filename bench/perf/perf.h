@@ -217,6 +217,7 @@ struct job {
     _Atomic size_t result_count; /* read by the watchdog */
     size_t result_room;
     struct draft csv, json;
+    char unsupported[512]; /* why the last call was that was not supported; "": there was none */
     uint64_t wrong;
 
     atomic_int running; /* threads */

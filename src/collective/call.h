@@ -21,6 +21,7 @@ struct call {
     int root;                    /* SW_NO_RANK: the collective has none */
     uint64_t scalar;             /* of a pre-multiplied sum */
     int scalar_on_device;        /* it is an address */
+    int scalar_unread;           /* as in struct sw_request */
     struct sw_table_args *table; /* of a collective by parts; otherwise NULL */
 };
 

@@ -40,7 +40,9 @@ static symwin_status check_scalar(const struct sw_request *r)
                        r->name, o == NULL ? " of " : "",
                        o == NULL ? sw_collectives[r->collective].with : "");
     if (is_there && o->scalar_on_device && (uintptr_t)o->scalar % element != 0)
-        return sw_fail(SYMWIN_INVALID, "%s: options->scalar (%p) is not aligned to %zu bytes",
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: options->scalar (%p) is not aligned to %zu bytes; pass an address that "
+                       "is a multiple of them",
                        r->name, o->scalar, element);
     return SYMWIN_OK;
 }
@@ -49,7 +51,10 @@ void sw_request_read_scalar(struct sw_request *r)
 {
     if (r->op != SYMWIN_PREMUL_SUM)
         return;
-    if (r->options->scalar_on_device)
+    if (r->comm == NULL || sw_fork_check(r->name) != SYMWIN_OK)
+        return; /* there is no driver to ask; the call is refused for that */
+    r->scalar_unread = !r->options->scalar_on_device && sw_is_on_device(r->options->scalar);
+    if (r->options->scalar_on_device || r->scalar_unread)
         r->scalar = (uint64_t)(uintptr_t)r->options->scalar;
     else
         memcpy(&r->scalar, r->options->scalar, symwin_type_bytes(r->type));
@@ -91,7 +96,8 @@ symwin_status sw_request_query(struct sw_request *r, symwin_collective_info *inf
     status = sw_request_check(r);
     if (status == SYMWIN_OK && (info == NULL || (r->count == 0 && !c->no_data && !c->by_parts)))
         return sw_fail(SYMWIN_INVALID, "%s: %s", r->name,
-                       info == NULL ? "info is NULL" : "count is 0, for which nothing is launched");
+                       info == NULL ? "info is NULL; pass the address of a symwin_collective_info"
+                                    : "count is 0, for which nothing is launched");
     if (status != SYMWIN_OK)
         return status;
     sw_request_read_scalar(r);

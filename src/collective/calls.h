@@ -18,7 +18,8 @@ struct sw_request {
     int root;                                 /* if it has one */
     const symwin_collective_options *options; /* NULL: the defaults; otherwise checked */
     CUstream stream;
-    uint64_t scalar; /* of a pre-multiplied sum: an element, or its address in device memory */
+    uint64_t scalar;   /* of a pre-multiplied sum: an element, or its address in device memory */
+    int scalar_unread; /* it is an address there, though the options say that the host has it */
     /* Of a collective by parts: those of `in` and `out`, and the arguments of the kernel, which are
      * too large for other calls to carry; otherwise NULL. */
     const symwin_parts *parts[2];

@@ -165,9 +165,15 @@ static symwin_status place_buffers(struct call *c)
     return SYMWIN_OK;
 }
 
-/* Whether a scalar in device memory is that of this rank's device. */
+/* Whether a scalar is in host memory if it is said to be; otherwise whether it is in memory of this
+ * rank's device. */
 static symwin_status check_scalar(const struct call *c)
 {
+    if (c->scalar_unread)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: options->scalar (0x%llx) is device memory; set "
+                       "options->scalar_on_device, or pass host memory",
+                       c->name, (unsigned long long)c->scalar);
     return c->scalar_on_device
                ? sw_comm_check_device(c->query.comm, c->name, "options->scalar", c->scalar, -1)
                : SYMWIN_OK;
@@ -424,6 +430,7 @@ symwin_status sw_call_launch(struct call *c)
         return status;
     q->multiprocessors = turn.multiprocessors;
     q->most_blocks = turn.most_blocks;
+    q->buffers = c->buffers;
     status = sw_select_plan(q, c->algo, &c->asked, &plan);
     if (status == SYMWIN_OK)
         status = sw_turn_order(&turn, plan.grid.blocks > plan.put_grid.blocks
@@ -445,6 +452,7 @@ static symwin_status answer(struct call *c, symwin_collective_info *info, int la
     struct sw_plan plan;
 
     c->query.most_blocks = sw_order_most_blocks(c->query.comm);
+    c->query.buffers = c->buffers;
     if (later)
         status = sw_order_multiprocessors(c->query.comm, c->name, c->stream,
                                           &c->query.multiprocessors);
@@ -483,6 +491,7 @@ struct call sw_call_of(const struct sw_request *r)
                   .op = r->op},
         .root = sw_has_root(r->collective) ? r->root : SW_NO_RANK,
         .scalar = r->scalar,
+        .scalar_unread = r->scalar_unread,
         .table = r->table,
     };
 

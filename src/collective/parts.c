@@ -10,6 +10,8 @@ enum { IN, OUT };
 /* Bytes of a part that is stored straight; the first for tests on the emulated driver. */
 enum { EMULATED_LARGE = 512, LARGE_LEAST = 16 << 10, LARGE_MOST = 64 << 20 };
 
+#define MOST_BYTES ((uint64_t)1 << 48) /* of a buffer: more than memory has addresses for */
+
 /* The buffer that has the parts, if the other one has this rank's part alone; otherwise -1. */
 static int divided(const struct sw_request *r)
 {
@@ -24,6 +26,43 @@ static const char *name_of(const struct sw_request *r, int b)
     return divided(r) >= 0 ? "parts" : b == IN ? "in_parts" : "out_parts";
 }
 
+/* One of the two arrays of a buffer, in device memory: kernels read all of it. */
+static symwin_status check_on_device(const struct sw_request *r, int b, const char *array,
+                                     const uint64_t *is)
+{
+    const CUdeviceptr address = (CUdeviceptr)(uintptr_t)is;
+    const size_t bytes = (size_t)r->comm->nranks * sizeof *is;
+    struct sw_allocation a = {0};
+    int device = -1; /* unknown */
+    symwin_status status;
+    CUdeviceptr end;
+    char which[40];
+
+    snprintf(which, sizeof which, "%s->%s", name_of(r, b), array);
+    if (address == 0)
+        return sw_fail(SYMWIN_INVALID, "%s: %s is NULL, and must be an array in device memory",
+                       r->name, which);
+    if (address % sizeof *is != 0)
+        return sw_fail(
+            SYMWIN_INVALID,
+            "%s: %s is 0x%llx, which is not aligned to 8 bytes; pass an address that is a "
+            "multiple of them",
+            r->name, which, (unsigned long long)address);
+    if (sw_allocation_find(address, &a) == SW_OWNED_LIVE)
+        device = a.physical.device;
+    status = sw_comm_check_device(r->comm, r->name, which, address, device);
+    if (status != SYMWIN_OK)
+        return status;
+    end = a.owned ? a.begin + a.asked : sw_physical_end(address, address + bytes);
+    if (address + bytes <= end)
+        return SYMWIN_OK;
+    return sw_fail(SYMWIN_INVALID,
+                   "%s: %s (0x%llx) has %llu bytes to the end of its allocation; pass an array of "
+                   "%d elements, one for each rank",
+                   r->name, which, (unsigned long long)address,
+                   (unsigned long long)(end > address ? end - address : 0), r->comm->nranks);
+}
+
 /* The arrays of one buffer in device memory. */
 static symwin_status find_on_device(const struct sw_request *r, int b, struct sw_table_side *side,
                                     size_t *reach, struct sw_parts_bytes *bytes)
@@ -32,21 +71,10 @@ static symwin_status find_on_device(const struct sw_request *r, int b, struct sw
     const CUdeviceptr counts = (CUdeviceptr)(uintptr_t)parts->counts;
     const CUdeviceptr places = (CUdeviceptr)(uintptr_t)parts->displacements;
     const size_t element = symwin_type_bytes(r->type);
-    char which[40];
-    symwin_status status;
+    symwin_status status = check_on_device(r, b, "counts", parts->counts);
 
-    if ((counts | places) % 8 != 0)
-        return sw_fail(SYMWIN_INVALID, "%s: %s->%s is 0x%llx, which is not aligned to 8 bytes",
-                       r->name, name_of(r, b), counts % 8 != 0 ? "counts" : "displacements",
-                       (unsigned long long)(counts % 8 != 0 ? counts : places));
-    snprintf(which, sizeof which, "%s->counts", name_of(r, b));
-    status = sw_comm_check_device(r->comm, r->name, which, counts, -1);
-    snprintf(which, sizeof which, "%s->displacements", name_of(r, b));
-    if (status == SYMWIN_OK && places == 0)
-        return sw_fail(SYMWIN_INVALID, "%s: %s is NULL, and must be an array in device memory",
-                       r->name, which);
     if (status == SYMWIN_OK)
-        status = sw_comm_check_device(r->comm, r->name, which, places, -1);
+        status = check_on_device(r, b, "displacements", parts->displacements);
     if (status != SYMWIN_OK)
         return status;
     *side = (struct sw_table_side){
@@ -60,6 +88,16 @@ static symwin_status find_on_device(const struct sw_request *r, int b, struct sw
     return SYMWIN_OK;
 }
 
+static symwin_status check_on_host(const struct sw_request *r, int b, const char *array,
+                                   const uint64_t *is)
+{
+    if (is == NULL || !sw_is_on_device(is))
+        return SYMWIN_OK;
+    return sw_fail(SYMWIN_INVALID,
+                   "%s: %s->%s (0x%llx) is device memory; set %s->on_device, or pass host memory",
+                   r->name, name_of(r, b), array, (unsigned long long)(uintptr_t)is, name_of(r, b));
+}
+
 /* The arrays of one buffer in host memory. */
 static symwin_status find_on_host(const struct sw_request *r, int b, struct sw_table_side *side,
                                   size_t *reach, struct sw_parts_bytes *bytes)
@@ -67,9 +105,14 @@ static symwin_status find_on_host(const struct sw_request *r, int b, struct sw_t
     const symwin_parts *parts = r->parts[b];
     const uint64_t room = parts->room > 0 ? parts->room : SW_TABLE_ANY_ROOM;
     const size_t element = symwin_type_bytes(r->type);
+    symwin_status status = check_on_host(r, b, "counts", parts->counts);
     uint64_t end = 0;
     int p;
 
+    if (status == SYMWIN_OK)
+        status = check_on_host(r, b, "displacements", parts->displacements);
+    if (status != SYMWIN_OK)
+        return status;
     if (r->comm->nranks > SW_TABLE_RANKS)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %s has its arrays in host memory, which serve %d ranks, and there are "
@@ -87,6 +130,12 @@ static symwin_status find_on_host(const struct sw_request *r, int b, struct sw_t
                            r->name, p, name_of(r, b), (unsigned long long)count,
                            (unsigned long long)place, (unsigned long long)room);
         end = place + count;
+        if (count > 0 && end > MOST_BYTES / element)
+            return sw_fail(SYMWIN_INVALID,
+                           "%s: the part for rank %d in %s has %llu elements from element %llu on, "
+                           "more than any memory holds; pass parts that are in the buffer",
+                           r->name, p, name_of(r, b), (unsigned long long)count,
+                           (unsigned long long)place);
         side->rows[p] = (struct sw_table_row){count, place};
         if (count > 0 && *reach < end * element)
             *reach = (size_t)end * element;
@@ -126,11 +175,14 @@ static symwin_status find_side(const struct sw_request *r, int b, struct sw_tabl
     const symwin_parts *parts = r->parts[b];
 
     if (parts == NULL || parts->counts == NULL)
-        return sw_fail(SYMWIN_INVALID, "%s: %s%s is NULL", r->name, name_of(r, b),
-                       parts == NULL ? "" : "->counts");
-    if (parts->room > SW_TABLE_ANY_ROOM)
-        return sw_fail(SYMWIN_INVALID, "%s: %s->room is %llu, more than any memory holds", r->name,
-                       name_of(r, b), (unsigned long long)parts->room);
+        return sw_fail(SYMWIN_INVALID, "%s: %s%s is NULL; pass %s", r->name, name_of(r, b),
+                       parts == NULL ? "" : "->counts",
+                       parts == NULL ? "a symwin_parts" : "an array of an element for each rank");
+    if (parts->room > MOST_BYTES / symwin_type_bytes(r->type))
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: %s->room is %llu, more than any memory holds; pass the elements of the "
+                       "buffer",
+                       r->name, name_of(r, b), (unsigned long long)parts->room);
     return (parts->on_device ? find_on_device : find_on_host)(r, b, side, &bytes->reach[b], bytes);
 }
 

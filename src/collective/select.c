@@ -221,6 +221,32 @@ static int by_row(const struct sw_query *q, const struct sw_tuning_row *row, str
 
 /* ---- unsupported calls ---- */
 
+/* Of the buffers that decide, a registered one that was refused may be the reason. */
+static symwin_status refuse_windows(const struct sw_query *q, const char *name)
+{
+    const struct sw_collective *c = &sw_collectives[q->collective];
+    const enum sw_lies lies[2] = {c->in, c->out};
+    const char *needs = !sw_decides(c->in)    ? "out to be in a window"
+                        : !sw_decides(c->out) ? "in to be in a window"
+                                              : "both buffers in windows";
+    char why[SW_REFUSED_BYTES] = "";
+    int b;
+
+    for (b = 0; b < 2 && why[0] == '\0'; b++)
+        if (q->buffers != NULL && sw_decides(lies[b]))
+            sw_registered_refusal(q->comm, q->buffers[b].address, why);
+    if (why[0] != '\0')
+        return sw_fail(
+            SYMWIN_UNSUPPORTED,
+            "%s: %s needs %s of this communicator, and the registered %s does not become "
+            "one: %s; or pass auto",
+            q->call, name, needs, b == 1 ? "in" : "out", why);
+    return sw_fail(SYMWIN_UNSUPPORTED,
+                   "%s: %s needs %s of this communicator; register memory by "
+                   "symwin_window_register() on every rank, or pass auto",
+                   q->call, name, needs);
+}
+
 static symwin_status refuse(const struct sw_query *q, symwin_algo algo, enum sw_support lacking)
 {
     const char *call = q->call, *name = symwin_algo_name(algo);
@@ -230,14 +256,7 @@ static symwin_status refuse(const struct sw_query *q, symwin_algo algo, enum sw_
         return sw_fail(SYMWIN_UNSUPPORTED, "%s: there is no algorithm %s for it; pass auto", call,
                        name);
     case SW_NEEDS_WINDOWS:
-        return sw_fail(SYMWIN_UNSUPPORTED,
-                       "%s: %s needs %s of this communicator; register memory by "
-                       "symwin_window_register() on every rank, or pass auto",
-                       call, name,
-                       !sw_decides(sw_collectives[q->collective].in) ? "out to be in a window"
-                       : !sw_decides(sw_collectives[q->collective].out)
-                           ? "in to be in a window"
-                           : "both buffers in windows");
+        return refuse_windows(q, name);
     case SW_NEEDS_MULTICAST:
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %s needs windows with multicast (see "

@@ -64,6 +64,7 @@ struct sw_query {
     unsigned transports; /* of both windows */
     int large_parts;     /* of a collective by parts: one may be stored straight into a window */
     int into_window;     /* of one: this rank's output is in one, for that. Only for the grid */
+    const struct sw_buffer *buffers; /* only for texts: in and out, found; NULL: unknown */
 
     /* Only for the grid; 0: the whole device, and no limit. */
     unsigned multiprocessors; /* of the stream's part of the device */

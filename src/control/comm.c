@@ -240,15 +240,17 @@ symwin_status sw_comm_status(symwin_comm *comm, const char *call)
     struct sw_exchange *x = comm->group->exchange;
     const struct sw_kernel_report *report = comm->report;
     symwin_status status = sw_fork_check(call), settled, outcome = SYMWIN_OK;
-    int culprit = 0, found_culprit = 0;
+    int culprit = 0, found_culprit = 0, is_message;
     uint32_t code;
 
     if (status != SYMWIN_OK)
         return status;
     code = __atomic_load_n(&report->code, __ATOMIC_ACQUIRE);
     status = sw_report_status(report, &found_culprit);
+    is_message = status == SYMWIN_TIMEOUT && report->found.argument == SW_ARGUMENT_PAIR;
     if (status == SYMWIN_TIMEOUT && !sw_exchange_ended(x))
-        sw_exchange_fail_late(x, found_culprit, call, report->found.epoch);
+        sw_exchange_fail_late(x, found_culprit, is_message ? SW_A_MESSAGE : call,
+                              is_message ? 0 : report->found.epoch);
     else if (status != SYMWIN_OK && !sw_exchange_ended(x))
         sw_exchange_fail(x, status, found_culprit);
     settled = sw_exchange_settled(x, call); /* a lost peer or an abort */
@@ -299,8 +301,8 @@ symwin_status sw_comm_check_device(const symwin_comm *comm, const char *call, co
     if (status == SYMWIN_OK && device != comm->device)
         status = sw_fail(SYMWIN_INVALID,
                          "%s: %s (0x%llx) is memory of device %d and rank %d's communicator is on "
-                         "device %d",
-                         call, name, ptr, device, comm->rank, comm->device);
+                         "device %d; pass memory of device %d",
+                         call, name, ptr, device, comm->rank, comm->device, comm->device);
     return status;
 }
 

@@ -68,7 +68,7 @@ symwin_status sw_end_status(uint64_t word);
 int sw_end_culprit(uint64_t word);
 
 /* Before an end with SYMWIN_TIMEOUT and this culprit: what the culprit did not come to, the
- * collective of that number or, with 0, a host call. */
+ * collective of that number or, with 0, a host call or SW_A_MESSAGE. */
 void sw_end_note_missed(struct sw_exchange *x, int culprit, const char *call, uint32_t collective);
 
 /* Fails with the status and the text of an end. `missed`: the call that this rank waited in, and

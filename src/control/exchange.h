@@ -42,7 +42,8 @@ symwin_status sw_exchange_allgather(struct sw_exchange *x, int rank, const void 
 void sw_exchange_fail(struct sw_exchange *x, symwin_status status, int culprit);
 
 /* The same, with SYMWIN_TIMEOUT; later texts on this host say in what the culprit was waited for:
- * the collective of that number or, with 0, the host call. */
+ * the collective of that number or, with 0, the host call or SW_A_MESSAGE. */
+#define SW_A_MESSAGE "a send or receive"
 void sw_exchange_fail_late(struct sw_exchange *x, int culprit, const char *call,
                            uint32_t collective);
 

@@ -28,14 +28,15 @@ int sw_end_culprit(uint64_t word)
     return (int)(word >> SW_END_SHIFT & CULPRIT_MASK);
 }
 
-/* Host calls in which ranks wait for each other, and what texts call them. The last line is for
- * agreements in all other calls. */
+/* Host calls in which ranks wait for each other, and messages, and what texts call them. The last
+ * line is for agreements in all other calls. */
 static const struct {
     const char *call, *text;
 } host_calls[] = {
     {"symwin_window_register", "symwin_window_register"},
     {"symwin_comm_split", "symwin_comm_split"},
     {"symwin_channel_connect", "symwin_channel_connect for its end of a channel"},
+    {SW_A_MESSAGE, SW_A_MESSAGE},
     {"", "an agreement about registered buffers"},
 };
 
@@ -155,8 +156,9 @@ symwin_status sw_end_say(const struct sw_exchange *x, uint64_t word, const char 
                 call);
         return sw_fail(
             status,
-            "%s: rank %d's calls differ from the other ranks'; destroy the communicator, and make "
-            "the same calls with the same arguments on every rank",
+            "%s: rank %d's calls differ from the other ranks', or have a part that is not in its "
+            "buffer; symwin_comm_check() on the rank that noticed says which; destroy the "
+            "communicator on every rank, and make calls that agree",
             call, culprit);
     case SYMWIN_ABORTED:
         return sw_fail(status, "%s: rank %d aborted the communicator; destroy it", call, culprit);

@@ -334,8 +334,8 @@ symwin_status sw_report_tell(const struct sw_kernel_report *report, const char *
                        call, where, found->other, (unsigned long long)found->theirs / 1000000,
                        found->rank,
                        found->argument == SW_ARGUMENT_PAIR
-                           ? "make sends and receives that wait for each other in one group "
-                             "(symwin_group_begin()); "
+                           ? "every send needs its receive, and those that wait for each other "
+                             "are made in one group (symwin_group_begin()); "
                            : "");
     return sw_fail(
         SYMWIN_PEER_LOST,

@@ -129,17 +129,6 @@ symwin_status symwin_stream_create(int device, struct CUstream_st **stream)
     return status;
 }
 
-static symwin_status check_stream(CUresult result, const char *call, const char *what, int device)
-{
-    const symwin_status status = sw_check(result, "%s: %s", call, what);
-
-    if (result != CUDA_ERROR_INVALID_HANDLE && result != CUDA_ERROR_INVALID_CONTEXT &&
-        result != CUDA_ERROR_CONTEXT_IS_DESTROYED)
-        return status;
-    return sw_fail(status, "%s; pass a stream of device %d that has not been destroyed",
-                   symwin_last_error(), device);
-}
-
 symwin_status symwin_stream_destroy(int device, struct CUstream_st *stream)
 {
     static const char call[] = "symwin_stream_destroy";
@@ -154,7 +143,7 @@ symwin_status symwin_stream_destroy(int device, struct CUstream_st *stream)
         status = sw_scope_enter(device, &scope);
     if (status != SYMWIN_OK)
         return status;
-    status = check_stream(sw_drv.cuStreamDestroy(stream), call, "cuStreamDestroy", device);
+    status = sw_check_stream(sw_drv.cuStreamDestroy(stream), call, "cuStreamDestroy");
     sw_scope_leave(&scope);
     if (status == SYMWIN_OK)
         sw_drop(sw_drv.cuDevicePrimaryCtxRelease(device), "cuDevicePrimaryCtxRelease");
@@ -171,7 +160,7 @@ symwin_status symwin_stream_synchronize(int device, struct CUstream_st *stream)
         status = sw_scope_enter(device, &scope);
     if (status != SYMWIN_OK)
         return status;
-    status = check_stream(sw_drv.cuStreamSynchronize(stream), call, "cuStreamSynchronize", device);
+    status = sw_check_stream(sw_drv.cuStreamSynchronize(stream), call, "cuStreamSynchronize");
     sw_scope_leave(&scope);
     return status;
 }
@@ -183,6 +172,20 @@ static int is_pageable(const void *ptr)
 
     return sw_drv.cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                         (CUdeviceptr)(uintptr_t)ptr) != CUDA_SUCCESS;
+}
+
+int sw_is_on_device(const void *ptr)
+{
+    const CUdeviceptr address = (CUdeviceptr)(uintptr_t)ptr;
+    CUmemorytype kind = CU_MEMORYTYPE_HOST;
+    unsigned managed = 0;
+
+    return sw_drv.cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
+               CUDA_SUCCESS &&
+           kind == CU_MEMORYTYPE_DEVICE &&
+           (sw_drv.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address) !=
+                CUDA_SUCCESS ||
+            !managed);
 }
 
 symwin_status symwin_memcpy(int device, void *dst, const void *src, size_t bytes,

@@ -226,13 +226,15 @@ symwin_status sw_check(CUresult result, const char *format, ...)
 symwin_status sw_check_stream(CUresult result, const char *call, const char *what)
 {
     const symwin_status status = sw_check(result, "%s: %s", call, what);
+    CUdevice device = -1;
 
     if (result != CUDA_ERROR_INVALID_HANDLE && result != CUDA_ERROR_INVALID_CONTEXT &&
         result != CUDA_ERROR_CONTEXT_IS_DESTROYED)
         return status;
-    return sw_fail(status,
-                   "%s; pass a stream of the communicator's device that has not been destroyed",
-                   symwin_last_error());
+    if (sw_drv.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+        return status;
+    return sw_fail(status, "%s; pass a stream of device %d that has not been destroyed",
+                   symwin_last_error(), device);
 }
 
 void sw_drop(CUresult result, const char *call)

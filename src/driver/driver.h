@@ -66,7 +66,8 @@ sw_kernel_node(const CUlaunchConfig *config, CUfunction function, void **params,
 symwin_status sw_check(CUresult result, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The same for "<call>: <what>" on the caller's stream, with advice if the stream is to blame. */
+/* The same for "<call>: <what>" on the caller's stream of the current context's device, with advice
+ * if the stream is to blame. */
 symwin_status sw_check_stream(CUresult result, const char *call, const char *what);
 
 /* For teardown, where nothing can be done about a failure. SYMWIN_DEBUG=1 prints it to stderr. */
@@ -91,6 +92,9 @@ void sw_scope_leave(struct sw_scope *scope);
 
 /* Loads the driver, turns SYMWIN_DEVICE_CURRENT into an ordinal, and checks the ordinal. */
 symwin_status sw_device_resolve(const char *call, int device, int *out);
+
+/* Whether an address is device memory that the host cannot read: managed memory is not. */
+int sw_is_on_device(const void *ptr);
 
 /* SYMWIN_FORKED in a forked child of a process that had loaded the driver. */
 symwin_status sw_fork_check(const char *call);

@@ -90,6 +90,10 @@ CUdeviceptr sw_physical_reservation(CUdeviceptr ptr, size_t *bytes);
 void sw_physical_extend(CUdeviceptr ptr, CUdeviceptr begin, CUdeviceptr end, int most,
                         CUdeviceptr *low, CUdeviceptr *high);
 
+/* The end of another allocator's memory at `ptr`: of the allocation, or of the mappings from there
+ * on without a gap in the reservation, as far as `wanted`. `wanted`: the driver does not tell. */
+CUdeviceptr sw_physical_end(CUdeviceptr ptr, CUdeviceptr wanted);
+
 /* ---- address_map.c: from an address to its chunk --------------------------------------------- */
 
 void *sw_address_map_find(CUdeviceptr address); /* NULL: none; takes no lock */

@@ -6,6 +6,7 @@
  * so sw_memory_release() leaves it to the reaper. This file also tells what an address of VMM
  * memory is, whoever allocated it. Any thread.
  */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -442,6 +443,18 @@ void sw_physical_extend(CUdeviceptr ptr, CUdeviceptr begin, CUdeviceptr end, int
             break;
         *low = next;
     }
+}
+
+CUdeviceptr sw_physical_end(CUdeviceptr ptr, CUdeviceptr wanted)
+{
+    const CUdeviceptr end = peek(ptr, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) +
+                            peek(ptr, CU_POINTER_ATTRIBUTE_RANGE_SIZE);
+    CUdeviceptr low = 0, high = 0;
+
+    sw_physical_extend(ptr, ptr, wanted, INT_MAX, &low, &high);
+    if (high > ptr && high < end) /* a reservation that is not mapped to its end */
+        return high;
+    return end > ptr ? end : wanted;
 }
 
 symwin_status sw_physical_find(const char *call, CUdeviceptr ptr, struct sw_physical *out)

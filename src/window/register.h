@@ -8,20 +8,22 @@
 
 /* ---- a communicator's registrations ---------------------------------------------------------- */
 
+#define SW_REFUSED_BYTES sizeof(((symwin_registration_info *)0)->refused)
+
 /* A connection: what a connect agreement decided for some bytes, a window or a refusal. All ranks
  * have the same connections in the same order, each of equally many bytes on all ranks, until an
  * agreement removes one. Under the mutex, except for fields that never change. */
 struct sw_connected {
     struct sw_use use; /* which pieces it serves; must be the first field */
     struct sw_connected *next;
-    uint64_t id;             /* the same on all ranks, never reused */
-    struct sw_window window; /* refused: without a segment */
-    char refused[256];       /* why it was refused; "": it was not */
-    unsigned graphs;         /* captures that hold it */
-    cuuint64_t capture;      /* the last of them */
-    CUdeviceptr held;        /* owned memory that the graphs keep from being freed; 0: none */
-    int over;                /* nothing on this rank uses it now or later */
-    uint32_t done;           /* if over: no call uses it once the device has ended so many blocks */
+    uint64_t id;                    /* the same on all ranks, never reused */
+    struct sw_window window;        /* refused: without a segment */
+    char refused[SW_REFUSED_BYTES]; /* why it was refused; "": it was not */
+    unsigned graphs;                /* captures that hold it */
+    cuuint64_t capture;             /* the last of them */
+    CUdeviceptr held; /* owned memory that the graphs keep from being freed; 0: none */
+    int over;         /* nothing on this rank uses it now or later */
+    uint32_t done;    /* if over: no call uses it once the device has ended so many blocks */
 };
 
 /* Under the mutex, except as noted. */
@@ -77,6 +79,10 @@ struct sw_range *sw_registered_known(symwin_comm *comm, uintptr_t begin, size_t 
  *   SW_FOUND_PART  it is registered, and no connection serves all of it */
 enum sw_found sw_registered_find(symwin_comm *comm, uintptr_t begin, size_t bytes,
                                  struct sw_window_index_entry *out);
+
+/* Why registered bytes at an address were refused; "": they were not, or no call has tried. Any
+ * thread. */
+void sw_registered_refusal(const symwin_comm *comm, CUdeviceptr at, char why[SW_REFUSED_BYTES]);
 
 /* Whether the connection still shows the memory that this rank has at [begin, begin + bytes), which
  * must lie in the connection. */

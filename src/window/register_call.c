@@ -48,7 +48,8 @@ static symwin_status look_up(symwin_comm *comm, const char *call, const char *wh
     if (bytes == 0)
         return SYMWIN_OK;
     if (address == 0)
-        return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", call, which);
+        return sw_fail(SYMWIN_INVALID, "%s: %s is NULL; pass device memory of %llu elements", call,
+                       which, (unsigned long long)(bytes / element));
     found = sw_window_index_find(comm->index, (uintptr_t)address, bytes, &k->entry);
     k->in_window = found == SW_FOUND_ALL;
     if (!k->in_window)
@@ -57,14 +58,16 @@ static symwin_status look_up(symwin_comm *comm, const char *call, const char *wh
     if (!k->is_valid && found == SW_FOUND_PART)
         return sw_fail(SYMWIN_INVALID,
                        "%s: %llu elements (%zu bytes) at %s pass the end of its window, which has "
-                       "%zu bytes from there",
+                       "%zu bytes from there; pass fewer, or a buffer in a larger window",
                        call, (unsigned long long)(bytes / element), bytes, which,
                        (size_t)(k->entry.end - (uintptr_t)address));
     if (!k->is_valid)
         status = sw_comm_check_device(comm, call, which, address, -1);
     k->is_valid = status != SYMWIN_INVALID;
     if (status == SYMWIN_OK && address % element != 0)
-        return sw_fail(SYMWIN_INVALID, "%s: %s is 0x%llx, which is not aligned to %s's %zu bytes",
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: %s is 0x%llx, which is not aligned to %s's %zu bytes; pass an address "
+                       "that is a multiple of them",
                        call, which, address, symwin_type_name(type), element);
     return status;
 }

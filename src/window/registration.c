@@ -276,6 +276,18 @@ symwin_status symwin_registration_query(symwin_comm *comm, const symwin_registra
     return status;
 }
 
+void sw_registered_refusal(const symwin_comm *comm, CUdeviceptr at, char why[SW_REFUSED_BYTES])
+{
+    struct sw_registrations *r = comm->registrations;
+    const struct sw_piece *piece;
+
+    pthread_mutex_lock(&r->mutex);
+    piece = sw_range_cache_piece(&r->cache, (uintptr_t)at);
+    if (piece != NULL && piece->use != NULL)
+        memcpy(why, ((const struct sw_connected *)piece->use)->refused, SW_REFUSED_BYTES);
+    pthread_mutex_unlock(&r->mutex);
+}
+
 struct visit {
     const struct sw_registrations *r;
     void (*see)(const struct sw_range *range, const struct sw_connected *connected, unsigned graphs,

@@ -53,6 +53,46 @@ static void apart(const struct rank *r, const symwin_parts *good, const uint64_t
             "symwin_allgatherv: in parts, 4 elements from element ");
 }
 
+/* Arrays in device memory that have fewer elements than there are ranks: of any allocator. The last
+ * element of the memory is the array's first. */
+static void short_arrays(const struct rank *r, const struct arrays *a)
+{
+    static const struct span_cuts cuts = {.cuts = {{2, 1}}};
+    const uint64_t *ends[] = {(const uint64_t *)(const void *)(a->device + ARRAYS_BYTES), NULL,
+                              NULL};
+    const uint64_t *const whole = (const uint64_t *)(const void *)a->device;
+    symwin_parts bad, good = {whole, whole, 100, 1};
+    symwin_collective_info info;
+    CUdeviceptr plain = 0;
+    struct span s;
+    size_t i;
+
+    if (r->nranks == 1)
+        return;
+    span_make(&s, r->device, &cuts);
+    host_must_cuda(sw_drv.cuMemAlloc(&plain, 4096), "cuMemAlloc");
+    ends[1] = (const uint64_t *)(uintptr_t)(plain + 4096);
+    ends[2] = (const uint64_t *)span_at(&s, s.bytes);
+    for (i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        bad = (symwin_parts){ends[i] - 1, whole, 100, 1};
+        refused(r, call(r, r->in, &bad, r->out, &good), SYMWIN_INVALID,
+                "symwin_alltoallv: in_parts->counts (0x|) has 8 bytes to the end of its "
+                "allocation; pass an array of |elements, one for each rank");
+        bad = (symwin_parts){whole, ends[i] - 1, 100, 1};
+        refused(r, symwin_allgatherv(r->comm, r->in, r->out, &bad, SYMWIN_U32, NULL),
+                SYMWIN_INVALID, "symwin_allgatherv: parts->displacements (0x|) has 8 bytes to ");
+        good = (symwin_parts){ends[i] - r->nranks, ends[i] - r->nranks, 100, 1};
+        host_must(
+            symwin_alltoallv_query(r->comm, r->in, &good, r->out, &good, SYMWIN_U32, NULL, &info),
+            "arrays at the end of their allocation");
+    }
+    good.counts = (const uint64_t *)span_at(&s, GRANULE) - 1;
+    host_must(symwin_alltoallv_query(r->comm, r->in, &good, r->out, &good, SYMWIN_U32, NULL, &info),
+              "an array on two allocations");
+    host_must_cuda(sw_drv.cuMemFree(plain), "cuMemFree");
+    span_free(&s);
+}
+
 static void arguments(const struct rank *r, const struct arrays *a)
 {
     uint64_t *device = (uint64_t *)(void *)a->device;
@@ -68,10 +108,12 @@ static void arguments(const struct rank *r, const struct arrays *a)
     far[0] = UINT64_MAX;
     refused(r, symwin_alltoallv(NULL, r->in, &good, r->out, &good, SYMWIN_U32, NULL),
             SYMWIN_INVALID, "symwin_alltoallv: comm is NULL");
-    refused(r, call(r, r->in, NULL, r->out, &good), SYMWIN_INVALID, "in_parts is NULL");
+    refused(r, call(r, r->in, NULL, r->out, &good), SYMWIN_INVALID,
+            "in_parts is NULL; pass a symwin_parts");
     refused(r, call(r, r->in, &good, r->out, NULL), SYMWIN_INVALID, "out_parts is NULL");
     bad.counts = NULL;
-    refused(r, call(r, r->in, &good, r->out, &bad), SYMWIN_INVALID, "out_parts->counts is NULL");
+    refused(r, call(r, r->in, &good, r->out, &bad), SYMWIN_INVALID,
+            "out_parts->counts is NULL; pass an array of an element for each rank");
     refused(r, call(r, NULL, &good, r->out, &good), SYMWIN_INVALID, "in is NULL");
     refused(r, call(r, r->in, &good, NULL, &good), SYMWIN_INVALID, "out is NULL");
     refused(r, call(r, r->in, &good, r->out + 2, &good), SYMWIN_INVALID, "not aligned to u32");
@@ -110,7 +152,8 @@ static void arguments(const struct rank *r, const struct arrays *a)
             SYMWIN_UNSUPPORTED,
             "symwin_alltoallv_with: there is no algorithm put for it; pass auto");
     refused(r, symwin_alltoallv_query(r->comm, r->in, &good, r->out, &good, SYMWIN_U32, NULL, NULL),
-            SYMWIN_INVALID, "symwin_alltoallv_query: info is NULL");
+            SYMWIN_INVALID,
+            "symwin_alltoallv_query: info is NULL; pass the address of a symwin_collective_info");
     refused(r, symwin_allgatherv_query(r->comm, r->in, r->out, NULL, SYMWIN_U32, NULL, &info),
             SYMWIN_INVALID, "symwin_allgatherv_query: parts is NULL");
     refused(
@@ -130,8 +173,25 @@ static void arguments(const struct rank *r, const struct arrays *a)
     refused(r, call(r, r->in, &bad, r->out, &good), SYMWIN_INVALID,
             "in_parts->displacements (0x|is not device memory");
     bad.displacements = (const uint64_t *)(const void *)(a->device + 4);
-    refused(r, call(r, r->in, &bad, r->out, &good), SYMWIN_INVALID,
-            "in_parts->displacements is 0x|, which is not aligned to 8 bytes");
+    refused(
+        r, call(r, r->in, &bad, r->out, &good), SYMWIN_INVALID,
+        "in_parts->displacements is 0x|, which is not aligned to 8 bytes; pass an address that is");
+    bad = (symwin_parts){device, counts, 100, 0};
+    refused(r, call(r, r->in, &good, r->out, &bad), SYMWIN_INVALID,
+            "symwin_alltoallv: out_parts->counts (0x|) is device memory; set "
+            "out_parts->on_device, or pass host memory");
+    bad = (symwin_parts){counts, device, 100, 0};
+    refused(r, symwin_allgatherv(r->comm, r->in, r->out, &bad, SYMWIN_U32, NULL), SYMWIN_INVALID,
+            "symwin_allgatherv: parts->displacements (0x|) is device memory; set parts->on_device");
+    short_arrays(r, a);
+    far[0] = (uint64_t)1 << 46; /* 2^48 bytes behind their element 1 */
+    bad = (symwin_parts){more, far, 0, 0};
+    refused(r, call(r, r->in, &good, r->out, &bad), SYMWIN_INVALID,
+            "symwin_alltoallv: the part for rank 0 in out_parts has |elements from element "
+            "70368744177664 on, more than any memory holds; pass parts that are in the buffer");
+    bad = (symwin_parts){device, device, ((uint64_t)1 << 46) + 1, 1};
+    refused(r, call(r, r->in, &good, r->out, &bad), SYMWIN_INVALID,
+            "out_parts->room is 70368744177665, more than any memory holds; pass the elements of");
     far[0] = (uint64_t)1 << 62;
     bad = (symwin_parts){far, NULL, UINT64_MAX / 2, 0}; /* 2^62 elements of 4 bytes wrap */
     refused(r, symwin_allgatherv(r->comm, r->in, r->out, &bad, SYMWIN_U32, NULL), SYMWIN_INVALID,
@@ -428,6 +488,30 @@ static void passes_room(struct processes *p, int rank)
     close_rank(p, &r);
 }
 
+/* A part of rank 0 passes its room, and rank 2, which makes no call, is told by the others. */
+static void told_by_others(struct processes *p, int rank)
+{
+    static const struct row row = {.oddity = PAST_OUT, .on_device = 1};
+    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    struct arrays a;
+
+    open_rank(p, &r, WAIT_MS);
+    arrays_open(&r, &a);
+    processes_barrier(p);
+    if (rank < 2)
+        host_must(odd_call(&r, &row, &a, rank == 0, 1), "a call");
+    job_wait(&r, 0);
+    (void)symwin_comm_check(r.comm);
+    processes_barrier(p);
+    refused(&r, symwin_comm_check(r.comm), SYMWIN_MISMATCH,
+            rank < 2 ? "in out of rank 0 ends at element"
+                     : "symwin_comm_check: rank 0's calls differ from the other ranks', or have a "
+                       "part that is not in its buffer; symwin_comm_check() on the rank that");
+    processes_barrier(p);
+    arrays_close(&a);
+    close_rank(p, &r);
+}
+
 /* Rank 1 sends nothing, rank 2 receives nothing, and nobody else knows: buffers are NULL. Then rank
  * 1 has elements to gather, and still no buffer. */
 static void null_buffers(struct processes *p, int rank)
@@ -515,6 +599,8 @@ int main(void)
                    p->rank[0].text);
             processes_free(p);
         }
+    tap_ok(places_run(&places_all[0], 3, told_by_others, NULL, &p), "a rank that makes no call");
+    processes_free(p);
     tap_ok(places_run(&places_all[0], 3, null_buffers, NULL, &p), "buffers that are NULL");
     processes_free(p);
     tap_ok(places_run(&places_all[0], 3, passes_room, NULL, &p), "counts that pass the room");

@@ -519,7 +519,7 @@ static void stream_calls(struct caller *c)
     host_must(symwin_stream_create(c->member.device + 1, &stream), "symwin_stream_create");
     host_expect("symwin_allreduce: another device's stream",
                 symwin_allreduce(c->member.comm, c->in, c->out, 4, SYMWIN_F32, SYMWIN_SUM, stream),
-                SYMWIN_DRIVER, "symwin_allreduce: |a stream of the communicator's device");
+                SYMWIN_DRIVER, "symwin_allreduce: |pass a stream of device 0 that has not been");
     host_must(symwin_stream_destroy(c->member.device + 1, stream), "symwin_stream_destroy");
     host_expect("symwin_memcpy: dst NULL", symwin_memcpy(0, NULL, c->in, 4, c->stream),
                 SYMWIN_INVALID, "symwin_memcpy|dst is NULL");

@@ -28,9 +28,11 @@ static const struct wrong {
     symwin_algo algo;
     size_t less; /* options->size: less than the right one */
 } wrongs[] = {
-    {.words = "in is NULL", .status = SYMWIN_INVALID, .no_in = 1},
+    {.words = "in is NULL; pass device memory of |elements", .status = SYMWIN_INVALID, .no_in = 1},
     {.words = "out is NULL", .status = SYMWIN_INVALID, .no_out = 1},
-    {.words = "in is 0x|not aligned to f32's 4 bytes", .status = SYMWIN_INVALID, .in_off = 2},
+    {.words = "in is 0x|not aligned to f32's 4 bytes; pass an address that is a multiple of them",
+     .status = SYMWIN_INVALID,
+     .in_off = 2},
     {.words = "out is 0x|not aligned to f32's 4 bytes", .status = SYMWIN_INVALID, .out_off = 1},
     {.words = "in (0x|is not device memory; allocate it on the device",
      .status = SYMWIN_INVALID,
@@ -135,8 +137,11 @@ static void scalars(const struct rank *r)
             "SYMWIN_PREMUL_SUM multiplies by a scalar");
     refused(r, "host memory", premultiply(r, op, &half, 1), SYMWIN_INVALID,
             "options->scalar (0x|is not device memory");
+    refused(r, "device memory", premultiply(r, op, r->scalars, 0), SYMWIN_INVALID,
+            "symwin_reduce_scatter_with: options->scalar (0x|) is device memory; set "
+            "options->scalar_on_device, or pass host memory");
     refused(r, "half an element", premultiply(r, op, (const char *)(void *)r->scalars + 2, 1),
-            SYMWIN_INVALID, "options->scalar (0x|is not aligned to 4 bytes");
+            SYMWIN_INVALID, "options->scalar (0x|is not aligned to 4 bytes; pass an address that");
     refused(r, "another operation", premultiply(r, SYMWIN_SUM, &half, 0), SYMWIN_INVALID,
             "options->scalar is set, which only SYMWIN_PREMUL_SUM uses; pass NULL");
     refused(r, "another operation", premultiply(r, SYMWIN_MAX, NULL, 1), SYMWIN_INVALID,
@@ -154,8 +159,9 @@ static void scalars(const struct rank *r)
     if (harness_device_count() == 1)
         return;
     far = host_alloc((r->device + 1) % harness_device_count(), 8);
-    refused(r, "another device", premultiply(r, op, far, 1), SYMWIN_INVALID,
-            "symwin_reduce_scatter_with: options->scalar (0x|is memory of device");
+    refused(
+        r, "another device", premultiply(r, op, far, 1), SYMWIN_INVALID,
+        "symwin_reduce_scatter_with: options->scalar (0x|is memory of device|; pass memory of ");
     host_must(symwin_mem_free(far), "symwin_mem_free");
 }
 
@@ -283,7 +289,7 @@ static void past_a_window(const struct rank *r)
 
             snprintf(words, sizeof words,
                      "symwin_%s_with: %llu elements (%llu bytes) at %s pass the end of its window, "
-                     "which has 4096",
+                     "which has 4096 bytes from there; pass fewer, or a buffer in a larger window",
                      is->name, (unsigned long long)(j.count * parts),
                      (unsigned long long)(j.count * parts), side == 0 ? "in" : "out");
             refused(r, is->name,

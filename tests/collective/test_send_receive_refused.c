@@ -176,8 +176,8 @@ static struct row rows[] = {
      "in a send or receive, the type differs: rank 0 sends u32 to rank 1, which receives f32"},
     {"another type of many", TYPE, 900, 900, 1, SYMWIN_MISMATCH, "rank 0 sends u32|receives f32"},
     {"a sender that is late", LATE, 5, 5, 0, SYMWIN_TIMEOUT,
-     "in a send or receive, rank 1 waited 100 ms for rank 0; make sends and receives that "
-     "wait for each other in one group (symwin_group_begin()); destroy"},
+     "in a send or receive, rank 1 waited 100 ms for rank 0; every send needs its receive, and "
+     "those that wait for each other are made in one group (symwin_group_begin()); destroy"},
     {"a receiver that is late", LATE, 900, 900, 0, SYMWIN_TIMEOUT,
      "rank 0 waited 100 ms for rank 1"},
     {"a rank that another waits for", CHAIN, 900, 900, 0, SYMWIN_TIMEOUT, "ms for rank 2;"},
@@ -218,14 +218,18 @@ static const char *words_of(const struct row *row, char text[64])
 
 /* A rank whose kernels have ended, or that has none, knows from the others that a call has failed,
  * and not all of why. The kernel of a small send has ended. */
-static const char *words_for(const struct rank *r, const struct row *row, char text[64])
+static const char *words_for(const struct processes *p, const struct rank *r, const struct row *row,
+                             char text[64])
 {
+    const struct place *place = ((const struct places_job *)p->arg)->place;
     const int late = row->oddity == LATE || row->oddity == CHAIN;
     const int waits = late ? r->rank == (row->sent > LARGE ? 0 : 1)
                            : r->rank == 1 || (r->rank == 0 && row->sent > LARGE);
 
     if (row->status == SYMWIN_MISMATCH && r->rank == 2)
         return "no majority agrees; symwin_comm_check() on the rank that noticed says which";
+    if (late && !waits && place->hosts == NULL) /* another host is told less */
+        return "symwin_comm_check: rank |did not come to a send or receive in time; destroy";
     return waits || row->oddity == ABORTS ? words_of(row, text) : "";
 }
 
@@ -268,7 +272,7 @@ static void differs(struct processes *p, const struct rank *r, const struct row 
     (void)symwin_comm_check(r->comm);
     processes_barrier(p);
     job_wait(r, 0);
-    refused(r, outcome(r), row->status, words_for(r, row, text));
+    refused(r, outcome(r), row->status, words_for(p, r, row, text));
     nothing_outside(r, r->rank == 1 ? row->received : r->rank == 0 ? 3 : 0);
 }
 
@@ -292,7 +296,7 @@ static void one_comes(struct processes *p, const struct rank *r, const struct ro
     job_wait(r, 0);
     (void)symwin_comm_check(r->comm);
     processes_barrier(p);
-    refused(r, outcome(r), row->status, words_for(r, row, text));
+    refused(r, outcome(r), row->status, words_for(p, r, row, text));
 }
 
 /* A rank sends a small message and leaves: it arrives. The next one does not come. */

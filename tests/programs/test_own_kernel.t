@@ -210,6 +210,10 @@ refused('', "--kernel $here/$example:nope", 2,
     'no such kernel');
 refused('', "--kernel $here/README.md", 2, qr/give FILE\.cu\[:NAME\]/,
     'no kernel at all');
+spew("$folder/macros.cu", join "\n", '#define KERNEL(of) \\', '    __global__ void of(int n)',
+    '__global__ void first(int n) {}', '__global__ void second(int n) {}', '');
+refused('', "--kernel $folder/macros.cu", 2, qr/where NAME is one of first second\n/,
+    "a macro's parameter is no kernel");
 refused('', "--kernel $folder/shared.so", 2, qr/give the kernel's name: .*shared\.so:NAME/,
     'an object without a name');
 refused('', "--kernel $folder/shared.so:push", 1,

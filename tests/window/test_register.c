@@ -122,6 +122,29 @@ static void ranges(struct harness_team *team, int rank, void *arg)
 
 /* ---- buffers that cannot be connected ---- */
 
+/* By an algorithm that needs windows: the call says why the buffer is none. */
+static void says_why(const struct member *m, void *other, void *buffer, const char *side)
+{
+    const symwin_allreduce_options options = {.size = sizeof options, .algo = SYMWIN_ALGO_TWOSHOT};
+    void *const in = strcmp(side, "in") == 0 ? buffer : other;
+    void *const out = in == buffer ? other : buffer;
+    symwin_allreduce_info info;
+    char words[160];
+
+    snprintf(words, sizeof words,
+             "twoshot needs both buffers in windows of this communicator, and the registered %s "
+             "does not become one: rank |VMM memory|; or pass auto",
+             side);
+    host_expect(
+        "a call that needs a window",
+        symwin_allreduce_with(m->comm, in, out, COUNT, SYMWIN_F32, SYMWIN_SUM, &options, m->stream),
+        SYMWIN_UNSUPPORTED, words);
+    host_expect(
+        "its query",
+        symwin_allreduce_query(m->comm, in, out, COUNT, SYMWIN_F32, SYMWIN_SUM, &options, &info),
+        SYMWIN_UNSUPPORTED, words);
+}
+
 static void refusals(struct harness_team *team, int rank, void *arg)
 {
     symwin_registration *registration, *plain;
@@ -130,6 +153,7 @@ static void refusals(struct harness_team *team, int rank, void *arg)
     CUdeviceptr memory = 0;
     struct member m;
     unsigned char *own;
+    void *other, *buffer;
     uint64_t sequence;
 
     (void)arg;
@@ -160,7 +184,13 @@ static void refusals(struct harness_team *team, int rank, void *arg)
     info = query(&m, plain);
     tap_ok(info.transports == 0 && strstr(info.refused, "VMM memory") != NULL,
            "all ranks hear of it: %s", info.refused);
+    buffer = rank == odd ? (void *)(uintptr_t)memory : own;
+    other = host_alloc(m.device, BYTES);
+    says_why(&m, buffer, buffer, "in");
+    says_why(&m, other, buffer, "in");
+    says_why(&m, other, buffer, "out");
     leave(&m, plain);
+    host_must(symwin_mem_free(other), "symwin_mem_free");
     host_must_cuda(sw_drv.cuMemFree(memory), "cuMemFree");
     host_must(symwin_mem_free(own), "symwin_mem_free");
     close_member(&m);
