@@ -66,6 +66,10 @@ symwin_status sw_parts_find(const struct sw_request *r, struct sw_parts_bytes *b
 struct sw_buffer;
 void sw_parts_place(const struct sw_request *r, const struct sw_buffer buffers[2], int in_place);
 
+/* If the buffers lie in windows on one memory and overlap there, but have addresses that do not say
+ * so, the request names both by addresses of one window. Whether that has changed it. */
+int sw_parts_by_one_window(struct sw_request *r, const struct sw_buffer buffers[2]);
+
 /* Whether `in` and `out` of a request whose parts were found may be the same memory. */
 int sw_parts_in_place(const struct sw_request *r);
 

@@ -113,6 +113,9 @@ static symwin_status refuse_overlap(const struct call *c, const char *how)
                    advice);
 }
 
+static const char in_other_window[] =
+    "are addresses of the same memory in windows at different offsets, and overlap there";
+
 /* Where a collective does not register, nothing holds a registered buffer's window for a graph. */
 static int is_usable(const struct call *c, const struct sw_buffer *buffer)
 {
@@ -160,8 +163,7 @@ static symwin_status place_buffers(struct call *c)
     q->windows_aligned = (common(is->in, in) | common(is->out, out)) % 16 == 0;
     q->aligned = q->windows_aligned && (in->address | out->address) % 16 == 0;
     if (in_windows && overlap_in_memory(c, by_offsets))
-        return refuse_overlap(c, "are addresses of the same memory in windows at different "
-                                 "offsets, and overlap there");
+        return refuse_overlap(c, in_other_window);
     return SYMWIN_OK;
 }
 
@@ -243,7 +245,7 @@ symwin_status sw_call_find_buffers(struct call *c, struct sw_launched *launched)
 }
 
 /* The same for a collective by parts. Its kernels need no windows, but may use that of `out`. */
-static symwin_status find_parts(struct call *c, const struct sw_request *r)
+static symwin_status find_parts_at(struct call *c, const struct sw_request *r)
 {
     struct sw_buffer *in = &c->buffers[IN], *out = &c->buffers[OUT];
     struct sw_parts_bytes bytes = {.part = 0};
@@ -268,6 +270,21 @@ static symwin_status find_parts(struct call *c, const struct sw_request *r)
     c->query.into_window = r->table->place != SW_NO_OFFSET;
     in->offset = out->offset = 0; /* what kernels use is in the table */
     return status;
+}
+
+/* Kernels know by addresses whether a part is in place. */
+static symwin_status find_parts(struct call *c, const struct sw_request *r)
+{
+    struct sw_request by_one = *r;
+    const symwin_status status = find_parts_at(c, r);
+
+    if (status != SYMWIN_OK || !sw_parts_by_one_window(&by_one, c->buffers))
+        return status;
+    if (!sw_parts_in_place(&by_one))
+        return refuse_overlap(c, in_other_window);
+    c->buffers[IN].address = (CUdeviceptr)(uintptr_t)by_one.in;
+    c->buffers[OUT].address = (CUdeviceptr)(uintptr_t)by_one.out;
+    return find_parts_at(c, &by_one);
 }
 
 /* ---- launch ---- */

@@ -278,15 +278,27 @@ symwin_status sw_parts_find(const struct sw_request *r, struct sw_parts_bytes *b
     return status;
 }
 
+int sw_parts_by_one_window(struct sw_request *r, const struct sw_buffer buffers[2])
+{
+    const int whole = divided(r) == IN ? IN : OUT; /* the other one may be a part of it */
+    const struct sw_buffer *of = &buffers[whole], *other = &buffers[!whole];
+    const CUdeviceptr address = of->address + (other->within - of->within);
+
+    if (of->memory == 0 || of->memory != other->memory || address == other->address ||
+        of->within >= other->within + other->bytes || other->within >= of->within + of->bytes)
+        return 0;
+    if (whole == IN)
+        r->out = (void *)(uintptr_t)address;
+    else
+        r->in = (const void *)(uintptr_t)address;
+    return 1;
+}
+
 void sw_parts_place(const struct sw_request *r, const struct sw_buffer buffers[2], int in_place)
 {
     const struct sw_buffer *in = &buffers[IN], *out = &buffers[OUT];
-    const int shared = in->address == out->address ||
-                       (in->memory != 0 && in->memory == out->memory &&
-                        in->within < out->within + out->bytes &&
-                        out->within < in->within + in->bytes);
 
-    if (out->is_public && (!shared || (divided(r) == OUT && in_place)))
+    if (out->is_public && (in->address != out->address || (divided(r) == OUT && in_place)))
         r->table->place = out->offset;
 }
 

@@ -192,8 +192,9 @@ static void straight(const struct rank *r)
 
 /* Rank 0 is in place by two windows on one memory, so it offers nothing. Otherwise rank 1 would
  * store there at once, and rank 0 sends nothing before it knows the place of rank 2, which is late.
- * The others' outputs are in no window. */
-static void in_place_by_two_windows(struct processes *p, const struct rank *r)
+ * The others' outputs are in no window, or in one: then rank 0 stores straight from what it is to
+ * receive. */
+static void in_place_by_two_windows(struct processes *p, const struct rank *r, int others)
 {
     enum { BYTES = 3000, OTHER = 1 << 14 };
     const int swaps = r->rank < 2, with = swaps ? 1 - r->rank : 0;
@@ -201,7 +202,7 @@ static void in_place_by_two_windows(struct processes *p, const struct rank *r)
     const symwin_parts parts = {counts, places, 0, 0};
     struct host_raw again;
     unsigned char *const other = host_map_again(r->device, r->out, &again);
-    unsigned char *const out = r->rank == 0 ? r->out : r->out + ROOM / 2;
+    unsigned char *const out = r->rank == 0 || others ? r->out : r->out + ROOM / 2;
     symwin_window *window;
     size_t i, wrong = 0;
 
@@ -224,6 +225,10 @@ static void in_place_by_two_windows(struct processes *p, const struct rank *r)
     for (i = 0; i < BYTES; i++)
         wrong += r->host[i] != 1 + with;
     must_be(wrong == 0, "in place by two windows", r->rank);
+    must_be(symwin_alltoallv(r->comm, other + 8, &parts, r->out, &parts, SYMWIN_U8,
+                             r->streams[0]) == SYMWIN_INVALID &&
+                host_error_has("addresses of the same memory in windows at different offsets"),
+            "overlap by two windows", r->rank);
     processes_barrier(p);
     host_must(symwin_window_deregister(r->comm, window), "deregister");
     processes_barrier(p);
@@ -360,8 +365,8 @@ static void body(struct processes *p, int rank)
     sweep(&r, arrays, 1);
     if (r.nranks > 1)
         straight(&r);
-    if (r.nranks == 3)
-        in_place_by_two_windows(p, &r);
+    for (i = 0; i < 2 && r.nranks == 3; i++)
+        in_place_by_two_windows(p, &r, i);
     in_flight(&r, arrays);
     graphs(&r, arrays);
     in_place(&r, arrays);
