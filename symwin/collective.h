@@ -553,8 +553,7 @@ SYMWIN_API symwin_status symwin_recv_query(symwin_comm *comm, const void *out, u
  * that ends within a group has none of the group's calls, which are launched outside it.
  *
  * A thread that ends with its group open launches nothing of it; the other ranks wait as after a
- * failure, and the memory of the calls is not freed. Only the group's thread may destroy a
- * communicator that has calls in it.
+ * failure. Only the group's thread may destroy a communicator that has calls in it.
  *
  * The collectives of a communicator in a group come in the order of the calls. Those of several
  * communicators are launched in an order that the library chooses, so they do not use each other's

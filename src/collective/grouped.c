@@ -37,6 +37,29 @@ static _Thread_local struct {
     char text[SW_TEXT_BYTES];
 } group;
 
+/* ---- a thread that ends with its group open ---- */
+
+static struct {
+    pthread_once_t once;
+    pthread_key_t key; /* of a thread's calls; its destructor is free() */
+    int has_key;
+} ending = {.once = PTHREAD_ONCE_INIT};
+
+static void make_key(void)
+{
+    ending.has_key = pthread_key_create(&ending.key, free) == 0;
+}
+
+static void own_calls(struct grouped_call *calls)
+{
+    group.calls = calls;
+    pthread_once(&ending.once, make_key);
+    if (ending.has_key)
+        (void)pthread_setspecific(ending.key, calls);
+}
+
+/* ---- the calls of a group ---- */
+
 int sw_grouped(void)
 {
     return group.depth > 0;
@@ -67,7 +90,7 @@ static struct grouped_call *add(const char *call)
             (void)sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for a call of the group", call);
             return NULL;
         }
-        group.calls = calls;
+        own_calls(calls);
         group.room = room;
     }
     calls += group.count++;
@@ -85,7 +108,7 @@ static const symwin_comm *group_comm(size_t i)
 static void empty(void)
 {
     free(group.calls);
-    group.calls = NULL;
+    own_calls(NULL);
     group.count = group.room = 0;
     group.status = SYMWIN_OK;
 }
@@ -520,7 +543,7 @@ void sw_grouped_forget(const symwin_comm *comm)
     group.count = kept;
     if (kept == 0) { /* the thread may never end its group */
         free(group.calls);
-        group.calls = NULL;
+        own_calls(NULL);
         group.room = 0;
     }
 }

@@ -377,22 +377,34 @@ static void body(struct processes *p, int rank)
     close_rank(p, &r);
 }
 
-/* In this process, where LeakSanitizer looks. */
-static void *stays_open(void *unused)
+/* A thread ends with its group open. In this process, where LeakSanitizer looks. */
+static void *stays_open(void *comm)
+{
+    begin();
+    host_must(symwin_barrier(comm, NULL), "a barrier");
+    return NULL;
+}
+
+static void *stays_open_without(void *comm)
+{
+    (void)stays_open(comm);
+    symwin_comm_destroy(comm);
+    return NULL;
+}
+
+static symwin_comm *comm_of_one(void)
 {
     symwin_comm *comm = NULL;
     symwin_unique_id id;
 
     host_must(symwin_unique_id_create(&id), "symwin_unique_id_create");
     host_must(symwin_comm_create(&id, 1, 0, 0, NULL, &comm), "symwin_comm_create");
-    begin();
-    host_must(symwin_barrier(comm, NULL), "a barrier");
-    symwin_comm_destroy(comm);
-    return unused;
+    return comm;
 }
 
 int main(void)
 {
+    symwin_comm *comm;
     pthread_t thread;
     int threads;
     size_t i;
@@ -411,7 +423,12 @@ int main(void)
             processes_free(p);
         }
     }
-    tap_ok(pthread_create(&thread, NULL, stays_open, NULL) == 0 && pthread_join(thread, NULL) == 0,
+    tap_ok(pthread_create(&thread, NULL, stays_open_without, comm_of_one()) == 0 &&
+               pthread_join(thread, NULL) == 0,
            "a thread ends with a group open whose communicator is destroyed");
+    comm = comm_of_one();
+    tap_ok(pthread_create(&thread, NULL, stays_open, comm) == 0 && pthread_join(thread, NULL) == 0,
+           "and one whose communicator is destroyed later");
+    symwin_comm_destroy(comm);
     return tap_done();
 }
