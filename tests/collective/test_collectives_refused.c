@@ -272,7 +272,7 @@ static void windows(struct processes *p, const struct rank *r)
 static void past_a_window(const struct rank *r)
 {
     symwin_window *window;
-    char words[160];
+    char words[224];
     int s, side;
 
     host_must(symwin_window_register(r->comm, r->out, 4096, 0, &window), "register");
@@ -373,7 +373,7 @@ static void differs(struct processes *p, struct rank *r, const struct row *row)
     const struct oddity_text *is = &texts[row->oddity];
     const int odd = r->rank == row->odd;
     symwin_window *windows[2];
-    char words[160];
+    char words[224];
     symwin_status status;
 
     snprintf(words, sizeof words, is->words, row->odd, row->odd == 0 ? 1 : 0,
