@@ -428,17 +428,17 @@ static void refused_beside(struct processes *p, struct rank *r, const struct job
 }
 
 /* A captured group that was refused leaves nothing in the graph: it does not hold the buffers. */
-static void refused_in_a_capture(struct processes *p, struct rank *r, const struct job *j)
+static void refused_in_a_capture(struct processes *p, struct rank *r)
 {
+    struct job job = job_by(r, &shapes[0], shapes[0].algos[1]);
     struct rank own = *r;
-    struct job job = *j;
     struct ranges ranges;
     unsigned char *decides;
     CUgraphExec exec;
 
     own.in = host_alloc(r->device, ROOM);
     own.out = host_alloc(r->device, ROOM);
-    decides = deciding(&own, j->is);
+    decides = deciding(&own, job.is);
     enter(&own, decides, 10, &ranges);
     job_run(&own, &job);
     host_must_cuda(sw_drv.cuStreamBeginCapture(r->streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
@@ -527,11 +527,12 @@ static void body(struct processes *p, int rank)
     each_algorithm(p, &r, fails_on_one);
     each_algorithm(p, &r, in_a_group);
     each_algorithm(p, &r, graphs);
-    each_algorithm(p, &r, refused_in_a_capture);
     if (r.nranks > 1)
         each_algorithm(p, &r, refused_in_a_group);
-    if (r.nranks == 2)
+    if (r.nranks == 2) {
+        refused_in_a_capture(p, &r);
         refused_in_a_thread(p, &r);
+    }
     sw_scope_leave(&scope);
     close_rank(p, &r);
 }

@@ -6,10 +6,8 @@
 #include "collectives.h"
 #include "kernels/pair_layout.h"
 
-#if defined(__SANITIZE_THREAD__)
-enum { TURNS = 4, ABORTS = 2 };
-#elif defined(__SANITIZE_ADDRESS__)
-enum { TURNS = 4, ABORTS = 2 };
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { TURNS = 2, ABORTS = 2 };
 #else
 enum { TURNS = 8, ABORTS = 6 };
 #endif

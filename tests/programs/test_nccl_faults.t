@@ -58,10 +58,9 @@ sub sweep {
 # Under sanitizers, which take longer, each setting goes one of the two ways.
 my @ways = ('preloaded, a GPU', 'linked, emulated');
 my $turn = 0;
-for my $setting ('SYMWIN_MEM_POOL=1', 'SYMWIN_MEM_POOL=0', 'SYMWIN_MEM_KEEP=0',
-    'SYMWIN_NCCL_PEERS=0',
-    'SYMWIN_EMU_FABRIC=2')
-{
+my @settings = ('SYMWIN_MEM_POOL=1', 'SYMWIN_MEM_POOL=0', 'SYMWIN_MEM_KEEP=0',
+    'SYMWIN_NCCL_PEERS=0', 'SYMWIN_EMU_FABRIC=2');
+for my $setting ($sanitized ? @settings[0, 1] : @settings) {
     sweep($_, $setting, '') for $sanitized ? $ways[$turn++ % 2] : @ways;
 }
 sweep($_, 'SYMWIN_MEM_POOL=1', '') for 'linked, a GPU', 'preloaded, emulated';

@@ -6,7 +6,7 @@
 
 #define SENTINEL ((symwin_comm *)(uintptr_t)0x5e5e5e5e)
 
-#if defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { STEP = 5 }; /* 1, 2, 3 and 8 ranks */
 #else
 enum { STEP = 1 };
