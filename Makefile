@@ -133,6 +133,7 @@ CHANNEL      := $(sort $(wildcard examples/04_memory_channel/*.c examples/04_mem
     examples/01_allreduce/launch.c
 CHANNEL_FATBIN := $(if $(NVCC),$(BUILD)/obj/examples/04_memory_channel/kernels.fatbin)
 NCCL_SOURCES := $(sort $(wildcard nccl/*.c))
+NCCL_FULL_SOURCES := $(sort $(wildcard nccl/full/*.c)) nccl/next.c nccl/real_dlsym.c
 NCCL_TEST_SOURCES := $(sort $(wildcard tests/nccl/*.c))
 USER_SOURCES := $(sort $(wildcard tests/user/*.cu))
 FAST_SOURCES := examples/06_fast_allreduce/fast_allreduce.cu
@@ -174,11 +175,12 @@ VERSION := $(MAJOR).$(call version_part,MINOR).$(call version_part,PATCH)
 STATIC := $(BUILD)/libsymwin.a
 SHARED := $(BUILD)/libsymwin.so.$(VERSION)
 SONAME := libsymwin.so.$(MAJOR)
-# NCCL's allocator on symwin's memory: nccl/README.md.
-NCCL   := $(BUILD)/libsymwin-nccl.so
+# Between programs and NCCL: nccl/README.md.
+NCCL      := $(BUILD)/libsymwin-nccl.so
+NCCL_FULL := $(BUILD)/libsymwin-nccl-full.so
 NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alone window lookup \
-    lookup-alone faults faults-both libtool.so libdlsym.so cuda/libcuda.so.1 emulated/$(SONAME) \
-    collectives/libnccl.so.2 older/libnccl.so.2)
+    lookup-alone lookup-bare faults faults-both libtool.so libdlsym.so cuda/libcuda.so.1 \
+    emulated/$(SONAME) collectives/libnccl.so.2 older/libnccl.so.2)
 
 # ---- targets ----------------------------------------------------------------------------------
 
@@ -186,7 +188,8 @@ NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alon
     benches fuzz fuzz-check fuzz-minimise fuzzers install uninstall format check-format \
         clean help FORCE
 
-all: $(STATIC) $(SHARED) $(NCCL) $(BUILD)/allreduce_sm $(BUILD)/allreduce_ub $(BUILD)/with_nccl \
+all: $(STATIC) $(SHARED) $(NCCL) $(NCCL_FULL) $(BUILD)/allreduce_sm $(BUILD)/allreduce_ub \
+    $(BUILD)/with_nccl \
     $(BUILD)/memory_channel $(INFO) \
     $(FAST_EMU) $(FAST_CUDART) $(TOKEN_EMU) $(TOKEN_CUDART)
 
@@ -401,12 +404,17 @@ $(SHARED): $(LIB_OBJECTS) symwin.map
 	@ln -sf $(@F) $(BUILD)/$(SONAME)
 	@ln -sf $(SONAME) $(BUILD)/libsymwin.so
 
-# It finds libsymwin.so in its own folder ($ORIGIN).
+# They find libsymwin.so and each other in their own folder ($ORIGIN).
+LINK_SHIM = $(LINK) -shared -Wl,-soname,$(@F) -Wl,-z,nodelete $(if $(SANITIZE),,-Wl,-z,defs) \
+    -Wl,--enable-new-dtags -Wl,-rpath,'$$ORIGIN'
+
 $(NCCL): $(call objects,$(NCCL_SOURCES)) nccl/nccl.map $(SHARED)
-	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) -Wl,--version-script=nccl/nccl.map \
-	    -Wl,--as-needed \
-	    $(if $(SANITIZE),,-Wl,-z,defs) -Wl,--enable-new-dtags -Wl,-rpath,'$$ORIGIN' -o $@ \
+	$(call say,LINK,$@)$(LINK_SHIM) -Wl,--version-script=nccl/nccl.map -Wl,--as-needed -o $@ \
 	    $(call objects,$(NCCL_SOURCES)) -L$(BUILD) -lsymwin $(LIBS)
+
+$(NCCL_FULL): $(call objects,$(NCCL_FULL_SOURCES)) nccl/full/full.map $(NCCL)
+	$(call say,LINK,$@)$(LINK_SHIM) -Wl,--version-script=nccl/full/full.map -Wl,--no-as-needed \
+	    -o $@ $(call objects,$(NCCL_FULL_SOURCES)) -L$(BUILD) -lsymwin-nccl $(LIBS)
 
 $(BUILD)/allreduce_sm: $(call objects,$(EXAMPLE)) $(STATIC)
 
@@ -555,9 +563,13 @@ $(BUILD)/tests/nccl/program: $(BUILD)/obj/tests/nccl/program.c.o $(NCCL_FAKE)
 $(BUILD)/tests/nccl/lookup: $(BUILD)/obj/tests/nccl/lookup.c.o $(NCCL_FAKE)
 	$(call say,LINK,$@)$(LINK_NCCL) -o $@ $^ $(LIBS)
 
-# Linked to libsymwin-nccl alone: it has all names that NCCL has.
-$(BUILD)/tests/nccl/lookup-alone: $(BUILD)/obj/tests/nccl/lookup.c.o $(NCCL)
-	$(call say,LINK,$@)$(LINK_NCCL) -o $@ $< -L$(BUILD) -lsymwin-nccl $(LIBS)
+$(BUILD)/tests/nccl/lookup-bare: $(BUILD)/obj/tests/nccl/lookup.c.o
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
+
+# Linked in place of NCCL.
+$(BUILD)/tests/nccl/lookup-alone: $(BUILD)/obj/tests/nccl/lookup.c.o $(NCCL_FULL)
+	$(call say,LINK,$@)$(LINK_NCCL) -o $@ $< -L$(BUILD) -lsymwin-nccl-full $(LIBS)
 
 $(BUILD)/tests/nccl/program-both: $(BUILD)/obj/tests/nccl/program.c.o $(NCCL) $(NCCL_FAKE)
 	$(call say,LINK,$@)$(LINK_NCCL) -o $@ $< -L$(BUILD) -lsymwin-nccl $(NCCL_FAKE) $(LIBS)
@@ -590,7 +602,7 @@ $(BUILD)/obj/tests/helpers/abi_cuda.c.o: private OWN_CPPFLAGS += \
 -include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(BUFFERS) $(WITH_NCCL_SOURCES) $(CHANNEL) \
     $(BENCH_SOURCES) $(PERF_SOURCES) $(INFO_SOURCES) $(TEST_SOURCES) \
     $(GPU_SOURCES) $(TEST_HELPERS) $(FUZZ_SOURCES) fuzz/main.c $(NCCL_SOURCES) \
-    $(NCCL_TEST_SOURCES)))
+    $(NCCL_FULL_SOURCES) $(NCCL_TEST_SOURCES)))
 
 # ---- install ----------------------------------------------------------------------------------
 
@@ -602,12 +614,12 @@ $(foreach v,PREFIX LIBDIR INCLUDEDIR BINDIR,\
 $(if $(filter-out 0 1,$(words $(DESTDIR))),$(error DESTDIR is "$(DESTDIR)": give it no spaces))
 endif
 
-install: $(STATIC) $(SHARED) $(NCCL) $(INFO) $(PERF)
+install: $(STATIC) $(SHARED) $(NCCL) $(NCCL_FULL) $(INFO) $(PERF)
 	install -d $(DESTDIR)$(INCLUDEDIR)/symwin $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(BINDIR)
 	install -m 644 symwin.h $(DESTDIR)$(INCLUDEDIR)
 	install -m 644 $(filter symwin/%,$(PUBLIC_HEADERS)) $(DESTDIR)$(INCLUDEDIR)/symwin
 	install -m 644 $(STATIC) $(DESTDIR)$(LIBDIR)
-	install -m 755 $(SHARED) $(NCCL) $(DESTDIR)$(LIBDIR)
+	install -m 755 $(SHARED) $(NCCL) $(NCCL_FULL) $(DESTDIR)$(LIBDIR)
 	install -m 755 $(INFO) $(PERF) $(DESTDIR)$(BINDIR)
 	! [ -x $(BUILD)/tsan/bench/symwin-perf ] || install -m 755 $(BUILD)/tsan/bench/symwin-perf \
 	    $(DESTDIR)$(BINDIR)/symwin-perf-tsan
@@ -619,7 +631,7 @@ install: $(STATIC) $(SHARED) $(NCCL) $(INFO) $(PERF)
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(INCLUDEDIR)/,$(PUBLIC_HEADERS)) \
 	    $(addprefix $(DESTDIR)$(LIBDIR)/,libsymwin.a libsymwin.so $(SONAME) $(notdir $(SHARED)) \
-	    $(notdir $(NCCL)) pkgconfig/symwin.pc) \
+	    $(notdir $(NCCL) $(NCCL_FULL)) pkgconfig/symwin.pc) \
 	    $(addprefix $(DESTDIR)$(BINDIR)/,$(notdir $(INFO)) $(notdir $(PERF)) symwin-perf-tsan)
 	! [ -d $(DESTDIR)$(INCLUDEDIR)/symwin ] || rmdir --ignore-fail-on-non-empty \
 	    $(DESTDIR)$(INCLUDEDIR)/symwin
@@ -628,7 +640,7 @@ uninstall:
 
 CLANG_FORMAT ?= clang-format
 FORMATTED := $(sort $(wildcard $(foreach d,. symwin src src/* bench bench/* emu \
-    fuzz kernels nccl tests/* tools/info \
+    fuzz kernels nccl nccl/full tests/* tools/info \
     examples/*,$(addprefix $(d)/*.,c h cc cu cuh))))
 
 format:

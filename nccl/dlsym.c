@@ -4,7 +4,7 @@
  * to the real dlsym(), which sees the caller as if nothing were in between: RTLD_NEXT depends on
  * it. The one is a name that this library serves, in the handle of a library, where the real
  * dlsym() finds that of the NCCL that this library calls. dlvsym() is left alone: by it the real
- * dlsym() is found.
+ * dlsym() is found (real_dlsym.c).
  *
  * Sanitizers and profilers have a dlsym() of their own, which then is the next one. They call
  * this one before instrumented code can run. */
@@ -13,43 +13,6 @@
 #include <string.h>
 
 #include "nccl/next.h"
-
-#ifdef __clang__
-#define PLAIN __attribute__((disable_sanitizer_instrumentation))
-#else
-#define PLAIN __attribute__((no_sanitize("address", "thread", "undefined")))
-#endif
-
-__attribute__((visibility("hidden"))) sw_dlsym_fn sw_dlsym_real; /* NULL: not yet searched */
-
-static void *none(void *handle, const char *name)
-{
-    (void)handle;
-    (void)name;
-    return NULL;
-}
-
-/* That of the next library, found by libc's, which has a version for each library of it: 2.34, and
- * the first of each machine. */
-PLAIN sw_dlsym_fn sw_next_dlsym(void)
-{
-    static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
-    sw_dlsym_fn found = __atomic_load_n(&sw_dlsym_real, __ATOMIC_ACQUIRE);
-    void *symbol = NULL;
-    size_t i;
-
-    if (found != NULL)
-        return found;
-    for (i = 0; i < sizeof versions / sizeof versions[0] && symbol == NULL; i++)
-        symbol = dlvsym(RTLD_NEXT, "dlsym", versions[i]);
-    found = none;
-    for (i = 0; i < 2 && symbol != NULL; i++) {
-        __builtin_memcpy(&found, &symbol, sizeof found);
-        symbol = found(RTLD_NEXT, "dlsym");
-    }
-    __atomic_store_n(&sw_dlsym_real, found, __ATOMIC_RELEASE);
-    return found;
-}
 
 /* The function that is given in place of NCCL's; NULL: what the real dlsym() finds. */
 static void *in_place_of(void *handle, const char *name)
@@ -76,7 +39,7 @@ static void *in_place_of(void *handle, const char *name)
 
 __attribute__((used, visibility("hidden"))) void *sw_dlsym_choose(void *handle, const char *name);
 
-PLAIN void *sw_dlsym_choose(void *handle, const char *name)
+SW_PLAIN void *sw_dlsym_choose(void *handle, const char *name)
 {
     const char *of = name;
 
@@ -128,6 +91,8 @@ __asm__(".pushsection .text\n"
         "    ldp x0, x1, [sp, #16]\n"
         "    ldp x29, x30, [sp], #32\n"
         "    .cfi_adjust_cfa_offset -32\n"
+        "    .cfi_restore x29\n"
+        "    .cfi_restore x30\n"
         "    cbnz x16, 1f\n"
         "    adrp x16, sw_dlsym_real\n"
         "    ldr x16, [x16, :lo12:sw_dlsym_real]\n"

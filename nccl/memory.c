@@ -302,6 +302,9 @@ ncclResult_t pncclMemFree(void *ptr)
     return give_back(&next_pfree, ptr);
 }
 
+SYMWIN_API extern const char symwin_nccl[];
+const char symwin_nccl[] = "by this name next.c knows this library, and what depends on it";
+
 const struct sw_served sw_served[] = {{&next_alloc, (void (*)(void))ncclMemAlloc},
                                       {&next_free, (void (*)(void))ncclMemFree},
                                       {&next_palloc, (void (*)(void))pncclMemAlloc},

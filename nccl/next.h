@@ -39,5 +39,13 @@ extern const struct sw_served sw_served[]; /* ends with a NULL */
 /* libc's dlsym(), or another library's that stands in front of it, but not this library's. */
 typedef void *(*sw_dlsym_fn)(void *handle, const char *name);
 sw_dlsym_fn sw_next_dlsym(void);
+extern sw_dlsym_fn sw_dlsym_real; /* the same; NULL before the first call */
+
+/* For functions that run before sanitizers can take instrumented code. */
+#ifdef __clang__
+#define SW_PLAIN __attribute__((disable_sanitizer_instrumentation))
+#else
+#define SW_PLAIN __attribute__((no_sanitize("address", "thread", "undefined")))
+#endif
 
 #endif

@@ -36,8 +36,8 @@ want() { # the test's name, then the wanted names; no names: all
 list=
 names=
 first="system_faults race own_kernel kill send_receive nccl_faults faults reduce_scatterv perf abort
-    allreduce collectives_registered alltoallv send_receive_large differ leave credentials exchange perf_collectives collectives hosts info
-    fast_allreduce collectives_refused order comm"
+    allreduce collectives_registered alltoallv send_receive_large differ leave credentials exchange
+    perf_collectives collectives hosts info fast_allreduce collectives_refused order comm"
 both=
 [ "$kind" != gpu ] || both=$(sed 's|.*|tests/*/&.c|' tests/gpu/both.txt)
 # shellcheck disable=SC2046,SC2086 # patterns

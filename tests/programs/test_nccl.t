@@ -13,6 +13,7 @@ require './tests/helpers/files.pl';
 
 my $build   = abs_path($ENV{SYMWIN_BUILD} || 'build');
 my $library = "$build/libsymwin-nccl.so";
+my $full    = "$build/libsymwin-nccl-full.so";
 my $place   = "$build/tests/nccl";
 plan skip_all => "no $place/program: make tests has not run here" unless -x "$place/program";
 
@@ -56,10 +57,12 @@ sub says {
 
 # ---- the library -------------------------------------------------------------------------------
 
-my @names = (qw(ncclMemAlloc ncclMemFree), slurp('nccl/names.h') =~ /X\((nccl\w+),/g);
-is(join(' ', sort map { / [A-Za-z] (\S+)$/ ? $1 : () } `nm -D --defined-only $library`),
-    join(' ', sort 'dlsym', map { ($_, "p$_") } @names),
-    'exports dlsym and names of NCCL, and nothing else');
+sub exports { join ' ', sort map { / [A-Za-z] (\S+)$/ ? $1 : () } `nm -D --defined-only $_[0]` }
+is(exports($library), 'dlsym ncclMemAlloc ncclMemFree pncclMemAlloc pncclMemFree symwin_nccl',
+    "exports dlsym, NCCL's allocator and a mark, and nothing else");
+is(exports($full),
+    join(' ', sort map { ($_, "p$_") } slurp('nccl/full/names.h') =~ /X\((nccl\w+),/g),
+    'the library in place of NCCL exports names of NCCL, and nothing else');
 my $dynamic = `readelf -dW $library`;
 like($dynamic, qr/NEEDED.*\[libsymwin\.so\.0\]/, 'has its memory from libsymwin.so');
 like($dynamic, qr/RUNPATH.*\[\$ORIGIN\]/, 'which it finds beside itself');
@@ -237,15 +240,24 @@ says('preloaded: linked, and in a handle; by RTLD_NEXT the caller counts', "$pre
         ['version', 'dlsym', 'in libc.so.6'], @missing));
 says('preloaded: an NCCL of the handle alone is the one that serves, and none is loaded beside it',
     "$preload $nothing SYMWIN_NCCL=/nowhere/libnccl.so.2",
-    "lookup-alone open $real called handle ncclMemAlloc linked", @theirs,
-    'handle ncclMemAlloc: in libsymwin-nccl.so', @theirs);
+    "lookup-bare open $real called handle ncclMemAlloc", @theirs,
+    'handle ncclMemAlloc: in libsymwin-nccl.so');
+says('preloaded, a profiler that calls pncclMemAlloc behind it, and an NCCL that nobody is linked to',
+    "LD_PRELOAD=$library:$place/libtool.so $nothing NCCL_CUMEM_ENABLE=0",
+    "program-alone load $real alloc 7", 'tool', 'fake pncclMemAlloc 7', 'alloc 7: 0 ADDRESS');
 says('preloaded: the functions of another copy are left alone', "$preload $emu",
     "lookup open $place/older/libnccl.so.2 handle ncclMemAlloc open $real handle ncclMemAlloc",
     'handle ncclMemAlloc: in libnccl.so.2', 'handle ncclMemAlloc: in libsymwin-nccl.so');
 says('preloaded: what a library that is no NCCL has is left alone', "$preload $emu",
     "lookup open $place/libtool.so handle ncclMemAlloc", 'handle ncclMemAlloc: in libtool.so');
 says('named in place of NCCL: all names are there, and NCCL is loaded',
-    "LD_LIBRARY_PATH=$place $emu", "lookup open $library called", @ours);
+    "LD_LIBRARY_PATH=$place $emu", "lookup open $full called", @ours);
+mkdir "$scratch/link";
+symlink $full, "$scratch/link/libnccl.so.2";
+says("a link with NCCL's name that leads to it is not taken for NCCL",
+    "LD_LIBRARY_PATH=$scratch/link:$build SYMWIN_NCCL=$real $_->[0]",
+    'lookup-bare open libnccl.so.2 called', @{ $_->[1] })
+  for [$emu, \@ours], ["$emu NCCL_CUMEM_ENABLE=0", \@theirs];
 says('linked in place of NCCL, without one: an error and a text, no crash', "$nothing $emu",
     'lookup-alone linked', 'ncclReduce: 2', 'ncclCommInitRank: 2',
     'ncclGetErrorString: no NCCL is loaded, or an older one without this function',

@@ -1,6 +1,6 @@
-/* NCCL's public functions that this library passes on to NCCL as they are. A program that loads
- * this library by name, in place of NCCL, finds all that it needs here. Any other function of NCCL,
- * of a newer version, is reached past this library.
+/* NCCL's public functions, which libsymwin-nccl-full.so passes on: its allocator to
+ * libsymwin-nccl.so, the others to NCCL. A program that loads that library by name, in place of
+ * NCCL, finds all that it needs.
  *
  * X(name, result): what it returns, a code or a text. Each has a second name, with a p in front,
  * for profilers. From nccl.h 2.28.9; the rest is from the symbols that PyTorch 2.15 and vLLM
@@ -9,6 +9,8 @@
 #define SYMWIN_NCCL_NAMES_H
 
 #define SW_NCCL_NAMES(X)                                                                           \
+    X(ncclMemAlloc, code)                                                                          \
+    X(ncclMemFree, code)                                                                           \
     X(ncclGetVersion, code)                                                                        \
     X(ncclGetUniqueId, code)                                                                       \
     X(ncclGetErrorString, text)                                                                    \

@@ -1,8 +1,10 @@
-/* The functions of NCCL that this library does not serve (names.h). Each is a jump to NCCL's
- * own, so arguments and results are not looked at, and no prototype is needed. */
+/* libsymwin-nccl-full.so: a jump to the next definition for each of NCCL's functions (names.h), so
+ * that a program may load it in NCCL's place. Arguments and results are not looked at, and no
+ * prototype is needed. It is not for preloading: there it would stand between every library and
+ * the NCCL that this library has. */
 #include <string.h>
 
-#include "nccl/names.h"
+#include "nccl/full/names.h"
 #include "nccl/next.h"
 
 #define HIDDEN __attribute__((used, visibility("hidden")))
@@ -88,7 +90,7 @@ __asm__(".pushsection .text\n"
             "    hint #34\n"                                                                       \
             "    adrp x16, " #next "\n"                                                            \
             "    add x16, x16, :lo12:" #next "\n"                                                  \
-            "    ldr x17, [x16]\n"                                                                 \
+            "    ldar x17, [x16]\n"                                                                \
             "    cbz x17, 1f\n"                                                                    \
             "    br x17\n"                                                                         \
             "1:  b sw_forward_first\n"                                                             \
@@ -119,6 +121,8 @@ __asm__(".pushsection .text\n"
         "    ldr x8, [sp, #80]\n"
         "    ldp x29, x30, [sp], #96\n"
         "    .cfi_adjust_cfa_offset -96\n"
+        "    .cfi_restore x29\n"
+        "    .cfi_restore x30\n"
         "    br x17\n"
         "    .cfi_endproc\n"
         ".size sw_forward_first, .-sw_forward_first\n"
