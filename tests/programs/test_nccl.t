@@ -242,7 +242,7 @@ says('preloaded: an NCCL of the handle alone is the one that serves, and none is
     "$preload $nothing SYMWIN_NCCL=/nowhere/libnccl.so.2",
     "lookup-bare open $real called handle ncclMemAlloc", @theirs,
     'handle ncclMemAlloc: in libsymwin-nccl.so');
-says('preloaded, a profiler that calls pncclMemAlloc behind it, and an NCCL that nobody is linked to',
+says('preloaded, a profiler behind it that calls pncclMemAlloc, an NCCL that nobody is linked to',
     "LD_PRELOAD=$library:$place/libtool.so $nothing NCCL_CUMEM_ENABLE=0",
     "program-alone load $real alloc 7", 'tool', 'fake pncclMemAlloc 7', 'alloc 7: 0 ADDRESS');
 says('preloaded: the functions of another copy are left alone', "$preload $emu",
