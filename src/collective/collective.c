@@ -205,6 +205,7 @@ static symwin_status find_or_agree(struct call *c, symwin_status status,
         launched->agrees = 0;
     if (!launched->agrees)
         return found;
+    launched->agrees = later;
     return later ? SYMWIN_OK : look_up(c, status, launched);
 }
 

@@ -41,13 +41,21 @@ static _Thread_local struct {
 
 static struct {
     pthread_once_t once;
-    pthread_key_t key; /* of a thread's calls; its destructor is free() */
+    pthread_key_t key; /* of a thread's calls */
     int has_key;
 } ending = {.once = PTHREAD_ONCE_INIT};
 
+/* The program's own destructors may still come, and destroy a communicator or make calls. */
+static void thread_ends(void *calls)
+{
+    free(calls);
+    group.calls = NULL;
+    group.count = group.room = 0;
+}
+
 static void make_key(void)
 {
-    ending.has_key = pthread_key_create(&ending.key, free) == 0;
+    ending.has_key = pthread_key_create(&ending.key, thread_ends) == 0;
 }
 
 static void own_calls(struct grouped_call *calls)

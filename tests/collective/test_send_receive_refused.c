@@ -392,6 +392,21 @@ static void *stays_open_without(void *comm)
     return NULL;
 }
 
+static pthread_key_t own_key;
+
+static void destroy(void *comm)
+{
+    symwin_comm_destroy(comm);
+}
+
+/* The program's own destructor comes after the library's, whose key is older. */
+static void *leaves_to_a_key(void *comm)
+{
+    (void)stays_open(comm);
+    host_must(pthread_setspecific(own_key, comm) == 0 ? SYMWIN_OK : SYMWIN_NO_MEMORY, "a key");
+    return NULL;
+}
+
 static symwin_comm *comm_of_one(void)
 {
     symwin_comm *comm = NULL;
@@ -430,5 +445,9 @@ int main(void)
     tap_ok(pthread_create(&thread, NULL, stays_open, comm) == 0 && pthread_join(thread, NULL) == 0,
            "and one whose communicator is destroyed later");
     symwin_comm_destroy(comm);
+    tap_ok(pthread_key_create(&own_key, destroy) == 0 &&
+               pthread_create(&thread, NULL, leaves_to_a_key, comm_of_one()) == 0 &&
+               pthread_join(thread, NULL) == 0,
+           "and one whose communicator is destroyed as the thread ends");
     return tap_done();
 }
