@@ -180,7 +180,7 @@ NCCL      := $(BUILD)/libsymwin-nccl.so
 NCCL_FULL := $(BUILD)/libsymwin-nccl-full.so
 NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alone window lookup \
     lookup-alone lookup-bare faults faults-both libtool.so libdlsym.so cuda/libcuda.so.1 \
-    emulated/$(SONAME) collectives/libnccl.so.2 older/libnccl.so.2)
+    emulated/$(SONAME) collectives/libnccl.so.2 older/libnccl.so.2 libnccl.so.2.28)
 
 # ---- targets ----------------------------------------------------------------------------------
 
@@ -520,7 +520,8 @@ $(FAST_CUDART) $(TOKEN_CUDART) $(USER_CUDART):
 NCCL_FAKE := $(BUILD)/tests/nccl/libnccl.so.2
 LINK_NCCL = $(LINK) -Wl,--no-as-needed -Wl,--enable-new-dtags -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..'
 
-$(NCCL_FAKE): $(BUILD)/obj/tests/nccl/fake_nccl.c.o
+# The second one has another name.
+$(NCCL_FAKE) $(NCCL_FAKE).28: $(BUILD)/obj/tests/nccl/fake_nccl.c.o
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) -o $@ $<
 

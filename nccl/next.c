@@ -8,20 +8,9 @@
 
 static _Atomic(void *) library; /* NCCL, if it is not in the program's order of libraries */
 
-static int is_own(void *symbol)
-{
-    static const char here;
-    Dl_info theirs, own;
-
-    return dladdr(symbol, &theirs) != 0 && dladdr(&here, &own) != 0 &&
-           theirs.dli_fbase == own.dli_fbase;
-}
-
 static void *find_in(void *where, const char *name)
 {
-    void *symbol = sw_next_dlsym()(where, name);
-
-    return symbol != NULL && !is_own(symbol) ? symbol : NULL;
+    return sw_next_dlsym()(where, name);
 }
 
 /* What the program is linked to, or has loaded for all. It is not unloaded while it serves. */

@@ -5,6 +5,7 @@
  *     handle NAME     looks NAME up in it
  *     next NAME, default NAME, version NAME
  *                     by RTLD_NEXT, by RTLD_DEFAULT, by dlvsym()
+ *     behind NAME     libtool.so looks NAME up by RTLD_NEXT
  *     linked          calls the functions that the program is linked to
  *     called          calls those of the handle */
 #include <dlfcn.h>
@@ -91,6 +92,14 @@ static void act(const char *what, const char *name)
         print_place(what, name, dlsym(RTLD_NEXT, name));
     } else if (strcmp(what, "default") == 0) {
         print_place(what, name, dlsym(RTLD_DEFAULT, name));
+    } else if (strcmp(what, "behind") == 0) {
+        void *(*next)(const char *);
+        void *symbol = dlsym(RTLD_DEFAULT, "tool_next");
+
+        if (symbol == NULL)
+            exit(1);
+        memcpy(&next, &symbol, sizeof next);
+        print_place(what, name, next(name));
     } else if (strcmp(what, "version") == 0) {
         print_place(what, name, dlvsym(RTLD_DEFAULT, name, "GLIBC_2.2.5"));
     } else {

@@ -248,8 +248,15 @@ says('preloaded, a profiler behind it that calls pncclMemAlloc, an NCCL that nob
 says('preloaded: the functions of another copy are left alone', "$preload $emu",
     "lookup open $place/older/libnccl.so.2 handle ncclMemAlloc open $real handle ncclMemAlloc",
     'handle ncclMemAlloc: in libnccl.so.2', 'handle ncclMemAlloc: in libsymwin-nccl.so');
-says('preloaded: what a library that is no NCCL has is left alone', "$preload $emu",
-    "lookup open $place/libtool.so handle ncclMemAlloc", 'handle ncclMemAlloc: in libtool.so');
+says('preloaded: it may have another name', "$preload $nothing",
+    "lookup-bare open $real.28 handle ncclMemAlloc called",
+    'handle ncclMemAlloc: in libsymwin-nccl.so', @theirs);
+says('preloaded: what a library that is no NCCL has is left alone', $_->[0],
+    "$_->[1] open $place/libtool.so handle ncclMemAlloc", 'handle ncclMemAlloc: in libtool.so')
+  for ["$preload $emu", 'lookup'], ["$preload $nothing", 'lookup-bare'];
+says('preloaded: a library behind this one looks up by RTLD_NEXT',
+    "LD_PRELOAD=$library:$place/libtool.so $emu", 'lookup behind pncclMemFree',
+    'behind pncclMemFree: in libnccl.so.2');
 says('named in place of NCCL: all names are there, and NCCL is loaded',
     "LD_LIBRARY_PATH=$place $emu", "lookup open $full called", @ours);
 mkdir "$scratch/link";
