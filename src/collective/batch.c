@@ -61,8 +61,7 @@ static int share_memory(const struct sw_buffer *a, const struct sw_buffer *b)
 {
     return a->bytes > 0 && b->bytes > 0 &&
            ((a->address < b->address + b->bytes && b->address < a->address + a->bytes) ||
-            (a->memory != 0 && a->memory == b->memory && a->within < b->within + b->bytes &&
-             b->within < a->within + a->bytes));
+            sw_buffers_overlap_in_memory(a, b));
 }
 
 struct in_ranges {

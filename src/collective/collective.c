@@ -82,16 +82,14 @@ static int overlap_in_part(const struct call *c, uint64_t in, uint64_t out)
     return overlap(c, in, out) && !is_in_place(c, in, out);
 }
 
-/* Whether the two windows, which are independent, show the same memory at overlapping addresses.
- * Windows on several allocations are not checked. */
+/* Whether the two windows, which are independent, show the same memory, and not as in place. */
 static int overlap_in_memory(const struct call *c, int by_offsets)
 {
     const struct sw_buffer *in = &c->buffers[IN], *out = &c->buffers[OUT];
     const int in_place = by_offsets ? is_in_place(c, in->offset, out->offset)
                                     : is_in_place(c, in->within, out->within);
 
-    return in->memory != 0 && in->memory == out->memory && !in_place &&
-           overlap(c, in->within, out->within);
+    return !in_place && sw_buffers_overlap_in_memory(in, out);
 }
 
 /* What to pass instead of buffers that overlap. */

@@ -284,8 +284,7 @@ int sw_parts_by_one_window(struct sw_request *r, const struct sw_buffer buffers[
     const struct sw_buffer *of = &buffers[whole], *other = &buffers[!whole];
     const CUdeviceptr address = of->address + (other->within - of->within);
 
-    if (of->memory == 0 || of->memory != other->memory || address == other->address ||
-        of->within >= other->within + other->bytes || other->within >= of->within + of->bytes)
+    if (address == other->address || !sw_buffers_overlap_in_memory(of, other))
         return 0;
     if (whole == IN)
         r->out = (void *)(uintptr_t)address;

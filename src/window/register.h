@@ -151,6 +151,14 @@ struct sw_buffer {
     size_t within;       /* offset of the buffer in that allocation */
 };
 
+/* Whether two buffers that were found overlap in one physical allocation, whatever their addresses.
+ * Windows on several allocations are not known to. */
+static inline int sw_buffers_overlap_in_memory(const struct sw_buffer *a, const struct sw_buffer *b)
+{
+    return a->memory != 0 && a->memory == b->memory && a->within < b->within + b->bytes &&
+           b->within < a->within + a->bytes;
+}
+
 /* Of a call that is launched. */
 struct sw_launched {
     CUstream stream;
