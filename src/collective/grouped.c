@@ -58,6 +58,14 @@ static void make_key(void)
     ending.has_key = pthread_key_create(&ending.key, thread_ends) == 0;
 }
 
+/* As in pool.c: threads may end after the library is unloaded, and must not call its code then. */
+__attribute__((destructor)) static void library_ends(void)
+{
+    pthread_once(&ending.once, make_key); /* sees the key of whichever thread made it */
+    if (ending.has_key)
+        pthread_key_delete(ending.key);
+}
+
 static void own_calls(struct grouped_call *calls)
 {
     group.calls = calls;
