@@ -228,6 +228,8 @@ static const char *words_for(const struct processes *p, const struct rank *r, co
 
     if (row->status == SYMWIN_MISMATCH && r->rank == 2)
         return "no majority agrees; symwin_comm_check() on the rank that noticed says which";
+    if (row->oddity == CHAIN && r->rank == 1) /* its kernel or its host may be told first */
+        return "rank 2|destroy";
     if (late && !waits && place->hosts == NULL) /* another host is told less */
         return "symwin_comm_check: rank |did not come to a send or receive in time; destroy";
     return waits || row->oddity == ABORTS ? words_of(row, text) : "";
