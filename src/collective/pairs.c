@@ -20,8 +20,9 @@ _Static_assert(offsetof(struct sw_pair_args, item) == offsetof(struct sw_few_arg
 
 enum { WARP = 32, LEAST_THREADS = 64, MOST_THREADS = 512, WORD_BYTES = 8, VECTOR_BYTES = 16 };
 enum { LARGE_CHUNKS = SW_PAIR_SLOTS / 2 };
-/* If items are few: threads of a block, while there are blocks for all words. */
-enum { FEW_THREADS = 128 };
+/* If items are few: threads of a block, while there are blocks for all words. Of up to ONE_BLOCK
+ * words one block takes all: a second one costs 0.2 us, as two of the blocks then count themselves. */
+enum { FEW_THREADS = 128, ONE_BLOCK = 256 };
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
@@ -218,15 +219,16 @@ static uint64_t longest(const struct sw_pair_args *args)
     return bytes;
 }
 
-/* A word for each thread, as long as a block takes so many. */
+/* Whole warps with a thread for each word, as long as a block takes so many. */
 static unsigned threads_of(uint64_t words, const struct sw_grid *limits, unsigned room)
 {
-    unsigned threads = LEAST_THREADS;
+    unsigned threads = MOST_THREADS;
 
-    while (threads < MOST_THREADS && threads < words)
-        threads *= 2;
     if (limits->threads > 0)
-        threads = (limits->threads + WARP - 1) / WARP * WARP;
+        threads = limits->threads;
+    else if (words < MOST_THREADS)
+        threads = words > LEAST_THREADS ? (unsigned)words : LEAST_THREADS;
+    threads = (threads + WARP - 1) / WARP * WARP;
     return threads < room ? threads : room;
 }
 
@@ -262,7 +264,7 @@ static symwin_status plan_few(const struct sw_query *q, const struct sw_grid *as
     most = limits.blocks / args->items;
     want = most > 0 ? (words + most - 1) / most : 0;
     if (want < FEW_THREADS)
-        want = words < FEW_THREADS ? words + 1 : FEW_THREADS;
+        want = words <= ONE_BLOCK ? words + 1 : FEW_THREADS;
     plan->grid.threads = threads_of(want, &limits, (unsigned)plan->kernel->threads);
     parts = words / plan->grid.threads + 1; /* the last thread takes the header */
     if (parts > most)

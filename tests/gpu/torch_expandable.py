@@ -37,8 +37,9 @@ class RegistrationInfo(c.Structure):  # symwin_registration_info
                 ("refused", c.c_char * 256)]
 
 
-class Options(c.Structure):  # symwin_allreduce_options
-    _fields_ = [("size", c.c_size_t), ("algo", c.c_int), ("blocks", c.c_int), ("threads", c.c_int)]
+class Options(c.Structure):  # symwin_collective_options
+    _fields_ = [("size", c.c_size_t), ("algo", c.c_int), ("blocks", c.c_int), ("threads", c.c_int),
+                ("scalar", c.c_void_p), ("scalar_on_device", c.c_int)]
 
 
 lib = c.CDLL(os.path.abspath(sys.argv[1]))
@@ -64,7 +65,7 @@ class Rank:
                                     c.byref(self.comm)), "symwin_comm_create")
 
     def reduce(self, tensor, algo):
-        options = Options(c.sizeof(Options), algo, 0, 0)
+        options = Options(c.sizeof(Options), algo)
         pointer = c.c_void_p(tensor.data_ptr())
         must(lib.symwin_allreduce_with(self.comm, pointer, pointer, c.c_uint64(tensor.numel()), F32,
                                        SUM, c.byref(options), c.c_void_p(self.stream.cuda_stream)),
