@@ -401,9 +401,15 @@ CUresult sw_emu_cuStreamEndCapture(CUstream stream, CUgraph *graph)
     if (result != CUDA_SUCCESS)
         return result;
     *graph = NULL;
-    if (!emu_handle_is(EMU_HANDLE_STREAM, stream))
+    if (stream == CU_STREAM_PER_THREAD) {
+        result = emu_stream_resolve(CU_STREAM_PER_THREAD, &stream);
+        if (stream == CU_STREAM_PER_THREAD)
+            return result;
+        result = CUDA_SUCCESS;
+    } else if (!emu_handle_is(EMU_HANDLE_STREAM, stream)) {
         return stream == NULL || stream == CU_STREAM_LEGACY ? CUDA_ERROR_ILLEGAL_STATE
                                                             : CUDA_ERROR_INVALID_HANDLE;
+    }
     pthread_mutex_lock(&mutex);
     c = atomic_load(&stream->capture);
     if (c == NULL)

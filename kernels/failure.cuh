@@ -300,12 +300,34 @@ SYMWIN_DEVICE int32_t sw_judge_counts(const struct sw_kernel_args &args, const s
     return culprit;
 }
 
+/* What this rank sends to `peer` or receives from it in this launch, if that is one message. */
+SYMWIN_DEVICE void sw_say_message(const struct sw_kernel_args &args, uint64_t found, int32_t peer)
+{
+    const struct sw_pair_args &pairs = reinterpret_cast<const struct sw_pair_args &>(args);
+    uint32_t messages = 0, at = 0;
+
+    SYMWIN_NO_UNROLL
+    for (uint32_t i = 0; i < pairs.items; i++)
+        if (pairs.item[i].peer == peer) {
+            messages++;
+            at = i;
+        }
+    if (messages != 1)
+        return;
+    symwin_store_relaxed_u64(SW_FOUND_AT(found, others), pairs.item[at].says);
+    symwin_store_relaxed_u32(SW_FOUND_AT(found, tie), (uint32_t)peer);
+    symwin_store_relaxed_u32(SW_FOUND_AT(found, number), 1u + pairs.item[at].kind);
+}
+
 /* Writes what this rank knows to `found`, which is all zero before, and returns the culprit. */
 SYMWIN_DEVICE int32_t sw_judge(const struct sw_kernel_args &args, const sw_call &call,
                                uint64_t found, uint32_t code, int32_t peer)
 {
-    if (code == SW_KERNEL_TIMEOUT)
+    if (code == SW_KERNEL_TIMEOUT) {
+        if (args.what == SW_WHAT_PAIRS)
+            sw_say_message(args, found, peer);
         peer = sw_who_is_late(args, call, peer);
+    }
     symwin_store_relaxed_u32(SW_FOUND_AT(found, code), code);
     symwin_store_relaxed_u32(SW_FOUND_AT(found, epoch), call.epoch);
     symwin_store_relaxed_u32(SW_FOUND_AT(found, rank), (uint32_t)peer);

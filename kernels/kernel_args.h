@@ -81,14 +81,20 @@ struct sw_finding {
     /* MISMATCH: the lowest rank that disagrees with `rank`; otherwise the rank that waited */
     int32_t other;
     uint32_t argument; /* enum sw_kernel_argument; MISMATCH: the one that differs */
-    uint32_t tie; /* MISMATCH: nonzero: no majority agrees, so `rank` may be as right as `other` */
+    /* MISMATCH: nonzero: no majority agrees, so `rank` may be as right as `other`. TIMEOUT in a send
+     * or receive: the rank to which or from which `other` sends or receives */
+    uint32_t tie;
     /* MISMATCH: the argument at `rank`; TIMEOUT: nanoseconds waited; COUNTS and TYPES: what is
      * sent; ROOM: the end */
     uint64_t theirs;
-    uint64_t others; /* MISMATCH: at `other`; COUNTS and TYPES: received; ROOM: the room */
+    /* MISMATCH: at `other`; COUNTS and TYPES: received; ROOM: the room; TIMEOUT: SW_PAIR_SAYS() of
+     * the message */
+    uint64_t others;
     uint64_t differ; /* MISMATCH: bit r: rank r < 64 differs from `other` */
     uint64_t agree;  /* MISMATCH: bit r: rank r < 64 agrees with `other` */
-    uint32_t number; /* MISMATCH: of the call in its group, from 1 on; 0: in none */
+    /* MISMATCH: of the call in its group, from 1 on; 0: in none. TIMEOUT: enum sw_pair_kind of the
+     * message, plus one; 0: in none, or in one of several with that rank */
+    uint32_t number;
     uint32_t unused;
 };
 

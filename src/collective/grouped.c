@@ -343,6 +343,7 @@ struct agreement {
     struct grouped_call *calls; /* the group's */
     size_t count, first;        /* the first call is the communicator's */
     pthread_t thread;
+    int is_of_caller; /* a stream is the calling thread's own: another thread's is not captured */
     symwin_status status;
     char text[SW_TEXT_BYTES];
 };
@@ -383,7 +384,8 @@ static int group_is_of_one(void)
 }
 
 /* Runs the agreements of all communicators, each in a thread if there are several: an agreement
- * waits for its other ranks, which may be the same thread's. */
+ * waits for its other ranks, which may be the same thread's. These are not on the thread's own
+ * stream: there their kernels, too, would wait for each other. */
 static symwin_status agree_all(struct agreement *agreements, size_t n)
 {
     symwin_status status = SYMWIN_OK;
@@ -397,13 +399,18 @@ static symwin_status agree_all(struct agreement *agreements, size_t n)
     sigfillset(&signals); /* they belong to the program's threads */
     pthread_sigmask(SIG_SETMASK, &signals, &before);
     for (started = 0; started < n; started++)
-        if (pthread_create(&agreements[started].thread, NULL, agree, &agreements[started]) != 0)
+        if (!agreements[started].is_of_caller &&
+            pthread_create(&agreements[started].thread, NULL, agree, &agreements[started]) != 0)
             break;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (started < n)
         status = sw_fail(SYMWIN_NO_MEMORY, "%s: no thread for an agreement of ranks", end_call);
+    for (i = 0; i < n && status == SYMWIN_OK; i++)
+        if (agreements[i].is_of_caller)
+            (void)agree(&agreements[i]);
     for (i = 0; i < started; i++) {
-        pthread_join(agreements[i].thread, NULL);
+        if (!agreements[i].is_of_caller)
+            pthread_join(agreements[i].thread, NULL);
         if (status == SYMWIN_OK && agreements[i].status != SYMWIN_OK)
             status = sw_fail(agreements[i].status, "%s", agreements[i].text);
     }
@@ -457,7 +464,9 @@ static symwin_status find_all(void)
         c->agrees = k < n && sw_collectives[c->request.collective].registers != SW_CONNECTS_NEVER;
         status = find(c);
         if (status == SYMWIN_OK && c->agrees && k == n)
-            agreements[n++] = (struct agreement){group.calls, group.count, i, 0, SYMWIN_OK, ""};
+            agreements[n++] = (struct agreement){group.calls, group.count, i, 0, 0, SYMWIN_OK, ""};
+        if (k < n && c->request.stream == CU_STREAM_PER_THREAD)
+            agreements[k].is_of_caller = 1;
     }
     if (status == SYMWIN_OK)
         status = agree_all(agreements, n);

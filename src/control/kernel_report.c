@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/pair_layout.h"
 #include "src/control/control.h"
 
 enum { SLOT_BYTES = 128, PAGE_BYTES = 16384, SLOTS = PAGE_BYTES / SLOT_BYTES };
@@ -275,7 +276,16 @@ static symwin_status mismatch(const char *call, const struct sw_finding *found)
 /* Where it happened. */
 static const char *name_call(char *text, size_t bytes, const struct sw_finding *found)
 {
-    if (found->argument == SW_ARGUMENT_PAIR)
+    const int sends = found->number == 1 + SW_PAIR_SEND;
+    char type[16];
+
+    if (found->argument == SW_ARGUMENT_PAIR && found->code == SW_KERNEL_TIMEOUT &&
+        found->number != 0)
+        snprintf(text, bytes, "a %s of %llu elements of %s %s rank %u", sends ? "send" : "receive",
+                 (unsigned long long)SW_PAIR_COUNT(found->others),
+                 name_value(type, sizeof type, SW_ARGUMENT_TYPE, SW_PAIR_TYPE(found->others)),
+                 sends ? "to" : "from", found->tie);
+    else if (found->argument == SW_ARGUMENT_PAIR)
         snprintf(text, bytes, "a send or receive");
     else
         snprintf(text, bytes, "collective %u", found->epoch);
@@ -321,7 +331,7 @@ symwin_status sw_report_tell(const struct sw_kernel_report *report, const char *
 {
     const struct sw_finding *found = &report->found;
     const uint32_t code = __atomic_load_n(&report->code, __ATOMIC_ACQUIRE);
-    char where[32];
+    char where[96];
 
     if (code == SW_KERNEL_MISMATCH)
         return mismatch(call, found);

@@ -117,6 +117,42 @@ static void in_and_outside_a_capture(const struct rank *r)
     sw_scope_leave(&scope);
 }
 
+/* A group of two communicators in a capture, whose buffers are agreed on: on rank 0 the captured
+ * stream is its thread's own. */
+static void on_the_threads_own_stream(struct processes *p, const struct rank *r)
+{
+    const CUstream stream = r->rank == 0 ? CU_STREAM_PER_THREAD : r->streams[0];
+    symwin_comm *comms[2] = {r->comm};
+    struct sw_scope scope;
+    CUgraphExec exec;
+    int k;
+
+    host_must(symwin_comm_split(r->comm, 0, r->rank, NULL, &comms[1]), "symwin_comm_split");
+    host_must(sw_scope_enter(r->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                   "cuStreamBeginCapture");
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    for (k = 0; k < 2; k++)
+        host_must(symwin_allreduce(comms[k], r->in + k * 4096, r->out + k * 4096, 8, SYMWIN_U32,
+                                   SYMWIN_SUM, stream),
+                  "symwin_allreduce");
+    host_must(symwin_group_end(), "symwin_group_end");
+    exec = host_end_capture(stream, NULL);
+    for (k = 0; k < 2; k++)
+        host_put_u32(r->device, r->in + k * 4096, (uint32_t)r->rank + (uint32_t)k);
+    processes_barrier(p);
+    host_must_cuda(sw_drv.cuGraphLaunch(exec, r->streams[0]), "cuGraphLaunch");
+    job_wait(r, 0);
+    for (k = 0; k < 2; k++)
+        must_equal(host_get_u32(r->device, r->out + k * 4096),
+                   (uint32_t)(r->nranks * (r->nranks - 1) / 2 + k * r->nranks),
+                   "a sum of the captured group", r->rank);
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    sw_scope_leave(&scope);
+    processes_barrier(p);
+    symwin_comm_destroy(comms[1]);
+}
+
 /* Blocks of a launch of two calls, of which one asks for `blocks`. */
 static uint32_t blocks_of(const struct rank *r, int blocks)
 {
@@ -297,6 +333,7 @@ static void body(struct processes *p, int rank)
 
     open_rank(p, &r, WAIT_MS);
     in_and_outside_a_capture(&r);
+    on_the_threads_own_stream(p, &r);
     parts_of_a_group(&r);
     grids(&r);
     host_must(symwin_window_register(r.comm, r.out, ROOM, 0, &window), "register");

@@ -136,7 +136,7 @@ static void groups(const struct rank *r)
 enum { LARGE = SW_PAIR_EAGER * SW_PAIR_SLOT_BYTES(SLOT) / 2 / 4 };
 
 /* ONE_BLOCK: COUNT, with fewer blocks than items, so by the kernel for any number of them. */
-enum oddity { SAME, COUNT, ONE_BLOCK, TYPE, LATE, CHAIN, LEAVES, ABORTS, DESTROYS };
+enum oddity { SAME, COUNT, ONE_BLOCK, TYPE, LATE, TWICE, CHAIN, LEAVES, ABORTS, DESTROYS };
 
 /* Rank 0 sends to rank 1. */
 struct row {
@@ -176,11 +176,15 @@ static struct row rows[] = {
      "in a send or receive, the type differs: rank 0 sends u32 to rank 1, which receives f32"},
     {"another type of many", TYPE, 900, 900, 1, SYMWIN_MISMATCH, "rank 0 sends u32|receives f32"},
     {"a sender that is late", LATE, 5, 5, 0, SYMWIN_TIMEOUT,
-     "in a send or receive, rank 1 waited 100 ms for rank 0; every send needs its receive, and "
+     "in a receive of 5 elements of u32 from rank 0, rank 1 waited 100 ms for rank 0; every send "
+     "needs its receive, and "
      "those that wait for each other are made in one group (symwin_group_begin()); destroy"},
     {"a receiver that is late", LATE, 900, 900, 0, SYMWIN_TIMEOUT,
-     "rank 0 waited 100 ms for rank 1"},
-    {"a rank that another waits for", CHAIN, 900, 900, 0, SYMWIN_TIMEOUT, "ms for rank 2;"},
+     "in a send of 900 elements of u32 to rank 1, rank 0 waited 100 ms for rank 1;"},
+    {"a sender of two that is late", TWICE, 5, 5, 0, SYMWIN_TIMEOUT,
+     "in a send or receive, rank 1 waited 100 ms for rank 0;"},
+    {"a rank that another waits for", CHAIN, 900, 900, 0, SYMWIN_TIMEOUT,
+     "in a send of 900 elements of u32 to rank 1, rank 0 waited 1500 ms for rank 2;"},
     {"a sender that leaves", LEAVES, 5, 5, 0, SYMWIN_PEER_LOST,
      "rank 0 has destroyed its communicator, and rank 1 waited for it in a send or receive"},
     {"a receiver that leaves", LEAVES, 900, 900, 1, SYMWIN_PEER_LOST,
@@ -222,7 +226,7 @@ static const char *words_for(const struct processes *p, const struct rank *r, co
                              char text[64])
 {
     const struct place *place = ((const struct places_job *)p->arg)->place;
-    const int late = row->oddity == LATE || row->oddity == CHAIN;
+    const int late = row->oddity >= LATE && row->oddity <= CHAIN;
     const int waits = late ? r->rank == (row->sent > LARGE ? 0 : 1)
                            : r->rank == 1 || (r->rank == 0 && row->sent > LARGE);
 
@@ -284,13 +288,19 @@ static void one_comes(struct processes *p, const struct rank *r, const struct ro
     char text[64];
 
     processes_barrier(p);
-    if (r->rank == 0 && odd)
-        host_must(send_u32(r, r->in, row->sent, 1), "a send");
     if (r->rank == 1 && row->oddity == CHAIN)
         host_pause_ms(300); /* rank 0's time is over first */
+    begin();
+    if (r->rank == 0 && odd) {
+        host_must(send_u32(r, r->in, 3, 2), "a small send, which waits for nothing");
+        host_must(send_u32(r, r->in, row->sent, 1), "a send");
+    }
     if (r->rank == 1 && (!odd || row->oddity == CHAIN))
         host_must(recv_u32(r, r->out + GUARD, row->received, row->oddity == CHAIN ? 2 : 0),
                   "a receive");
+    if (r->rank == 1 && row->oddity == TWICE)
+        host_must(recv_u32(r, r->out + GUARD + 64, row->received, 0), "another one");
+    host_must(symwin_group_end(), "symwin_group_end");
     if (row->oddity == ABORTS && r->rank == 2) {
         host_pause_ms(20);
         host_must(symwin_comm_abort(r->comm), "symwin_comm_abort");
@@ -345,7 +355,10 @@ static void body(struct processes *p, int rank)
     struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
     symwin_window *window;
 
-    open_rank(p, &r, row->oddity == LATE ? 100 : row->oddity == CHAIN ? 1500 : WAIT_MS);
+    open_rank(p, &r,
+              row->oddity == LATE || row->oddity == TWICE ? 100
+              : row->oddity == CHAIN                      ? 1500
+                                                          : WAIT_MS);
     fill(&r);
     memset(r.host, 0x77, ROOM);
     host_must(host_copy(r.device, r.in, r.host, ROOM), "fill");
@@ -366,6 +379,7 @@ static void body(struct processes *p, int rank)
         differs(p, &r, row);
         break;
     case LATE:
+    case TWICE:
     case CHAIN:
     case ABORTS:
         one_comes(p, &r, row);
