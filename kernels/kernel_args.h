@@ -81,8 +81,8 @@ struct sw_finding {
     /* MISMATCH: the lowest rank that disagrees with `rank`; otherwise the rank that waited */
     int32_t other;
     uint32_t argument; /* enum sw_kernel_argument; MISMATCH: the one that differs */
-    /* MISMATCH: nonzero: no majority agrees, so `rank` may be as right as `other`. TIMEOUT in a send
-     * or receive: the rank to which or from which `other` sends or receives */
+    /* MISMATCH: nonzero: no majority agrees, so `rank` may be as right as `other`. TIMEOUT in a
+     * send or receive: the rank with which `other` has the message */
     uint32_t tie;
     /* MISMATCH: the argument at `rank`; TIMEOUT: nanoseconds waited; COUNTS and TYPES: what is
      * sent; ROOM: the end */

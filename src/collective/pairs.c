@@ -20,8 +20,8 @@ _Static_assert(offsetof(struct sw_pair_args, item) == offsetof(struct sw_few_arg
 
 enum { WARP = 32, LEAST_THREADS = 64, MOST_THREADS = 512, WORD_BYTES = 8, VECTOR_BYTES = 16 };
 enum { LARGE_CHUNKS = SW_PAIR_SLOTS / 2 };
-/* If items are few: threads of a block, while there are blocks for all words. Of up to ONE_BLOCK
- * words one block takes all: a second one costs 0.2 us, as two of the blocks then count themselves. */
+/* If items are few: threads of a block, while there are blocks for all words. One block takes up to
+ * ONE_BLOCK words: a second one costs 0.2 us, because the item's blocks then count themselves. */
 enum { FEW_THREADS = 128, ONE_BLOCK = 256 };
 
 /* ---- checks ---------------------------------------------------------------------------------- */
