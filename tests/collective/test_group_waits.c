@@ -180,9 +180,9 @@ static uint32_t pair_blocks_of(const struct rank *r, int send, int receive)
     const int n = r->nranks, to = (r->rank + 1) % n, from = (r->rank + n - 1) % n;
 
     host_must(symwin_group_begin(), "symwin_group_begin");
-    host_must(symwin_send_with(r->comm, r->in, 1024, SYMWIN_U8, to, &options[0], r->streams[0]),
+    host_must(symwin_send_with(r->comm, r->in, 4096, SYMWIN_U8, to, &options[0], r->streams[0]),
               "symwin_send_with");
-    host_must(symwin_recv_with(r->comm, r->out, 1024, SYMWIN_U8, from, &options[1], r->streams[0]),
+    host_must(symwin_recv_with(r->comm, r->out, 4096, SYMWIN_U8, from, &options[1], r->streams[0]),
               "symwin_recv_with");
     host_must(symwin_group_end(), "symwin_group_end");
     job_wait(r, 0);
