@@ -179,8 +179,9 @@ SONAME := libsymwin.so.$(MAJOR)
 NCCL      := $(BUILD)/libsymwin-nccl.so
 NCCL_FULL := $(BUILD)/libsymwin-nccl-full.so
 NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alone window lookup \
-    lookup-alone lookup-bare faults faults-both libtool.so libdlsym.so cuda/libcuda.so.1 \
-    emulated/$(SONAME) collectives/libnccl.so.2 older/libnccl.so.2 libnccl.so.2.28)
+    lookup-alone lookup-bare faults faults-both copies libtool.so libdlsym.so libown.so \
+    cuda/libcuda.so.1 emulated/$(SONAME) collectives/libnccl.so.2 older/libnccl.so.2 \
+    libnccl.so.2.28)
 
 # ---- targets ----------------------------------------------------------------------------------
 
@@ -543,6 +544,10 @@ $(BUILD)/tests/nccl/libtool.so $(BUILD)/tests/nccl/libdlsym.so: $(BUILD)/tests/n
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -shared -o $@ $<
 
+$(BUILD)/tests/nccl/libown.so: $(patsubst %,$(BUILD)/obj/tests/nccl/%.c.o,own_copy fake_nccl)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK) -shared -o $@ $^
+
 NCCL_ENGINE := $(BUILD)/obj/tests/nccl/engine.c.o
 
 $(BUILD)/tests/nccl/cuda/libcuda.so.1: $(BUILD)/obj/tests/nccl/fake_cuda.c.o $(NCCL_ENGINE) \
@@ -563,6 +568,10 @@ $(BUILD)/tests/nccl/program: $(BUILD)/obj/tests/nccl/program.c.o $(NCCL_FAKE)
 
 $(BUILD)/tests/nccl/lookup: $(BUILD)/obj/tests/nccl/lookup.c.o $(NCCL_FAKE)
 	$(call say,LINK,$@)$(LINK_NCCL) -o $@ $^ $(LIBS)
+
+$(BUILD)/tests/nccl/copies: $(BUILD)/obj/tests/nccl/copies.c.o
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
 $(BUILD)/tests/nccl/lookup-bare: $(BUILD)/obj/tests/nccl/lookup.c.o
 	@mkdir -p $(@D)

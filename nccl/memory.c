@@ -32,9 +32,15 @@ static struct sw_next next_free = {.name = "ncclMemFree"};
 static struct sw_next next_palloc = {.name = "pncclMemAlloc", .or_else = "ncclMemAlloc"};
 static struct sw_next next_pfree = {.name = "pncclMemFree", .or_else = "ncclMemFree"};
 
-static ncclResult_t pass_alloc(struct sw_next *next, void **ptr, size_t size)
+/* Where a call is passed on to. */
+struct sw_passed {
+    struct sw_next *next;
+    void *caller;
+};
+
+static ncclResult_t pass_alloc(const struct sw_passed *to, void **ptr, size_t size)
 {
-    void *symbol = sw_next_find(next);
+    void *symbol = sw_next_find(to->next, to->caller);
     alloc_fn call;
 
     if (symbol == NULL)
@@ -43,9 +49,9 @@ static ncclResult_t pass_alloc(struct sw_next *next, void **ptr, size_t size)
     return call(ptr, size);
 }
 
-static ncclResult_t pass_free(struct sw_next *next, void *ptr)
+static ncclResult_t pass_free(const struct sw_passed *to, void *ptr)
 {
-    void *symbol = sw_next_find(next);
+    void *symbol = sw_next_find(to->next, to->caller);
     free_fn call;
 
     if (symbol == NULL)
@@ -190,7 +196,7 @@ static int has_current_device(void)
     return symwin_device_query(SYMWIN_DEVICE_CURRENT, &info) == SYMWIN_OK;
 }
 
-static ncclResult_t allocate(struct sw_next *next, void **ptr, size_t size)
+static ncclResult_t allocate(const struct sw_passed *to, void **ptr, size_t size)
 {
     void *memory = NULL;
     symwin_status status;
@@ -199,14 +205,14 @@ static ncclResult_t allocate(struct sw_next *next, void **ptr, size_t size)
     if (setup.refused && ptr != NULL && size != 0)
         return ncclInvalidArgument;
     if (ptr == NULL || size == 0 || !setup.usable)
-        return pass_alloc(next, ptr, size);
+        return pass_alloc(to, ptr, size);
     status = symwin_mem_alloc(SYMWIN_DEVICE_CURRENT, size, setup.flags, &memory);
     if (status == SYMWIN_INVALID && !has_current_device()) {
         /* NCCL asks the CUDA runtime, which has device 0 also for a thread without a context, so
          * the call is passed on. With emulated memory there is no runtime, and no NCCL that could
          * use the memory. */
         if (!setup.emulated)
-            return pass_alloc(next, ptr, size);
+            return pass_alloc(to, ptr, size);
         status = symwin_mem_alloc(0, size, setup.flags, &memory);
     }
     switch (status) {
@@ -215,7 +221,7 @@ static ncclResult_t allocate(struct sw_next *next, void **ptr, size_t size)
         *ptr = memory;
         return ncclSuccess;
     case SYMWIN_UNSUPPORTED:
-        return pass_alloc(next, ptr, size);
+        return pass_alloc(to, ptr, size);
     case SYMWIN_NO_MEMORY: /* NCCL's result if cuMemCreate fails, for any reason */
         return ncclUnhandledCudaError;
     case SYMWIN_INVALID:
@@ -256,7 +262,7 @@ static ncclResult_t objection(void *ptr)
                                                                      : ncclSystemError;
 }
 
-static ncclResult_t give_back(struct sw_next *next, void *ptr)
+static ncclResult_t give_back(const struct sw_passed *to, void *ptr)
 {
     ncclResult_t refused;
 
@@ -267,7 +273,7 @@ static ncclResult_t give_back(struct sw_next *next, void *ptr)
         return ncclSuccess;
     case SYMWIN_INVALID:
         refused = objection(ptr);
-        return refused != ncclSuccess ? refused : pass_free(next, ptr);
+        return refused != ncclSuccess ? refused : pass_free(to, ptr);
     case SYMWIN_BUSY: /* a symwin window is on it */
         return ncclInvalidUsage;
     default:
@@ -282,24 +288,27 @@ SYMWIN_API ncclResult_t ncclMemFree(void *ptr);
 SYMWIN_API ncclResult_t pncclMemAlloc(void **ptr, size_t size);
 SYMWIN_API ncclResult_t pncclMemFree(void *ptr);
 
+/* The caller decides which NCCL's function is the next one. */
+#define TO(next) (&(struct sw_passed){&(next), __builtin_return_address(0)})
+
 ncclResult_t ncclMemAlloc(void **ptr, size_t size)
 {
-    return allocate(&next_alloc, ptr, size);
+    return allocate(TO(next_alloc), ptr, size);
 }
 
 ncclResult_t ncclMemFree(void *ptr)
 {
-    return give_back(&next_free, ptr);
+    return give_back(TO(next_free), ptr);
 }
 
 ncclResult_t pncclMemAlloc(void **ptr, size_t size)
 {
-    return allocate(&next_palloc, ptr, size);
+    return allocate(TO(next_palloc), ptr, size);
 }
 
 ncclResult_t pncclMemFree(void *ptr)
 {
-    return give_back(&next_pfree, ptr);
+    return give_back(TO(next_pfree), ptr);
 }
 
 SYMWIN_API extern const char symwin_nccl[];

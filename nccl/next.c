@@ -1,6 +1,8 @@
 /* Finds the functions of the NCCL that the process has. One copy serves: two would not know each
- * other's memory, groups and communicators. */
+ * other's memory, groups and communicators. But code that has a copy of its own, as a library with
+ * NCCL linked in statically, goes on to call that one. */
 #include <dlfcn.h>
+#include <link.h>
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -42,18 +44,14 @@ static void *keep(void *handle, const char *name)
     return before;
 }
 
-/* Searches first what the program is linked to. An NCCL loaded later, as by Python, is not in that
- * order, so it is searched by its name, or in `file`, where a program has found it. Only then it is
- * loaded; SYMWIN_NCCL gives its path. */
-static void *search(const char *name, const char *file)
+/* An NCCL loaded later, as by Python, is not in the order of the program's libraries, so it is
+ * searched by its name, or in `file`, where a program has found it. Only then it is loaded;
+ * SYMWIN_NCCL gives its path. */
+static void *find_by_name(const char *name, const char *file)
 {
     const char *path = secure_getenv("SYMWIN_NCCL");
-    void *symbol = find_linked(name);
-    void *where;
+    void *where = atomic_load_explicit(&library, memory_order_acquire);
 
-    if (symbol != NULL)
-        return symbol;
-    where = atomic_load_explicit(&library, memory_order_acquire);
     if (where == NULL)
         where = keep(dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD), name);
     if (where == NULL && file != NULL)
@@ -65,25 +63,85 @@ static void *search(const char *name, const char *file)
     return where != NULL ? find_in(where, name) : NULL;
 }
 
-/* A result is kept; a failed search is repeated in the next call. The other name is searched only
- * where the first one is nowhere: it may be a profiler's, which calls the first one. */
+/* In the libraries that `caller` was loaded with, its own first: they are searched after those of
+ * the program. Another definition of this library's is none. */
+static void *find_of_caller(const char *name, void *caller)
+{
+    struct link_map *map = NULL;
+    void *handle, *symbol;
+    Dl_info info, own;
+
+    if (dladdr1(caller, &info, (void **)&map, RTLD_DL_LINKMAP) == 0 || map == NULL ||
+        map->l_name == NULL || map->l_name[0] == '\0')
+        return NULL;
+    handle = dlopen(map->l_name, RTLD_NOW | RTLD_NOLOAD);
+    if (handle == NULL)
+        return NULL;
+    symbol = find_in(handle, name);
+    if (symbol != NULL && dladdr(symbol, &info) != 0 && dladdr(&library, &own) != 0 &&
+        info.dli_fbase != own.dli_fbase)
+        return symbol; /* the handle stays open: its library is not unloaded */
+    dlclose(handle);
+    return NULL;
+}
+
+static void *search(const char *name, const char *file, void *caller)
+{
+    void *symbol = find_linked(name);
+
+    if (symbol == NULL && caller != NULL)
+        symbol = find_of_caller(name, caller);
+    return symbol != NULL ? symbol : find_by_name(name, file);
+}
+
+/* The other name is searched only where the first one is nowhere: it may be a profiler's, which
+ * calls the first one. */
+static void *search_both(const struct sw_next *next, const char *file, void *caller)
+{
+    void *symbol = search(next->name, file, caller);
+
+    return symbol == NULL && next->or_else != NULL ? search(next->or_else, file, caller) : symbol;
+}
+
+/* A result is kept; a failed search is repeated in the next call. */
 static void *find(struct sw_next *next, const char *file)
 {
     void *symbol = atomic_load_explicit(&next->found, memory_order_acquire);
 
     if (symbol != NULL)
         return symbol;
-    symbol = search(next->name, file);
-    if (symbol == NULL && next->or_else != NULL)
-        symbol = search(next->or_else, file);
+    symbol = search_both(next, file, NULL);
     if (symbol != NULL)
         atomic_store_explicit(&next->found, symbol, memory_order_release);
     return symbol;
 }
 
-void *sw_next_find(struct sw_next *next)
+/* What was found for a caller. There are few, the calls that the program has; none is removed. */
+struct sw_next_of {
+    void *caller, *symbol;
+    struct sw_next_of *more;
+};
+
+void *sw_next_find(struct sw_next *next, void *caller)
 {
-    return find(next, NULL);
+    struct sw_next_of *first = atomic_load_explicit(&next->callers, memory_order_acquire);
+    struct sw_next_of *of = first;
+    void *symbol;
+
+    if (caller == NULL)
+        return find(next, NULL);
+    while (of != NULL && of->caller != caller)
+        of = of->more;
+    if (of != NULL)
+        return of->symbol;
+    symbol = search_both(next, NULL, caller);
+    of = symbol != NULL ? malloc(sizeof *of) : NULL;
+    if (of == NULL)
+        return symbol;
+    *of = (struct sw_next_of){caller, symbol, first};
+    while (!atomic_compare_exchange_weak(&next->callers, &of->more, of))
+        ;
+    return symbol;
 }
 
 int sw_next_is(struct sw_next *next, void *symbol, const char *file)

@@ -16,16 +16,19 @@ typedef enum {
 /* Each name is passed to the next definition of the same name: a profiler's ncclMemAlloc calls
  * pncclMemAlloc, and passing that on to ncclMemAlloc would recurse forever. */
 struct sw_next {
-    _Atomic(void *) found; /* first: forward.c reads it */
+    _Atomic(void *) found; /* without a caller. First: forward.c reads it */
     const char *name;
     const char *or_else;   /* NULL, or the name for an NCCL without the profiling names */
     void (*missing)(void); /* what forward.c calls if there is none */
+    _Atomic(struct sw_next_of *) callers; /* what was found for each */
 };
 
-/* NULL: there is none. Any thread may call, here and below. */
-void *sw_next_find(struct sw_next *next);
+/* The definition that the code at `caller`, a return address, would have called without this
+ * library; that of the process's NCCL if it has none, and with NULL. NULL: there is none. Any
+ * thread may call, here and below. */
+void *sw_next_find(struct sw_next *next, void *caller);
 
-/* Whether that is `symbol`, which was found in the library `file`. If the process has no other
+/* Whether that of the process is `symbol`, which was found in the library `file`. If the process has no other
  * NCCL, it becomes the one that serves. */
 int sw_next_is(struct sw_next *next, void *symbol, const char *file);
 

@@ -26,7 +26,7 @@ HIDDEN any_fn sw_forward_resolve(struct sw_next *next); /* from the code below *
 
 any_fn sw_forward_resolve(struct sw_next *next)
 {
-    void *symbol = sw_next_find(next);
+    void *symbol = sw_next_find(next, NULL);
     any_fn function = next->missing;
 
     if (symbol != NULL)

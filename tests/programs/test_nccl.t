@@ -251,6 +251,11 @@ says('preloaded: the functions of another copy are left alone', "$preload $emu",
 says('preloaded: it may have another name', "$preload $nothing",
     "lookup-bare open $real.28 handle ncclMemAlloc called",
     'handle ncclMemAlloc: in libsymwin-nccl.so', @theirs);
+sub reached { map { "$_->[0]: $_->[1] allocations, $_->[1] frees, 0 live" } @_ }
+says('preloaded: a library with an NCCL of its own goes on to that one', "$preload $_->[0]",
+    "copies $real $place/libown.so", reached(['NCCL', $_->[1]], ['its own', 0]),
+    reached(['NCCL', $_->[1]], ['its own', $_->[1]]))
+  for ["$emu NCCL_CUMEM_ENABLE=0", 2], [$no_gpu, 2], [$emu, 0];
 says('preloaded: what a library that is no NCCL has is left alone', $_->[0],
     "$_->[1] open $place/libtool.so handle ncclMemAlloc", 'handle ncclMemAlloc: in libtool.so')
   for ["$preload $emu", 'lookup'], ["$preload $nothing", 'lookup-bare'];
