@@ -28,8 +28,8 @@ struct sw_next {
  * thread may call, here and below. */
 void *sw_next_find(struct sw_next *next, void *caller);
 
-/* Whether that of the process is `symbol`, which was found in the library `file`. If the process has
- * no other NCCL, it becomes the one that serves. */
+/* Whether that of the process is `symbol`, which was found in the library `file`. If the process
+ * has no other NCCL, it becomes the one that serves. */
 int sw_next_is(struct sw_next *next, void *symbol, const char *file);
 
 /* A function that this library defines and NCCL has as well. */
