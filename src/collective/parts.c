@@ -34,10 +34,14 @@ static symwin_status check_on_device(const struct sw_request *r, int b, const ch
     const size_t bytes = (size_t)r->comm->nranks * sizeof *is;
     struct sw_allocation a = {0};
     int device = -1; /* unknown */
+    enum sw_owned owned;
     symwin_status status;
     CUdeviceptr end;
     char which[40];
 
+    owned = sw_allocation_find(address, &a);
+    if (owned != SW_OWNED_FREE && !a.owned && sw_is_known(r->comm->device, address, bytes))
+        return SYMWIN_OK;
     snprintf(which, sizeof which, "%s->%s", name_of(r, b), array);
     if (address == 0)
         return sw_fail(SYMWIN_INVALID, "%s: %s is NULL, and must be an array in device memory",
@@ -48,19 +52,22 @@ static symwin_status check_on_device(const struct sw_request *r, int b, const ch
             "%s: %s is 0x%llx, which is not aligned to 8 bytes; pass an address that is a "
             "multiple of them",
             r->name, which, (unsigned long long)address);
-    if (sw_allocation_find(address, &a) == SW_OWNED_LIVE)
+    if (owned == SW_OWNED_LIVE)
         device = a.physical.device;
     status = sw_comm_check_device(r->comm, r->name, which, address, device);
     if (status != SYMWIN_OK)
         return status;
     end = a.owned ? a.begin + a.asked : sw_physical_end(address, address + bytes);
-    if (address + bytes <= end)
-        return SYMWIN_OK;
-    return sw_fail(SYMWIN_INVALID,
-                   "%s: %s (0x%llx) has %llu bytes to the end of its allocation; pass an array of "
-                   "%d elements, one for each rank",
-                   r->name, which, (unsigned long long)address,
-                   (unsigned long long)(end > address ? end - address : 0), r->comm->nranks);
+    if (address + bytes > end)
+        return sw_fail(
+            SYMWIN_INVALID,
+            "%s: %s (0x%llx) has %llu bytes to the end of its allocation; pass an array of "
+            "%d elements, one for each rank",
+            r->name, which, (unsigned long long)address,
+            (unsigned long long)(end > address ? end - address : 0), r->comm->nranks);
+    if (!a.owned)
+        sw_now_known(r->comm->device, address, bytes);
+    return SYMWIN_OK;
 }
 
 /* The arrays of one buffer in device memory. */

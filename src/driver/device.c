@@ -174,9 +174,38 @@ static int is_pageable(const void *ptr)
                                         (CUdeviceptr)(uintptr_t)ptr) != CUDA_SUCCESS;
 }
 
-int sw_is_on_device(const void *ptr)
+/* What the thread has asked the driver about lately. */
+enum { HOST = -1, PAGE = 4096, ANSWERS = 16 };
+static _Thread_local struct {
+    struct {
+        CUdeviceptr address;
+        size_t bytes;
+        int device;
+    } known[ANSWERS];
+    unsigned next;
+} asked;
+
+int sw_is_known(int device, CUdeviceptr address, size_t bytes)
 {
-    const CUdeviceptr address = (CUdeviceptr)(uintptr_t)ptr;
+    unsigned i = 0;
+
+    while (i < ANSWERS && (asked.known[i].address != address || asked.known[i].bytes != bytes ||
+                           asked.known[i].device != device))
+        i++;
+    return i < ANSWERS;
+}
+
+void sw_now_known(int device, CUdeviceptr address, size_t bytes)
+{
+    const unsigned i = asked.next++ % ANSWERS;
+
+    asked.known[i].address = address;
+    asked.known[i].bytes = bytes;
+    asked.known[i].device = device;
+}
+
+static int ask_whether_on_device(CUdeviceptr address)
+{
     CUmemorytype kind = CU_MEMORYTYPE_HOST;
     unsigned managed = 0;
 
@@ -186,6 +215,19 @@ int sw_is_on_device(const void *ptr)
            (sw_drv.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address) !=
                 CUDA_SUCCESS ||
             !managed);
+}
+
+int sw_is_on_device(const void *ptr)
+{
+    const CUdeviceptr address = (CUdeviceptr)(uintptr_t)ptr,
+                      page = address & ~(CUdeviceptr)(PAGE - 1);
+
+    if (sw_is_known(HOST, page, PAGE))
+        return 0;
+    if (ask_whether_on_device(address))
+        return 1;
+    sw_now_known(HOST, page, PAGE);
+    return 0;
 }
 
 symwin_status symwin_memcpy(int device, void *dst, const void *src, size_t bytes,

@@ -96,6 +96,12 @@ symwin_status sw_device_resolve(const char *call, int device, int *out);
 /* Whether an address is device memory that the host cannot read: managed memory is not. */
 int sw_is_on_device(const void *ptr);
 
+/* A question about an address takes the driver up to 3 us. So a thread remembers the last arrays
+ * that were right for a device, for checks of arguments alone: if other memory comes to be at such
+ * an address, a wrong argument is not noticed. */
+int sw_is_known(int device, CUdeviceptr address, size_t bytes);
+void sw_now_known(int device, CUdeviceptr address, size_t bytes);
+
 /* SYMWIN_FORKED in a forked child of a process that had loaded the driver. */
 symwin_status sw_fork_check(const char *call);
 

@@ -346,6 +346,59 @@ static void grids(const struct rank *r, struct arrays *a)
     sw_drv.cuLaunchKernelEx = plain_launch;
 }
 
+/* ---- what the driver is asked about ---- */
+
+static CUresult (*plain_question)(void *, CUpointer_attribute, CUdeviceptr);
+static CUdeviceptr arrays_begin, arrays_end;
+static int questions; /* about these arrays */
+
+static CUresult note_question(void *answer, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+    questions += ptr >= arrays_begin && ptr < arrays_end;
+    return plain_question(answer, attribute, ptr);
+}
+
+static int questions_of(const struct rank *r, const uint64_t *arrays, int on_device)
+{
+    const symwin_parts parts = {arrays, arrays + 1, 8, on_device};
+
+    arrays_begin = (CUdeviceptr)(uintptr_t)arrays;
+    arrays_end = arrays_begin + 2 * sizeof *arrays;
+    questions = 0;
+    host_must(symwin_alltoallv(r->comm, r->in, &parts, r->out, &parts, SYMWIN_U8, r->streams[0]),
+              "symwin_alltoallv");
+    job_wait(r, 0);
+    return questions;
+}
+
+/* Answers of the driver take up to 3 us: it is asked about the same arrays once. */
+static void asks_once(const struct rank *r)
+{
+    uint64_t *const host = aligned_alloc(4096, 4096); /* nothing else is in its page */
+    struct sw_scope scope;
+    CUdeviceptr device = 0;
+
+    if (host == NULL)
+        abort();
+    host[0] = 8;
+    host[1] = 0;
+    plain_question = sw_drv.cuPointerGetAttribute;
+    sw_drv.cuPointerGetAttribute = note_question;
+    must_be(questions_of(r, host, 0) > 0, "host memory is asked about", r->rank);
+    must_equal(questions_of(r, host, 0), 0, "and not again", r->rank);
+    host_must(sw_scope_enter(r->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuMemAlloc(&device, 2 * sizeof *host), "cuMemAlloc");
+    host_must(host_copy(r->device, (void *)(uintptr_t)device, host, 2 * sizeof *host), "counts");
+    must_be(questions_of(r, (const uint64_t *)(uintptr_t)device, 1) > 0,
+            "device memory is asked about", r->rank);
+    must_equal(questions_of(r, (const uint64_t *)(uintptr_t)device, 1), 0, "and not again",
+               r->rank);
+    host_must_cuda(sw_drv.cuMemFree(device), "cuMemFree");
+    sw_scope_leave(&scope);
+    sw_drv.cuPointerGetAttribute = plain_question;
+    free(host);
+}
+
 static void body(struct processes *p, int rank)
 {
     struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
@@ -358,8 +411,10 @@ static void body(struct processes *p, int rank)
         arrays_open(&r, &arrays[i]);
     sweep(&r, arrays, 0);
     in_place(&r, arrays);
-    if (r.nranks == 1)
+    if (r.nranks == 1) {
         grids(&r, arrays);
+        asks_once(&r);
+    }
     host_must(symwin_window_register(r.comm, r.out, ROOM / 2, 0, &window),
               "symwin_window_register");
     sweep(&r, arrays, 1);
