@@ -402,8 +402,9 @@ CUresult sw_emu_cuStreamEndCapture(CUstream stream, CUgraph *graph)
         return result;
     *graph = NULL;
     if (stream == CU_STREAM_PER_THREAD) {
+        stream = NULL;
         result = emu_stream_resolve(CU_STREAM_PER_THREAD, &stream);
-        if (stream == CU_STREAM_PER_THREAD)
+        if (stream == NULL)
             return result;
         result = CUDA_SUCCESS;
     } else if (!emu_handle_is(EMU_HANDLE_STREAM, stream)) {

@@ -382,8 +382,10 @@ static void own_end(void *streams)
     struct CUstream_st **own = streams;
 
     for (int i = 0; i < EMU_MAX_DEVICES; i++)
-        if (own[i] != NULL)
+        if (own[i] != NULL) {
+            emu_capture_abandon(own[i]);
             stream_unref(own[i]);
+        }
     free(own);
 }
 

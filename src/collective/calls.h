@@ -18,6 +18,7 @@ struct sw_request {
     int root;                                 /* if it has one */
     const symwin_collective_options *options; /* NULL: the defaults; otherwise checked */
     CUstream stream;
+    const struct sw_stream_seen *seen; /* NULL, or whether it is captured */
     uint64_t scalar;   /* of a pre-multiplied sum: an element, or its address in device memory */
     int scalar_unread; /* it is an address there, though the options say that the host has it */
     /* Of a collective by parts: those of `in` and `out`, and the arguments of the kernel, which are

@@ -20,9 +20,10 @@ struct grouped_call {
     int is_launched;
     unsigned number; /* of a collective among those of its communicator; 0: not known yet */
     struct sw_pair_call pair;
-    struct sw_request request; /* otherwise; its pointers to the next two are set at the end */
-    struct call found;         /* set at the end; if is_found, with its buffers */
-    int is_found, agrees;      /* agrees: its communicator is to agree on its buffers */
+    struct sw_request request;  /* otherwise; its pointers to the next two are set at the end */
+    struct call found;          /* set at the end; if is_found, with its buffers */
+    int is_found, agrees;       /* agrees: its communicator is to agree on its buffers */
+    struct sw_stream_seen seen; /* if it agrees */
     symwin_collective_options options;
     symwin_parts parts[2];
     uint64_t arrays[2][2][SW_TABLE_RANKS]; /* what these have in host memory, as it was passed */
@@ -343,7 +344,6 @@ struct agreement {
     struct grouped_call *calls; /* the group's */
     size_t count, first;        /* the first call is the communicator's */
     pthread_t thread;
-    int is_of_caller; /* a stream is the calling thread's own: another thread's is not captured */
     symwin_status status;
     char text[SW_TEXT_BYTES];
 };
@@ -363,6 +363,7 @@ static void *agree(void *arg)
         if (c->is_pair || c->request.comm != comm || !c->agrees)
             continue; /* other communicators' calls are other threads' */
         r = request_of(c, NULL);
+        r.seen = &c->seen;
         a->status = sw_request_find(&r, &c->found, NULL);
         c->is_found = a->status == SYMWIN_OK;
         comm->registrations->keeps = 1; /* what calls of the group have found, until the launch */
@@ -384,8 +385,7 @@ static int group_is_of_one(void)
 }
 
 /* Runs the agreements of all communicators, each in a thread if there are several: an agreement
- * waits for its other ranks, which may be the same thread's. These are not on the thread's own
- * stream: there their kernels, too, would wait for each other. */
+ * waits for its other ranks, which may be the same thread's. */
 static symwin_status agree_all(struct agreement *agreements, size_t n)
 {
     symwin_status status = SYMWIN_OK;
@@ -399,21 +399,27 @@ static symwin_status agree_all(struct agreement *agreements, size_t n)
     sigfillset(&signals); /* they belong to the program's threads */
     pthread_sigmask(SIG_SETMASK, &signals, &before);
     for (started = 0; started < n; started++)
-        if (!agreements[started].is_of_caller &&
-            pthread_create(&agreements[started].thread, NULL, agree, &agreements[started]) != 0)
+        if (pthread_create(&agreements[started].thread, NULL, agree, &agreements[started]) != 0)
             break;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (started < n)
         status = sw_fail(SYMWIN_NO_MEMORY, "%s: no thread for an agreement of ranks", end_call);
-    for (i = 0; i < n && status == SYMWIN_OK; i++)
-        if (agreements[i].is_of_caller)
-            (void)agree(&agreements[i]);
     for (i = 0; i < started; i++) {
-        if (!agreements[i].is_of_caller)
-            pthread_join(agreements[i].thread, NULL);
+        pthread_join(agreements[i].thread, NULL);
         if (status == SYMWIN_OK && agreements[i].status != SYMWIN_OK)
             status = sw_fail(agreements[i].status, "%s", agreements[i].text);
     }
+    return status;
+}
+
+static symwin_status see_capture(struct grouped_call *c)
+{
+    struct sw_scope scope;
+    const symwin_status status = sw_scope_enter_context(c->request.comm->context, &scope);
+
+    if (status == SYMWIN_OK)
+        sw_capture_see(c->request.stream, &c->seen);
+    sw_scope_leave(&scope);
     return status;
 }
 
@@ -430,6 +436,8 @@ static symwin_status find(struct grouped_call *c)
         return SYMWIN_OK;
     if (!c->agrees)
         status = sw_request_find(&r, &c->found, &c->agrees);
+    if (status == SYMWIN_OK && c->agrees)
+        status = see_capture(c);
     c->is_found = status == SYMWIN_OK && !c->agrees;
     return status;
 }
@@ -464,9 +472,7 @@ static symwin_status find_all(void)
         c->agrees = k < n && sw_collectives[c->request.collective].registers != SW_CONNECTS_NEVER;
         status = find(c);
         if (status == SYMWIN_OK && c->agrees && k == n)
-            agreements[n++] = (struct agreement){group.calls, group.count, i, 0, 0, SYMWIN_OK, ""};
-        if (k < n && c->request.stream == CU_STREAM_PER_THREAD)
-            agreements[k].is_of_caller = 1;
+            agreements[n++] = (struct agreement){group.calls, group.count, i, 0, SYMWIN_OK, ""};
     }
     if (status == SYMWIN_OK)
         status = agree_all(agreements, n);

@@ -263,10 +263,12 @@ static symwin_status plan_few(const struct sw_query *q, const struct sw_grid *as
         return status;
     most = limits.blocks / args->items;
     want = most > 0 ? (words + most - 1) / most : 0;
-    if (want < FEW_THREADS)
-        want = words <= ONE_BLOCK ? words + 1 : FEW_THREADS;
+    if (words <= ONE_BLOCK)
+        want = words + 1; /* the last thread takes the header */
+    else if (want < FEW_THREADS)
+        want = FEW_THREADS;
     plan->grid.threads = threads_of(want, &limits, (unsigned)plan->kernel->threads);
-    parts = words / plan->grid.threads + 1; /* the last thread takes the header */
+    parts = words / plan->grid.threads + 1;
     if (parts > most)
         parts = most;
     plan->grid.blocks = (unsigned)parts * args->items;

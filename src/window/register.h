@@ -95,6 +95,15 @@ struct sw_capture {
     CUgraph graph;
 };
 
+/* Whether a stream is captured. CU_STREAM_PER_THREAD is another stream in each thread and context,
+ * so the thread of the call looks, in the communicator's context. */
+struct sw_stream_seen {
+    CUresult result;
+    CUstreamCaptureStatus capturing;
+    struct sw_capture capture;
+};
+void sw_capture_see(CUstream stream, struct sw_stream_seen *seen);
+
 /* Makes room so that sw_held_add() cannot fail for two buffers. */
 symwin_status sw_held_reserve(const char *call, struct sw_registrations *r,
                               const struct sw_capture *capture);
@@ -162,8 +171,9 @@ static inline int sw_buffers_overlap_in_memory(const struct sw_buffer *a, const 
 /* Of a call that is launched. */
 struct sw_launched {
     CUstream stream;
-    int later;  /* another call of sw_buffers_find() runs the agreement */
-    int checks; /* that one lets a capture hold the connections, too */
+    const struct sw_stream_seen *seen; /* NULL, or what the call's thread has seen of the stream */
+    int later;                         /* another call of sw_buffers_find() runs the agreement */
+    int checks;                        /* that one lets a capture hold the connections, too */
     int agrees; /* set: there is an agreement, and `later`; then the result is that without it */
 };
 

@@ -190,19 +190,28 @@ static void hold(struct sw_registrations *r, const struct known buffers[2],
     pthread_mutex_unlock(&r->mutex);
 }
 
+void sw_capture_see(CUstream stream, struct sw_stream_seen *seen)
+{
+    *seen = (struct sw_stream_seen){.capturing = CU_STREAM_CAPTURE_STATUS_NONE};
+    seen->result = sw_drv.cuStreamGetCaptureInfo_v2(stream, &seen->capturing, &seen->capture.id,
+                                                    &seen->capture.graph, NULL, NULL);
+    if (seen->result != CUDA_SUCCESS)
+        seen->capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (seen->capturing != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        seen->capture.id = 0;
+}
+
 /* Finds the capture that the stream is in. `status` is an earlier result: if it is an error, that
  * is returned, with its text. */
-static symwin_status find_capture(const char *call, symwin_status status, CUstream stream,
-                                  CUstreamCaptureStatus *capturing, struct sw_capture *capture)
+static symwin_status find_capture(const char *call, symwin_status status,
+                                  const struct sw_launched *launched, struct sw_stream_seen *seen)
 {
-    const CUresult result = sw_drv.cuStreamGetCaptureInfo_v2(stream, capturing, &capture->id,
-                                                             &capture->graph, NULL, NULL);
-
-    if (result != CUDA_SUCCESS)
-        *capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-    if (*capturing != CU_STREAM_CAPTURE_STATUS_ACTIVE)
-        capture->id = 0;
-    return status != SYMWIN_OK ? status : sw_check_stream(result, call, "cuStreamGetCaptureInfo");
+    if (launched->seen != NULL)
+        *seen = *launched->seen;
+    else
+        sw_capture_see(launched->stream, seen);
+    return status != SYMWIN_OK ? status
+                               : sw_check_stream(seen->result, call, "cuStreamGetCaptureInfo");
 }
 
 /* Whether a buffer needs an agreement. Also true if the call has failed on this rank, unless the
@@ -217,10 +226,9 @@ static symwin_status prepare(symwin_comm *comm, const char *call, symwin_status 
                              struct known buffers[2], struct sw_launched *launched)
 {
     int settled = 1, unsettled = 0, known = 1; /* of those that decide */
-    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     struct sw_registrations *r = comm->registrations;
     struct sw_connected *by[2] = {NULL, NULL};
-    struct sw_capture capture = {0};
+    struct sw_stream_seen seen;
     symwin_status reserved = SYMWIN_OK;
     char text[SW_TEXT_BYTES];
     size_t bytes = 0;
@@ -236,22 +244,22 @@ static symwin_status prepare(symwin_comm *comm, const char *call, symwin_status 
         known = known && is_known(k);
         bytes = k->is->bytes;
     }
-    status = find_capture(call, status, launched->stream, &capturing, &capture);
+    status = find_capture(call, status, launched, &seen);
     /* An invalidated capture counts as a capture: the other ranks wait for this one. */
-    agrees = unsettled &&
-             (known || (capturing != CU_STREAM_CAPTURE_STATUS_NONE && captures_register(comm)));
+    agrees = unsettled && (known || (seen.capturing != CU_STREAM_CAPTURE_STATUS_NONE &&
+                                     captures_register(comm)));
     launched->agrees = agrees && launched->later;
     if (launched->agrees || (status != SYMWIN_OK && !agrees))
         return status;
-    if (status == SYMWIN_OK && agrees && capturing == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
+    if (status == SYMWIN_OK && agrees && seen.capturing == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
         status = sw_fail(SYMWIN_INVALID,
                          "%s: the capture of the stream is invalid; end it, and capture again",
                          call);
     /* Otherwise the call uses no connection, and there is nothing to hold. */
-    holds = status == SYMWIN_OK && capture.id != 0 && (agrees || settled) && !launched->checks;
+    holds = status == SYMWIN_OK && seen.capture.id != 0 && (agrees || settled) && !launched->checks;
     if (holds) {
         memcpy(text, symwin_last_error(), sizeof text);
-        reserved = sw_held_reserve(call, r, &capture);
+        reserved = sw_held_reserve(call, r, &seen.capture);
         if (reserved != SYMWIN_OK && agrees && !known)
             sw_error_restore(text);
     }
