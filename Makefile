@@ -533,13 +533,14 @@ $(BUILD)/tests/nccl/collectives/libnccl.so.2: $(BUILD)/obj/tests/nccl/fake_colle
 
 # An NCCL whose ranks may be processes, and its own test.
 STAND_IN := $(BUILD)/tests/nccl/stand_in/libnccl.so.2
+STAND_IN_USER := $(patsubst %,$(BUILD)/obj/tests/nccl/stand_in_%.c.o,user data states)
 
 $(STAND_IN): $(call objects,$(STAND_IN_SOURCES))
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) $(if $(SANITIZE),,-Wl,-z,defs) -o $@ $^ \
 	    $(LIBS)
 
-$(BUILD)/tests/nccl/stand_in_user: $(BUILD)/obj/tests/nccl/stand_in_user.c.o $(STAND_IN)
+$(BUILD)/tests/nccl/stand_in_user: $(STAND_IN_USER) $(STAND_IN)
 	$(call say,LINK,$@)$(LINK) -Wl,--enable-new-dtags -Wl,-rpath,'$$ORIGIN/stand_in' -o $@ $^ $(LIBS)
 
 # It loads the one beside it.

@@ -273,6 +273,7 @@ EXPORTED(ncclCommDestroy, (ncclComm_t comm), (comm))
 EXPORTED(ncclCommAbort, (ncclComm_t comm), (comm))
 {
     ncclResult_t result;
+    struct wait wait;
 
     if (comm == NULL)
         return ncclSuccess;
@@ -280,6 +281,8 @@ EXPORTED(ncclCommAbort, (ncclComm_t comm), (comm))
     if (result != ncclSuccess)
         return result;
     comm_stop(comm, STOP_ABORTED);
+    for (wait = wait_begin(); atomic_load(&comm->error) == ncclInProgress && wait_more(&wait);)
+        ; /* its birth ends too */
     comm_close(comm, SEAT_FAILED);
     return ncclSuccess;
 }
