@@ -171,12 +171,21 @@ ncclResult_t comm_ready(struct ncclComm *comm, const char *function)
 
 void comm_fail(struct ncclComm *comm, ncclResult_t code)
 {
-    int success = ncclSuccess;
+    int error = atomic_load(&comm->error);
 
     if (atomic_load(&comm->stop))
         return;
-    atomic_compare_exchange_strong(&comm->error, &success, (int)code);
+    while ((error == ncclSuccess || error == ncclInProgress) &&
+           !atomic_compare_exchange_weak(&comm->error, &error, (int)code))
+        ;
     segment_mark(comm->segment, comm->rank, SEAT_FAILED);
+}
+
+int comm_is_over(struct ncclComm *comm)
+{
+    const int error = atomic_load(&comm->error);
+
+    return atomic_load(&comm->stop) || (error != ncclSuccess && error != ncclInProgress);
 }
 
 void comm_stop(struct ncclComm *comm, enum stop stop)
@@ -204,7 +213,7 @@ static ncclResult_t exchange(struct ncclComm *comm, unsigned ticket, const char 
 {
     struct wait wait = wait_begin();
     size_t sent[MOST_RANKS] = {0}, got[MOST_RANKS] = {0};
-    int left = comm->ranks;
+    int left = comm->ranks, lost;
 
     memcpy(all + (size_t)comm->rank * bytes, mine, bytes);
     while (atomic_load(&comm->turn) != ticket)
@@ -217,12 +226,11 @@ static ncclResult_t exchange(struct ncclComm *comm, unsigned ticket, const char 
                 continue;
             sent[r] += segment_put(comm->segment, PLANE_CONTROL, comm->rank, r, mine + sent[r],
                                    bytes - sent[r]);
-            if (got[r] < bytes && segment_is_lost(comm->segment, r, PLANE_CONTROL) &&
-                segment_get(comm->segment, PLANE_CONTROL, r, comm->rank, NULL, 0) == 0 &&
-                wait.idle > 80)
-                return refuse(ncclRemoteError, "rank %d is gone", r);
+            lost = wait.idle > PATIENCE && segment_is_lost(comm->segment, r, PLANE_CONTROL);
             got[r] += segment_get(comm->segment, PLANE_CONTROL, r, comm->rank,
                                   all + (size_t)r * bytes + got[r], bytes - got[r]);
+            if (lost && got[r] < bytes)
+                return refuse(ncclRemoteError, "rank %d is gone", r);
             left += sent[r] < bytes || got[r] < bytes;
         }
         if (left > 0 && atomic_load(&comm->stop) == STOP_ABORTED)

@@ -24,13 +24,14 @@ static void task_free(struct task *task)
 static void task_run(struct task *task)
 {
     struct ncclComm *comm = task->comm;
+    int in_progress = ncclInProgress;
 
     task->result = task->run(task);
     if (task->result != ncclSuccess && task->born != NULL && comm->blocking) {
         *task->born = NULL;
         comm_close(comm, SEAT_FAILED);
     } else if (task->born != NULL || !comm->blocking) {
-        atomic_store(&comm->error, (int)task->result);
+        (void)atomic_compare_exchange_strong(&comm->error, &in_progress, (int)task->result);
     }
 }
 
@@ -51,12 +52,13 @@ static void *task_detached(void *data)
 static ncclResult_t task_start(struct task *task)
 {
     pthread_t thread;
+    int success = ncclSuccess;
 
     if (task->comm->blocking)
         return pthread_create(&task->thread, NULL, task_main, task) == 0
                    ? ncclSuccess
                    : refuse(ncclSystemError, "pthread_create");
-    atomic_store(&task->comm->error, ncclInProgress);
+    (void)atomic_compare_exchange_strong(&task->comm->error, &success, ncclInProgress);
     if (pthread_create(&thread, NULL, task_detached, task) != 0)
         return refuse(ncclSystemError, "pthread_create");
     pthread_detach(thread);

@@ -8,7 +8,7 @@
 #include "src/driver/cuda_abi.h"
 #include "stand_in.h"
 
-enum { MOST_RANKS = 64 };
+enum { MOST_RANKS = 64, PATIENCE = 80 /* pauses after which a rank looks whether others live */ };
 
 /* Defines an NCCL function: `EXPORTED(name, parameters, arguments) { body }`. The exported function
  * counts the call and has the fault that STAND_IN_FAIL asks for. pNAME is the same function. */
@@ -140,6 +140,7 @@ ncclResult_t comm_alive(struct ncclComm *comm, const char *function); /* has no 
 ncclResult_t comm_ready(struct ncclComm *comm, const char *function); /* and takes calls */
 struct ncclComm *comm_ref(struct ncclComm *comm);
 void comm_fail(struct ncclComm *comm, ncclResult_t code);
+int comm_is_over(struct ncclComm *comm); /* stopped, or it has failed: its calls end */
 void comm_close(struct ncclComm *comm, enum seat seat);
 void comm_unref(struct ncclComm *comm);
 void comm_stop(struct ncclComm *comm, enum stop stop); /* no call runs when it returns */

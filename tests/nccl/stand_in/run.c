@@ -127,10 +127,9 @@ static ncclResult_t prepare(struct transfers *transfers, struct call *call)
 
 static void finish(struct call *call)
 {
-    const struct ncclComm *comm = call->comm;
+    struct ncclComm *comm = call->comm;
 
-    if (!is_pair(call) && call->scratch != NULL && atomic_load(&comm->error) == ncclSuccess &&
-        !atomic_load(&comm->stop))
+    if (call->scratch != NULL && !comm_is_over(comm))
         reduce(call->type, call->op, comm->ranks, call->count, call->scratch, call->out);
     free(call->scratch);
     free(call->scaled);
@@ -193,7 +192,7 @@ static size_t advance_all(struct transfers *transfers, int *left)
 
         if (t->done)
             continue;
-        if (atomic_load(&comm->stop) || atomic_load(&comm->error) != ncclSuccess) {
+        if (comm_is_over(comm)) {
             t->done = 1;
             continue;
         }
@@ -220,7 +219,6 @@ static void look_for_lost(struct transfers *transfers)
 
 static void progress(struct transfers *transfers)
 {
-    enum { PATIENCE = 80 }; /* rounds without progress */
     struct wait wait = wait_begin();
     int left;
 
@@ -258,7 +256,7 @@ void job_run(struct job *job)
     for (struct call *call = job->calls; call != NULL; call = call->next) {
         ncclResult_t result = ncclSystemError;
 
-        if (atomic_load(&call->comm->stop) || atomic_load(&call->comm->error) != ncclSuccess)
+        if (comm_is_over(call->comm))
             continue;
         if (transfers.list != NULL)
             result = prepare(&transfers, call);
