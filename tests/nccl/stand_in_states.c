@@ -115,6 +115,8 @@ void test_not_blocking(struct rank *rank)
 {
     ncclConfig_t config = {.size = 80, .magic = NCCL_CONFIG_MAGIC, .blocking = 0};
     ncclComm_t comm = NULL, child, same;
+    ncclWindow_t window = NULL;
+    void *data = room(4096), *ptr = NULL;
     int count = 0;
 
     if (rank->rank != 0)
@@ -129,6 +131,11 @@ void test_not_blocking(struct rank *rank)
     }
     EXPECT(wait_ready(comm), ncclSuccess);
     EXPECT(sum(rank, comm, 1), rank->ranks);
+    EXPECT(ncclCommWindowRegister(comm, data, 4096, &window, 0), ncclInProgress);
+    EXPECT(wait_ready(comm), ncclSuccess);
+    EXPECT(ncclWinGetUserPtr(comm, window, &ptr), ncclSuccess);
+    EXPECT(ptr == data, 1);
+    room_free(data);
 
     EXPECT(ncclGroupStart(), ncclSuccess);
     EXPECT(ncclCommSplit(comm, 0, 0, &child, NULL), ncclSuccess); /* as its parent */

@@ -94,6 +94,20 @@ static void load_driver(void)
     EXPECT(cu.cuInit(0), CUDA_SUCCESS);
 }
 
+/* Segments that this process still has. */
+static int mapped(void)
+{
+    FILE *file = fopen("/proc/self/maps", "r");
+    char line[512];
+    int count = 0;
+
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        count += strstr(line, "/stand-in-") != NULL;
+    if (file != NULL)
+        fclose(file);
+    return count;
+}
+
 struct start {
     struct rank rank;
     const struct test *test;
@@ -138,6 +152,7 @@ static void process_main(const struct test *test, int process, int processes, in
     for (t = 0; t < threads; t++)
         pthread_join(ids[t], NULL);
     EXPECT(atomic_load(&stand_in()->live), 0);
+    EXPECT(mapped(), 0);
     free(ids);
     free(starts);
 }
