@@ -147,7 +147,8 @@ static ncclResult_t wait_for_all(struct segment *segment, atomic_int *stop)
         if (atomic_load(stop))
             return refuse(ncclInternalError, "aborted while ranks meet");
         for (int r = 0; r < segment->ranks; r++)
-            if (segment_is_lost(segment, r, PLANE_COLLECTIVE))
+            if (segment_is_lost(segment, r, PLANE_COLLECTIVE) &&
+                !atomic_load(&segment->shared->complete)) /* it may have come, and left again */
                 return refuse(ncclRemoteError, "rank %d is gone while ranks meet", r);
         if (!wait_more(&wait))
             return refuse(ncclSystemError, "only %d of %d ranks have come",
