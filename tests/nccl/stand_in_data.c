@@ -270,18 +270,17 @@ void test_groups(struct rank *rank)
     EXPECT(wrong, 0);
     EXPECT(wrong_sums(sum, ranks, 0, part), 0);
 
-    /* Two messages to one rank: they come in order. */
-    fill(in, me, 0, part);
+    /* Several messages to one rank: they come in order. */
+    fill(in, me, 0, all);
     EXPECT(ncclGroupStart(), ncclSuccess);
-    for (size_t at = 0; at < part; at += part / 2) {
-        EXPECT(ncclSend(in + at, part / 2, ncclInt32, (me + 1) % ranks, other, second),
-               ncclSuccess);
-        EXPECT(ncclRecv(out + at, part / 2, ncclInt32, (me + ranks - 1) % ranks, other, second),
+    for (size_t at = 0; at < all; at += part) {
+        EXPECT(ncclSend(in + at, part, ncclInt32, (me + 1) % ranks, other, second), ncclSuccess);
+        EXPECT(ncclRecv(out + at, part, ncclInt32, (me + ranks - 1) % ranks, other, second),
                ncclSuccess);
     }
     EXPECT(ncclGroupEnd(), ncclSuccess);
     EXPECT(cu.cuStreamSynchronize(second), CUDA_SUCCESS);
-    EXPECT(differences(out, (me + ranks - 1) % ranks, 0, part), 0);
+    EXPECT(differences(out, (me + ranks - 1) % ranks, 0, all), 0);
 
     /* One communicator, two streams: the calls keep their order. */
     fill(in, me, 0, part);
