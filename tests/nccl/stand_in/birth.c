@@ -23,7 +23,7 @@ static void name_by_id(struct ncclComm *comm, const ncclUniqueId *id)
              (unsigned long long)digest(0xcbf29ce484222325u, id, sizeof *id));
 }
 
-static void name_by_parent(struct ncclComm *comm, const struct ncclComm *parent, const char *how,
+static void name_by_parent(char *name, const struct ncclComm *parent, const char *how,
                            unsigned number, int color)
 {
     uint64_t hash = digest(0xcbf29ce484222325u, parent->name, strlen(parent->name));
@@ -31,7 +31,7 @@ static void name_by_parent(struct ncclComm *comm, const struct ncclComm *parent,
     hash = digest(hash, how, strlen(how));
     hash = digest(hash, &number, sizeof number);
     hash = digest(hash, &color, sizeof color);
-    snprintf(comm->name, sizeof comm->name, "%016llx", (unsigned long long)hash);
+    snprintf(name, NAME_BYTES, "%016llx", (unsigned long long)hash);
 }
 
 /* ---- what all births do ---- */
@@ -66,8 +66,8 @@ struct birth {
     ncclUniqueId id;
 };
 
-/* The segment's name is that of `named`, or of the id. A task may give it another. */
-static ncclResult_t begin(const struct birth *birth, const struct ncclComm *named)
+/* The segment has the name, or that of the id if it is NULL. A task may give it another. */
+static ncclResult_t begin(const struct birth *birth, const char *name)
 {
     struct ncclComm *comm = comm_create(birth->ranks, birth->rank, birth->blocking);
     struct task task = {.run = birth->run,
@@ -86,8 +86,8 @@ static ncclResult_t begin(const struct birth *birth, const struct ncclComm *name
         comm_close(comm, SEAT_FAILED);
         return group_fault(result);
     }
-    if (named != NULL)
-        memcpy(comm->name, named->name, sizeof comm->name);
+    if (name != NULL)
+        memcpy(comm->name, name, NAME_BYTES);
     else
         name_by_id(comm, &birth->id);
     *birth->born = comm;
@@ -191,7 +191,7 @@ static ncclResult_t run_split(struct task *task)
             comm->ranks++;
             comm->rank += is_before(all, r, parent->rank);
         }
-    name_by_parent(comm, parent, "split", task->ticket, task->color);
+    name_by_parent(comm->name, parent, "split", task->ticket, task->color);
     return comm_join(comm);
 }
 
@@ -215,7 +215,7 @@ EXPORTED(ncclCommSplit,
     if (result != ncclSuccess)
         return group_fault(result);
     *child = NULL;
-    return color == NCCL_SPLIT_NOCOLOR ? group_task(&none) : begin(&birth, comm);
+    return color == NCCL_SPLIT_NOCOLOR ? group_task(&none) : begin(&birth, comm->name);
 }
 
 static int is_in(int rank, const int *list, int count)
@@ -232,7 +232,7 @@ EXPORTED(ncclCommShrink,
          (comm, excluded, count, child, config, flags))
 {
     struct birth birth = {.born = child, .device = -1, .run = run_join};
-    struct ncclComm named;
+    char name[NAME_BYTES];
     ncclResult_t result = flags & NCCL_SHRINK_ABORT ? comm_check(comm, "CommShrink")
                                                     : comm_alive(comm, "CommShrink");
 
@@ -253,8 +253,8 @@ EXPORTED(ncclCommShrink,
         birth.ranks += !is_in(r, excluded, count);
         birth.rank += r < comm->rank && !is_in(r, excluded, count);
     }
-    name_by_parent(&named, comm, "shrink", comm->child_count++, 0);
-    return begin(&birth, &named);
+    name_by_parent(name, comm, "shrink", comm->child_count++, 0);
+    return begin(&birth, name);
 }
 
 /* One rank of the old communicator has the id. */

@@ -8,7 +8,11 @@
 #include "src/driver/cuda_abi.h"
 #include "stand_in.h"
 
-enum { MOST_RANKS = 64, PATIENCE = 80 /* pauses after which a rank looks whether others live */ };
+enum {
+    MOST_RANKS = 64,
+    NAME_BYTES = 32, /* of a segment's name */
+    PATIENCE = 80    /* pauses after which a rank looks whether others live */
+};
 
 /* Defines an NCCL function: `EXPORTED(name, parameters, arguments) { body }`. The exported function
  * counts the call and has the fault that STAND_IN_FAIL asks for. pNAME is the same function. */
@@ -114,9 +118,9 @@ struct ncclComm {
     atomic_int refs; /* the handle, tasks and calls */
     int rank, ranks, blocking, device, retained;
     CUcontext context;
-    CUevent last;    /* recorded behind the last call that was not captured */
-    char name[64];   /* of the segment */
-    atomic_int stop; /* an enum stop: calls end at once */
+    CUevent last;          /* recorded behind the last call that was not captured */
+    char name[NAME_BYTES]; /* of the segment */
+    atomic_int stop;       /* an enum stop: calls end at once */
     atomic_int suspended, finalized;
     atomic_int error;   /* an ncclResult_t */
     atomic_int pending; /* jobs in streams, or that run in a graph */
