@@ -135,6 +135,7 @@ CHANNEL_FATBIN := $(if $(NVCC),$(BUILD)/obj/examples/04_memory_channel/kernels.f
 NCCL_SOURCES := $(sort $(wildcard nccl/*.c))
 NCCL_FULL_SOURCES := $(sort $(wildcard nccl/full/*.c)) nccl/next.c nccl/real_dlsym.c
 NCCL_TEST_SOURCES := $(sort $(wildcard tests/nccl/*.c))
+STAND_IN_SOURCES := $(sort $(wildcard tests/nccl/stand_in/*.c))
 USER_SOURCES := $(sort $(wildcard tests/user/*.cu))
 FAST_SOURCES := examples/06_fast_allreduce/fast_allreduce.cu
 TOKEN_SOURCES := examples/07_all_to_all/all_to_all.cu
@@ -181,7 +182,7 @@ NCCL_FULL := $(BUILD)/libsymwin-nccl-full.so
 NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alone window lookup \
     lookup-alone lookup-bare faults faults-both copies libtool.so libdlsym.so libown.so \
     cuda/libcuda.so.1 emulated/$(SONAME) collectives/libnccl.so.2 older/libnccl.so.2 \
-    libnccl.so.2.28)
+    libnccl.so.2.28 stand_in/libnccl.so.2 stand_in_user)
 
 # ---- targets ----------------------------------------------------------------------------------
 
@@ -530,6 +531,18 @@ $(BUILD)/tests/nccl/collectives/libnccl.so.2: $(BUILD)/obj/tests/nccl/fake_colle
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) -o $@ $<
 
+# An NCCL whose ranks may be processes, and its own test.
+STAND_IN := $(BUILD)/tests/nccl/stand_in/libnccl.so.2
+STAND_IN_USER := $(patsubst %,$(BUILD)/obj/tests/nccl/stand_in_%.c.o,user data states)
+
+$(STAND_IN): $(call objects,$(STAND_IN_SOURCES))
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) $(if $(SANITIZE),,-Wl,-z,defs) -o $@ $^ \
+	    $(LIBS)
+
+$(BUILD)/tests/nccl/stand_in_user: $(STAND_IN_USER) $(STAND_IN)
+	$(call say,LINK,$@)$(LINK) -Wl,--enable-new-dtags -Wl,-rpath,'$$ORIGIN/stand_in' -o $@ $^ $(LIBS)
+
 # It loads the one beside it.
 $(BUILD)/tests/test_register: | $(BUILD)/tests/nccl/collectives/libnccl.so.2
 
@@ -612,7 +625,7 @@ $(BUILD)/obj/tests/helpers/abi_cuda.c.o: private OWN_CPPFLAGS += \
 -include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(BUFFERS) $(WITH_NCCL_SOURCES) $(CHANNEL) \
     $(BENCH_SOURCES) $(PERF_SOURCES) $(INFO_SOURCES) $(TEST_SOURCES) \
     $(GPU_SOURCES) $(TEST_HELPERS) $(FUZZ_SOURCES) fuzz/main.c $(NCCL_SOURCES) \
-    $(NCCL_FULL_SOURCES) $(NCCL_TEST_SOURCES)))
+    $(NCCL_FULL_SOURCES) $(NCCL_TEST_SOURCES) $(STAND_IN_SOURCES)))
 
 # ---- install ----------------------------------------------------------------------------------
 

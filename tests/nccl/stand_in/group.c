@@ -1,0 +1,414 @@
+/* Groups of the stand-in: what a thread has called since the outermost ncclGroupStart. At its end
+ * births and registrations are made, each on a thread of its own, so that one thread can make
+ * several ranks. Then the calls go to their streams: those of one stream as one job. */
+#include <stdlib.h>
+
+#include "inside.h"
+
+static _Thread_local struct {
+    int depth;
+    ncclResult_t error; /* the first */
+    struct call *calls, **last_call;
+    struct task *tasks, **last_task;
+} group;
+
+/* ---- tasks ---- */
+
+static void task_free(struct task *task)
+{
+    comm_unref(task->comm);
+    comm_unref(task->parent);
+    free(task);
+}
+
+static void task_run(struct task *task)
+{
+    struct ncclComm *comm = task->comm;
+    int in_progress = ncclInProgress;
+
+    task->result = task->run(task);
+    if (task->result != ncclSuccess && task->born != NULL && comm->blocking) {
+        *task->born = NULL;
+        comm_close(comm, SEAT_FAILED);
+    } else if (task->born != NULL || !comm->blocking) {
+        (void)atomic_compare_exchange_strong(&comm->error, &in_progress, (int)task->result);
+    }
+}
+
+static void *task_main(void *data)
+{
+    task_run(data);
+    return NULL;
+}
+
+static void *task_detached(void *data)
+{
+    task_run(data);
+    task_free(data);
+    return NULL;
+}
+
+/* Starts a task's thread. `task` belongs to it if the communicator is not blocking. */
+static ncclResult_t task_start(struct task *task)
+{
+    pthread_t thread;
+    int success = ncclSuccess;
+
+    if (task->comm->blocking)
+        return pthread_create(&task->thread, NULL, task_main, task) == 0
+                   ? ncclSuccess
+                   : refuse(ncclSystemError, "pthread_create");
+    (void)atomic_compare_exchange_strong(&task->comm->error, &success, ncclInProgress);
+    if (pthread_create(&thread, NULL, task_detached, task) != 0)
+        return refuse(ncclSystemError, "pthread_create");
+    pthread_detach(thread);
+    return ncclInProgress;
+}
+
+static ncclResult_t run_tasks(struct task *tasks)
+{
+    ncclResult_t result = ncclSuccess;
+    struct task *started = NULL, *next;
+
+    if (tasks != NULL && tasks->next == NULL && tasks->comm->blocking) {
+        if (tasks->parent != NULL)
+            tasks->ticket = tasks->parent->tickets++;
+        task_run(tasks);
+        result = tasks->result;
+        task_free(tasks);
+        return result;
+    }
+    for (struct task *task = tasks; task != NULL; task = next) {
+        ncclResult_t start;
+
+        next = task->next;
+        if (task->parent != NULL)
+            task->ticket = task->parent->tickets++;
+        start = task_start(task);
+        if (start == ncclSuccess) {
+            task->next = started;
+            started = task;
+        } else if (result == ncclSuccess) {
+            result = start;
+        }
+    }
+    for (struct task *task = started; task != NULL; task = next) {
+        next = task->next;
+        pthread_join(task->thread, NULL);
+        if (task->result != ncclSuccess && (result == ncclSuccess || result == ncclInProgress))
+            result = task->result;
+        task_free(task);
+    }
+    return result;
+}
+
+/* A birth that was never begun. */
+static void drop_tasks(struct task *tasks)
+{
+    while (tasks != NULL) {
+        struct task *next = tasks->next;
+
+        if (tasks->born != NULL) {
+            *tasks->born = NULL;
+            comm_close(tasks->comm, SEAT_FAILED);
+        }
+        task_free(tasks);
+        tasks = next;
+    }
+}
+
+/* ---- jobs ---- */
+
+static void run_once(void *data)
+{
+    struct job *job = data;
+
+    job_run(job);
+    for (int i = 0; i < job->comm_count; i++)
+        atomic_fetch_sub(&job->comms[i]->pending, 1);
+    job_free(job);
+}
+
+static void run_captured(void *data)
+{
+    struct job *job = data;
+
+    for (int i = 0; i < job->comm_count; i++)
+        atomic_fetch_add(&job->comms[i]->pending, 1);
+    job_run(job);
+    for (int i = 0; i < job->comm_count; i++)
+        atomic_fetch_sub(&job->comms[i]->pending, 1);
+}
+
+static void free_captured(void *data)
+{
+    job_free(data);
+}
+
+static int has_comm(const struct job *job, const struct ncclComm *comm)
+{
+    int i = 0;
+
+    while (i < job->comm_count && job->comms[i] != comm)
+        i++;
+    return i < job->comm_count;
+}
+
+/* A communicator's calls go to the stream of its first one. Handles up to 2 name a stream of the
+ * current context. */
+static int takes(const struct job *job, const struct call *call)
+{
+    return job->stream == call->stream && job->comm_count < MOST_RANKS &&
+           ((uintptr_t)call->stream > 2 || job->comms[0]->context == call->comm->context);
+}
+
+static struct job *job_for(struct job **jobs, const struct call *call)
+{
+    struct job *job = *jobs;
+    int i;
+
+    while (job != NULL && !has_comm(job, call->comm))
+        job = job->next;
+    if (job != NULL)
+        return job;
+    for (job = *jobs; job != NULL && !takes(job, call); job = job->next)
+        ;
+    if (job == NULL) {
+        job = calloc(1, sizeof *job);
+        if (job == NULL)
+            return NULL;
+        job->stream = call->stream;
+        job->next = *jobs;
+        *jobs = job;
+    }
+    for (i = job->comm_count++; i > 0 && (uintptr_t)job->comms[i - 1] > (uintptr_t)call->comm; i--)
+        job->comms[i] = job->comms[i - 1];
+    job->comms[i] = call->comm;
+    return job;
+}
+
+/* `second` waits for what is in `first`. */
+static CUresult follow(const struct driver *cu, CUstream first, CUstream second)
+{
+    CUevent event;
+    CUresult result = cu->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = cu->cuEventRecord(event, first);
+    if (result == CUDA_SUCCESS)
+        result = cu->cuStreamWaitEvent(second, event, 0);
+    cu->cuEventDestroy(event);
+    return result;
+}
+
+/* The other streams of a job's calls wait for it, or it for them. */
+static CUresult follow_all(const struct driver *cu, const struct job *job, const CUstream *others,
+                           int count, int before)
+{
+    CUresult result = CUDA_SUCCESS;
+
+    for (int i = 0; i < count && result == CUDA_SUCCESS; i++)
+        result = before ? follow(cu, others[i], job->stream) : follow(cu, job->stream, others[i]);
+    return result;
+}
+
+static CUresult launch_captured(const struct driver *cu, struct job *job, CUgraph graph)
+{
+    CUuserObject object;
+    const CUstream stream = job->stream;
+    CUresult result = cu->cuUserObjectCreate(&object, job, free_captured, 1,
+                                             CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+
+    if (result != CUDA_SUCCESS) {
+        job_free(job);
+        return result;
+    }
+    result = cu->cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE);
+    if (result != CUDA_SUCCESS)
+        cu->cuUserObjectRelease(object, 1); /* which frees the job */
+    return result == CUDA_SUCCESS ? cu->cuLaunchHostFunc(stream, run_captured, job) : result;
+}
+
+/* Calls of one communicator run in the order of the program, whatever their streams. The job may be
+ * freed before cuLaunchHostFunc returns, so its communicators are noted and held. */
+static CUresult launch_once(const struct driver *cu, struct job *job)
+{
+    struct ncclComm *comms[MOST_RANKS];
+    const CUstream stream = job->stream;
+    const int count = job->comm_count;
+    CUresult result = CUDA_SUCCESS;
+
+    for (int i = 0; i < count; i++) {
+        comms[i] = comm_ref(job->comms[i]);
+        if (result == CUDA_SUCCESS)
+            result = cu->cuStreamWaitEvent(stream, comms[i]->last, 0);
+        atomic_fetch_add(&comms[i]->pending, 1);
+    }
+    if (result == CUDA_SUCCESS)
+        result = cu->cuLaunchHostFunc(stream, run_once, job);
+    if (result != CUDA_SUCCESS) {
+        for (int i = 0; i < count; i++)
+            atomic_fetch_sub(&comms[i]->pending, 1);
+        job_free(job);
+    }
+    for (int i = 0; i < count; i++) {
+        if (result == CUDA_SUCCESS)
+            result = cu->cuEventRecord(comms[i]->last, stream);
+        comm_unref(comms[i]);
+    }
+    return result;
+}
+
+static CUresult launch(const struct driver *cu, struct job *job)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    struct job where = {.stream = job->stream};
+    CUstream others[MOST_RANKS];
+    CUcontext old;
+    CUgraph graph = NULL;
+    int count = 0, i;
+    CUresult result = cu->cuCtxPushCurrent(job->comms[0]->context);
+
+    if (result != CUDA_SUCCESS) {
+        job_free(job);
+        return result;
+    }
+    for (const struct call *call = job->calls; call != NULL; call = call->next) {
+        for (i = 0; i < count && others[i] != call->stream; i++)
+            ;
+        if (call->stream != job->stream && i == count && count < MOST_RANKS)
+            others[count++] = call->stream;
+    }
+    result = cu->cuStreamGetCaptureInfo(job->stream, &status, NULL, &graph, NULL, NULL);
+    if (result == CUDA_SUCCESS)
+        result = follow_all(cu, &where, others, count, 1);
+    if (result != CUDA_SUCCESS)
+        job_free(job);
+    else if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        result = launch_captured(cu, job, graph);
+    else
+        result = launch_once(cu, job);
+    if (result == CUDA_SUCCESS)
+        result = follow_all(cu, &where, others, count, 0);
+    cu->cuCtxPopCurrent(&old);
+    return result;
+}
+
+static void drop_calls(struct call *calls)
+{
+    struct job *job = calloc(1, sizeof *job);
+
+    if (job == NULL)
+        return;
+    job->calls = calls;
+    job_free(job);
+}
+
+static ncclResult_t run_calls(struct call *calls)
+{
+    const struct driver *cu = driver_get();
+    struct job *jobs = NULL, *next;
+    CUresult result = CUDA_SUCCESS;
+
+    for (struct call *call = calls, *behind; call != NULL; call = behind) {
+        struct job *job = job_for(&jobs, call);
+        struct call **at = &job->calls;
+
+        behind = call->next;
+        call->next = NULL;
+        while (*at != NULL)
+            at = &(*at)->next;
+        *at = call;
+    }
+    for (struct job *job = jobs; job != NULL; job = next) {
+        const CUresult launched = launch(cu, (next = job->next, job));
+
+        if (result == CUDA_SUCCESS)
+            result = launched;
+    }
+    return driver_check(result, "cuLaunchHostFunc");
+}
+
+/* ---- groups ---- */
+
+void group_start(void)
+{
+    if (group.depth++ > 0)
+        return;
+    group.error = ncclSuccess;
+    group.calls = NULL;
+    group.tasks = NULL;
+    group.last_call = &group.calls;
+    group.last_task = &group.tasks;
+}
+
+ncclResult_t group_end(void)
+{
+    ncclResult_t result;
+
+    if (group.depth == 0)
+        return refuse(ncclInvalidUsage, "ncclGroupEnd: not in a group call.");
+    if (--group.depth > 0)
+        return ncclSuccess;
+    if (group.error != ncclSuccess) {
+        drop_tasks(group.tasks);
+        drop_calls(group.calls);
+        return group.error;
+    }
+    result = run_tasks(group.tasks);
+    if (result == ncclSuccess || result == ncclInProgress) {
+        const ncclResult_t calls = run_calls(group.calls);
+
+        return calls == ncclSuccess ? result : calls;
+    }
+    drop_calls(group.calls);
+    return result;
+}
+
+ncclResult_t group_fault(ncclResult_t code)
+{
+    if (group.depth > 0 && group.error == ncclSuccess)
+        group.error = code;
+    return code;
+}
+
+ncclResult_t group_call(const struct call *model)
+{
+    struct call *call = malloc(sizeof *call);
+
+    if (call == NULL)
+        return group_fault(refuse(ncclSystemError, "out of memory"));
+    group_start();
+    *call = *model;
+    comm_ref(call->comm);
+    *group.last_call = call;
+    group.last_call = &call->next;
+    return group_end();
+}
+
+ncclResult_t group_task(const struct task *model)
+{
+    struct task *task = malloc(sizeof *task);
+
+    if (task == NULL)
+        return group_fault(refuse(ncclSystemError, "out of memory"));
+    group_start();
+    *task = *model;
+    comm_ref(task->comm);
+    comm_ref(task->parent);
+    *group.last_task = task;
+    group.last_task = &task->next;
+    return group_end();
+}
+
+EXPORTED(ncclGroupStart, (void), ())
+{
+    group_start();
+    return ncclSuccess;
+}
+
+EXPORTED(ncclGroupEnd, (void), ())
+{
+    return group_end();
+}

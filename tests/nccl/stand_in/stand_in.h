@@ -1,0 +1,183 @@
+/* The stand-in for NCCL, as programs and tests see it: the types of nccl.h 2.28, the functions that
+ * it has, and what it counts.
+ *
+ * It is a libnccl.so.2 that moves and reduces data between ranks that are threads or processes of
+ * one host, in memory of malloc or of the emulated driver. A call in a stream is a host function of
+ * that stream. Reductions are done in rank order, in float, in double for ncclFloat64.
+ *
+ * It does not have: device communicators, one-sided signals, the functions named *Config of
+ * collectives, ncclCommMemStats, ncclCommQueryProperties, ncclGroupSimulateEnd. Of ncclConfig_t it
+ * reads magic and blocking alone. All unique ids of ncclCommInitRankScalable but the first are
+ * ignored. It is strict: what two ranks call must agree in kind, type, operation and size, else the
+ * communicator has the error ncclInvalidUsage.
+ *
+ * STAND_IN_FAIL=NAME:N:CODE   the N-th call of NAME in a process returns CODE and does nothing
+ * STAND_IN_TIMEOUT_MS=20000   how long a rank waits for others */
+#ifndef STAND_IN_H
+#define STAND_IN_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "nccl/full/names.h"
+
+#define STAND_IN_API __attribute__((visibility("default")))
+
+/* ---- of nccl.h ---- */
+
+typedef struct ncclComm *ncclComm_t;
+typedef struct ncclWindow_vidmem *ncclWindow_t;
+typedef void *cudaStream_t; /* a CUstream */
+typedef struct {
+    char internal[128];
+} ncclUniqueId;
+
+/* What follows `blocking` is not read. */
+typedef struct {
+    size_t size;
+    unsigned magic, version;
+    int blocking;
+    char more[108];
+} ncclConfig_t;
+
+typedef enum {
+    ncclSuccess,
+    ncclUnhandledCudaError,
+    ncclSystemError,
+    ncclInternalError,
+    ncclInvalidArgument,
+    ncclInvalidUsage,
+    ncclRemoteError,
+    ncclInProgress,
+    ncclNumResults
+} ncclResult_t;
+
+typedef enum {
+    ncclInt8,
+    ncclUint8,
+    ncclInt32,
+    ncclUint32,
+    ncclInt64,
+    ncclUint64,
+    ncclFloat16,
+    ncclFloat32,
+    ncclFloat64,
+    ncclBfloat16,
+    ncclFloat8e4m3,
+    ncclFloat8e5m2,
+    ncclNumTypes
+} ncclDataType_t;
+
+typedef enum {
+    ncclSum,
+    ncclProd,
+    ncclMax,
+    ncclMin,
+    ncclAvg,
+    ncclNumOps,
+    ncclMaxRedOp = 0x7fffffff
+} ncclRedOp_t;
+
+typedef enum { ncclScalarDevice, ncclScalarHostImmediate } ncclScalarResidence_t;
+
+#define NCCL_CONFIG_MAGIC 0xcafebeefu
+#define NCCL_SPLIT_NOCOLOR (-1)
+#define NCCL_WIN_COLL_SYMMETRIC 1
+#define NCCL_SHRINK_ABORT 1
+
+STAND_IN_API ncclResult_t ncclGetVersion(int *version);
+STAND_IN_API ncclResult_t ncclResetDebugInit(void);
+STAND_IN_API const char *ncclGetErrorString(ncclResult_t result);
+STAND_IN_API const char *ncclGetLastError(ncclComm_t comm);
+STAND_IN_API ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
+
+STAND_IN_API ncclResult_t ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank);
+STAND_IN_API ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id,
+                                                 int rank, ncclConfig_t *config);
+STAND_IN_API ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int ranks, int rank,
+                                                   int id_count, ncclUniqueId *ids,
+                                                   ncclConfig_t *config);
+STAND_IN_API ncclResult_t ncclCommInitAll(ncclComm_t *comms, int count, const int *devices);
+STAND_IN_API ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *child,
+                                        ncclConfig_t *config);
+STAND_IN_API ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int count,
+                                         ncclComm_t *child, ncclConfig_t *config, int flags);
+STAND_IN_API ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *id);
+STAND_IN_API ncclResult_t ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId *id, int rank,
+                                       ncclComm_t *child, ncclConfig_t *config);
+STAND_IN_API ncclResult_t ncclCommFinalize(ncclComm_t comm);
+STAND_IN_API ncclResult_t ncclCommDestroy(ncclComm_t comm);
+STAND_IN_API ncclResult_t ncclCommAbort(ncclComm_t comm);
+STAND_IN_API ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags);
+STAND_IN_API ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags);
+STAND_IN_API ncclResult_t ncclCommResume(ncclComm_t comm);
+STAND_IN_API ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error);
+STAND_IN_API ncclResult_t ncclCommCount(ncclComm_t comm, int *count);
+STAND_IN_API ncclResult_t ncclCommCuDevice(ncclComm_t comm, int *device);
+STAND_IN_API ncclResult_t ncclCommUserRank(ncclComm_t comm, int *rank);
+
+STAND_IN_API ncclResult_t ncclMemAlloc(void **ptr, size_t size);
+STAND_IN_API ncclResult_t ncclMemFree(void *ptr);
+STAND_IN_API ncclResult_t ncclCommRegister(ncclComm_t comm, void *ptr, size_t size, void **handle);
+STAND_IN_API ncclResult_t ncclCommDeregister(ncclComm_t comm, void *handle);
+STAND_IN_API ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *ptr, size_t size,
+                                                 ncclWindow_t *window, int flags);
+STAND_IN_API ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window);
+STAND_IN_API ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t window, void **ptr);
+STAND_IN_API ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar,
+                                                   ncclDataType_t type,
+                                                   ncclScalarResidence_t residence,
+                                                   ncclComm_t comm);
+STAND_IN_API ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm);
+
+STAND_IN_API ncclResult_t ncclAllReduce(const void *in, void *out, size_t count,
+                                        ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                                        cudaStream_t stream);
+STAND_IN_API ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count,
+                                            ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                                            cudaStream_t stream);
+STAND_IN_API ncclResult_t ncclReduce(const void *in, void *out, size_t count, ncclDataType_t type,
+                                     ncclRedOp_t op, int root, ncclComm_t comm,
+                                     cudaStream_t stream);
+STAND_IN_API ncclResult_t ncclAllGather(const void *in, void *out, size_t count,
+                                        ncclDataType_t type, ncclComm_t comm, cudaStream_t stream);
+STAND_IN_API ncclResult_t ncclAlltoAll(const void *in, void *out, size_t count, ncclDataType_t type,
+                                       ncclComm_t comm, cudaStream_t stream);
+STAND_IN_API ncclResult_t ncclBroadcast(const void *in, void *out, size_t count,
+                                        ncclDataType_t type, int root, ncclComm_t comm,
+                                        cudaStream_t stream);
+STAND_IN_API ncclResult_t ncclBcast(void *buffer, size_t count, ncclDataType_t type, int root,
+                                    ncclComm_t comm, cudaStream_t stream);
+STAND_IN_API ncclResult_t ncclGather(const void *in, void *out, size_t count, ncclDataType_t type,
+                                     int root, ncclComm_t comm, cudaStream_t stream);
+STAND_IN_API ncclResult_t ncclScatter(const void *in, void *out, size_t count, ncclDataType_t type,
+                                      int root, ncclComm_t comm, cudaStream_t stream);
+STAND_IN_API ncclResult_t ncclSend(const void *in, size_t count, ncclDataType_t type, int peer,
+                                   ncclComm_t comm, cudaStream_t stream);
+STAND_IN_API ncclResult_t ncclRecv(void *out, size_t count, ncclDataType_t type, int peer,
+                                   ncclComm_t comm, cudaStream_t stream);
+STAND_IN_API ncclResult_t ncclGroupStart(void);
+STAND_IN_API ncclResult_t ncclGroupEnd(void);
+
+/* ---- what it counts ---- */
+
+/* STAND_IN_ncclAllReduce and so on: a function's place in `functions`. */
+enum {
+#define STAND_IN_NUMBER(name, result) STAND_IN_##name,
+    SW_NCCL_NAMES(STAND_IN_NUMBER)
+#undef STAND_IN_NUMBER
+        STAND_IN_FUNCTIONS
+};
+
+/* Of this process. A call counts under either name, with or without a p, also one that fails. */
+struct stand_in {
+    struct {
+        const char *name;
+        atomic_uint calls;
+    } functions[STAND_IN_FUNCTIONS];
+    atomic_int live; /* communicators that were neither destroyed nor aborted */
+};
+
+STAND_IN_API const struct stand_in *stand_in(void);
+
+#endif

@@ -1,0 +1,198 @@
+/* The test of the stand-in for NCCL (tests/nccl/stand_in), case by case: run by
+ * tests/programs/test_stand_in.t with ranks in threads and in processes. A rank goes on after a
+ * check that fails. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "stand_in_user.h"
+
+struct world *world;
+struct used_driver cu;
+
+int expect(long long got, long long want, const char *what, const char *file, int line)
+{
+    atomic_fetch_add(&world->checks, 1);
+    if (got == want)
+        return 1;
+    atomic_fetch_add(&world->failures, 1);
+    fprintf(stderr, "%s:%d: %s is %lld, not %lld\n", file, line, what, got, want);
+    return 0;
+}
+
+void flag_set(int flag)
+{
+    atomic_fetch_add(&world->flags[flag], 1);
+}
+
+void flag_wait(int flag, int value)
+{
+    while (atomic_load(&world->flags[flag]) < value)
+        usleep(200);
+}
+
+ncclResult_t wait_ready(ncclComm_t comm)
+{
+    ncclResult_t error = ncclInProgress;
+
+    while (ncclCommGetAsyncError(comm, &error) == ncclSuccess && error == ncclInProgress)
+        usleep(200);
+    return error;
+}
+
+void sync_stream(const struct rank *rank)
+{
+    EXPECT(cu.cuStreamSynchronize(rank->stream), CUDA_SUCCESS);
+}
+
+void *room(size_t bytes)
+{
+    void *ptr = NULL;
+
+    if (!EXPECT(ncclMemAlloc(&ptr, bytes), ncclSuccess))
+        exit(1);
+    memset(ptr, 0, bytes);
+    return ptr;
+}
+
+void room_free(void *ptr)
+{
+    EXPECT(ncclMemFree(ptr), ncclSuccess);
+}
+
+static void load_driver(void)
+{
+    static const struct {
+        const char *name;
+        int version;
+        size_t offset;
+    } entries[] = {
+#define USED_ENTRY(name, version, params) {#name, version, offsetof(struct used_driver, name)},
+        USED_ENTRIES(USED_ENTRY)
+#undef USED_ENTRY
+    };
+    CUresult (*get)(const char *, void **, int, uint64_t, CUdriverProcAddressQueryResult *);
+    CUdriverProcAddressQueryResult found;
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *symbol = library != NULL ? dlsym(library, "cuGetProcAddress_v2") : NULL, *fn = NULL;
+    size_t i;
+
+    memcpy(&get, &symbol, sizeof get);
+    for (i = 0; i < sizeof entries / sizeof entries[0]; i++) {
+        if (symbol == NULL || get(entries[i].name, &fn, entries[i].version, 0, &found) != 0 ||
+            fn == NULL) {
+            fprintf(stderr, "no %s\n", entries[i].name);
+            exit(1);
+        }
+        memcpy((char *)&cu + entries[i].offset, &fn, sizeof fn);
+    }
+    EXPECT(cu.cuInit(0), CUDA_SUCCESS);
+}
+
+/* Segments that this process still has. */
+static int mapped(void)
+{
+    FILE *file = fopen("/proc/self/maps", "r");
+    char line[512];
+    int count = 0;
+
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        count += strstr(line, "/stand-in-") != NULL;
+    if (file != NULL)
+        fclose(file);
+    return count;
+}
+
+struct start {
+    struct rank rank;
+    const struct test *test;
+};
+
+static void *rank_main(void *data)
+{
+    struct start *start = data;
+    struct rank *rank = &start->rank;
+    CUdevice device;
+    CUcontext context;
+
+    EXPECT(cu.cuDeviceGet(&device, rank->rank % 4), CUDA_SUCCESS);
+    EXPECT(cu.cuDevicePrimaryCtxRetain(&context, device), CUDA_SUCCESS);
+    EXPECT(cu.cuCtxSetCurrent(context), CUDA_SUCCESS);
+    EXPECT(cu.cuStreamCreate(&rank->stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    if (!start->test->bare &&
+        !EXPECT(ncclCommInitRank(&rank->comm, rank->ranks, world->ids[0], rank->rank), ncclSuccess))
+        exit(1);
+    start->test->run(rank);
+    EXPECT(cu.cuStreamSynchronize(rank->stream), CUDA_SUCCESS);
+    if (!start->test->bare)
+        EXPECT(ncclCommDestroy(rank->comm), ncclSuccess);
+    EXPECT(cu.cuStreamDestroy(rank->stream), CUDA_SUCCESS);
+    EXPECT(cu.cuDevicePrimaryCtxRelease(device), CUDA_SUCCESS);
+    return NULL;
+}
+
+static void process_main(const struct test *test, int process, int processes, int threads)
+{
+    pthread_t *ids = calloc((size_t)threads, sizeof *ids);
+    struct start *starts = calloc((size_t)threads, sizeof *starts);
+    int t;
+
+    load_driver();
+    for (t = 0; t < threads; t++) {
+        starts[t].test = test;
+        starts[t].rank = (struct rank){
+            .rank = process * threads + t, .ranks = processes * threads, .processes = processes};
+        pthread_create(&ids[t], NULL, rank_main, &starts[t]);
+    }
+    for (t = 0; t < threads; t++)
+        pthread_join(ids[t], NULL);
+    EXPECT(atomic_load(&stand_in()->live), 0);
+    EXPECT(mapped(), 0);
+    free(ids);
+    free(starts);
+}
+
+static const struct test tests[] = {
+#define TEST(name, bare) {#name, test_##name, bare},
+    STAND_IN_TESTS(TEST)
+#undef TEST
+        {NULL, NULL, 0},
+};
+
+/* stand_in_user TEST PROCESSES THREADS: prints how many checks were made and how many failed, and
+ * how many processes were killed. */
+int main(int argc, char **argv)
+{
+    const int processes = argc == 4 ? atoi(argv[2]) : 0, threads = argc == 4 ? atoi(argv[3]) : 0;
+    const struct test *test = tests;
+    int killed = 0, bad = 0, status, i;
+
+    while (test->name != NULL && argc == 4 && strcmp(test->name, argv[1]) != 0)
+        test++;
+    if (processes < 1 || threads < 1 || test->name == NULL) {
+        fprintf(stderr, "usage: stand_in_user TEST PROCESSES THREADS\n");
+        return 2;
+    }
+    world = mmap(NULL, sizeof *world, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (world == MAP_FAILED)
+        return 2;
+    for (i = 0; i < MOST_IDS; i++)
+        EXPECT(ncclGetUniqueId(&world->ids[i]), ncclSuccess);
+    for (i = 0; i < processes; i++)
+        if (fork() == 0) {
+            process_main(test, i, processes, threads);
+            exit(0); /* and not _exit(): sanitizers look for leaks */
+        }
+    while (wait(&status) > 0) {
+        killed += WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+        bad += WIFEXITED(status) ? WEXITSTATUS(status) != 0 : WTERMSIG(status) != SIGKILL;
+    }
+    printf("%d checks, %d failed, %d killed\n", atomic_load(&world->checks),
+           atomic_load(&world->failures), killed);
+    return bad > 0 || atomic_load(&world->failures) > 0;
+}

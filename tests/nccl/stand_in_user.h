@@ -1,0 +1,89 @@
+/* The ranks of tests/nccl/stand_in_user.c: threads of this process and of others, what they share,
+ * and the CUDA driver that they use. */
+#ifndef STAND_IN_USER_H
+#define STAND_IN_USER_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "src/driver/cuda_abi.h"
+#include "stand_in/stand_in.h"
+
+enum { FLAGS = 8, MOST_IDS = 3 };
+
+/* Of all processes. */
+struct world {
+    ncclUniqueId ids[MOST_IDS];
+    atomic_int checks, failures;
+    atomic_int flags[FLAGS];
+};
+
+struct rank {
+    int rank, ranks, processes;
+    CUstream stream;
+    ncclComm_t comm; /* NULL in a bare case */
+};
+
+struct test {
+    const char *name;
+    void (*run)(struct rank *rank);
+    int bare; /* it makes and ends communicators itself */
+};
+
+extern struct world *world;
+#define USED_ENTRIES(X)                                                                            \
+    X(cuInit, 2000, (unsigned))                                                                    \
+    X(cuDeviceGet, 2000, (CUdevice *, int))                                                        \
+    X(cuDevicePrimaryCtxRetain, 7000, (CUcontext *, CUdevice))                                     \
+    X(cuDevicePrimaryCtxRelease, 11000, (CUdevice))                                                \
+    X(cuCtxSetCurrent, 4000, (CUcontext))                                                          \
+    X(cuStreamCreate, 2000, (CUstream *, unsigned))                                                \
+    X(cuStreamDestroy, 4000, (CUstream))                                                           \
+    X(cuStreamSynchronize, 2000, (CUstream))                                                       \
+    X(cuStreamBeginCapture, 10010, (CUstream, CUstreamCaptureMode))                                \
+    X(cuStreamEndCapture, 10000, (CUstream, CUgraph *))                                            \
+    X(cuGraphInstantiateWithFlags, 11040, (CUgraphExec *, CUgraph, unsigned long long))            \
+    X(cuGraphLaunch, 10000, (CUgraphExec, CUstream))                                               \
+    X(cuGraphExecDestroy, 10000, (CUgraphExec))                                                    \
+    X(cuGraphDestroy, 10000, (CUgraph))
+extern struct used_driver {
+#define USED_MEMBER(name, version, params) CUresult(*name) params;
+    USED_ENTRIES(USED_MEMBER)
+#undef USED_MEMBER
+} cu;
+
+/* Counts a check; prints those that fail. */
+#define EXPECT(got, want) expect((long long)(got), (long long)(want), #got, __FILE__, __LINE__)
+int expect(long long got, long long want, const char *what, const char *file, int line);
+
+void flag_set(int flag);
+void flag_wait(int flag, int value);      /* until it has been set that often */
+ncclResult_t wait_ready(ncclComm_t comm); /* while it is in progress */
+void sync_stream(const struct rank *rank);
+void *room(size_t bytes); /* device memory, zeroed */
+void room_free(void *ptr);
+
+/* Each test is a function test_NAME. BARE ones make and end communicators themselves. */
+#define STAND_IN_TESTS(X)                                                                          \
+    X(types, 0) /* stand_in_data.c */                                                              \
+    X(collectives, 0)                                                                              \
+    X(groups, 0)                                                                                   \
+    X(one_thread, 1)                                                                               \
+    X(capture, 0)                                                                                  \
+    X(children, 0) /* stand_in_states.c */                                                         \
+    X(growth, 1)                                                                                   \
+    X(not_blocking, 1)                                                                             \
+    X(registration, 0)                                                                             \
+    X(arguments, 0)                                                                                \
+    X(abort, 1)                                                                                    \
+    X(revoke, 0)                                                                                   \
+    X(killed, 1)                                                                                   \
+    X(late, 1)                                                                                     \
+    X(absent, 1)                                                                                   \
+    X(mismatch, 1)                                                                                 \
+    X(fault, 0)
+#define DECLARE_TEST(name, bare) void test_##name(struct rank *rank);
+STAND_IN_TESTS(DECLARE_TEST)
+#undef DECLARE_TEST
+
+#endif

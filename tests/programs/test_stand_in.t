@@ -1,0 +1,71 @@
+#!/usr/bin/env perl
+# The stand-in for NCCL (tests/nccl/stand_in) by itself: tests/nccl/stand_in_user.c, whose ranks are
+# processes, threads, or both, on the emulated driver.
+use strict;
+use warnings;
+use Cwd qw(abs_path);
+use File::Temp qw(tempdir);
+use Test::More;
+
+require './tests/helpers/files.pl';
+
+my $build = abs_path($ENV{SYMWIN_BUILD} || 'build');
+my $place = "$build/tests/nccl";
+plan skip_all => "no $place/stand_in_user: make tests has not run here"
+  unless -x "$place/stand_in_user";
+
+my $scratch = tempdir(CLEANUP => 1);
+delete @ENV{qw(SYMWIN_DRIVER FAKE_CUDA LD_PRELOAD STAND_IN_FAIL STAND_IN_TIMEOUT_MS)};
+$ENV{LD_LIBRARY_PATH}    = "$place/cuda";
+$ENV{SYMWIN_EMU_DEVICES} = 4;
+
+# Takes the test's name, how many processes and threads in each, how many of them are killed, and a
+# setting.
+sub passes {
+    my ($test, $processes, $threads, $killed, $setting) = @_;
+    my $environment = $setting // '';
+    my $output = `timeout 60 env $environment $place/stand_in_user $test $processes $threads \\
+        2>$scratch/stderr`;
+    my $status = $?;
+    my ($checks) = $output =~ /\A(\d+) checks, 0 failed, $killed killed\n\z/;
+    my $errors   = slurp("$scratch/stderr");
+    ok($status == 0 && ($checks // 0) > 3 && $errors eq '',
+        "$test: $processes processes of $threads threads" . ($setting ? ", $setting" : ''))
+      or diag("status $status\n$output$errors");
+}
+
+# Other runs on this machine have their own, for a while.
+my $segments = '/dev/shm/stand-in-*';
+my %before   = map { $_ => 1 } glob $segments;
+
+for my $test (qw(types collectives groups capture children growth not_blocking registration
+    arguments abort revoke))
+{
+    passes($test, 4, 1, 0);
+    passes($test, 1, 4, 0);
+}
+passes('collectives', 2, 3, 0);
+passes('groups',      2, 3, 0);
+passes('one_thread',  1, 1, 0);
+passes('killed',      3, 1, 1);
+passes('killed',      2, 2, 1);
+passes('mismatch',    2, 1, 0);
+passes('mismatch',    1, 3, 0);
+passes('fault',       2, 1, 0, 'STAND_IN_FAIL=ncclAllReduce:2:3');
+for my $ranks ([2, 1], [1, 3]) {
+    passes($_, @$ranks, 0, 'STAND_IN_TIMEOUT_MS=400') for qw(late absent);
+}
+my @left = grep { !$before{$_} } glob $segments;
+for (1 .. 50) {
+    @left = grep { -e } @left or last;
+    select undef, undef, undef, 0.2;
+}
+is("@left", '', 'nothing is left in shared memory');
+
+my %exported = map { / T (p?nccl\w+)$/ ? ($1 => 1) : () } `nm -D $place/stand_in/libnccl.so.2`;
+my @known    = slurp('nccl/full/names.h') =~ /X\((nccl\w+),/g;
+is(join(' ', grep { !$exported{"p$_"} } grep { $exported{$_} } @known),
+    '', 'each function has its second name');
+cmp_ok(scalar(grep { $exported{$_} } @known), '>=', 40, 'it has most functions');
+
+done_testing();
