@@ -12,7 +12,7 @@ require './tests/helpers/files.pl';
 my $build  = $ENV{SYMWIN_BUILD} || 'build';
 my $perf   = "$build/bench/symwin-perf";
 my $folder = tempdir(CLEANUP => 1);
-my $threads = slurp("$build/flags") =~ /-fsanitize=thread/; # a run takes many times as long
+my $sanitized = slurp("$build/flags") =~ /-fsanitize/; # a run takes many times as long
 my @reducing = qw(allreduce reduce_scatter reduce reduce_scatterv reduce_scatterv_device);
 my @unequal = qw(alltoallv allgatherv reduce_scatterv);
 my @all = (qw(allreduce allgather alltoall broadcast gather scatter reduce_scatter reduce barrier),
@@ -52,8 +52,8 @@ sub factor {
 
 # ---- one ---------------------------------------------------------------------------------------
 
-for my $name ($threads ? qw(allgather reduce barrier alltoallv sendrecv) : @all) {
-    for my $how ('-d bf16', $threads ? () : '-d i32 --window 0') {
+for my $name ($sanitized ? qw(allgather reduce barrier alltoallv sendrecv) : @all) {
+    for my $how ('-d bf16', $sanitized ? () : '-d i32 --window 0') {
         next if $name eq 'barrier' && $how =~ /window 0/;
         my @rows = good('', "-t 3 -b 96 -e 3072 -f 4 -n 2 $how --collective $name --in-place both");
         my ($type) = $how =~ /-d (\w+)/;
@@ -74,7 +74,7 @@ for my $name ($threads ? qw(allgather reduce barrier alltoallv sendrecv) : @all)
         }
     }
     # Without its barrier the check is a race, at which ThreadSanitizer ends the program.
-    next if $threads && $name eq 'barrier';
+    next if $sanitized && $name eq 'barrier';
     my ($status, undef, $error) =
       perf('SYMWIN_PERF_BREAK=idle', "-t 2 -b 64 -e 64 -n 1 --collective $name");
     is($status, 1, "what the last repetition did not do in $name: exit status");
@@ -84,7 +84,7 @@ for my $name ($threads ? qw(allgather reduce barrier alltoallv sendrecv) : @all)
 
 # Without its barrier, rank 0 reads too early every time, and rank 1 never, since rank 1 comes late.
 # On a busy machine rank 0 may be later.
-unless ($threads) {
+unless ($sanitized) {
     my $who = '';
     for (1 .. 3) {
         my (undef, undef, $error) =
@@ -111,7 +111,7 @@ is(join(' ', $output =~ /^# Avg bus bandwidth of (\w+): [\d.e-]+$/mg), 'reduce s
     'and a mean of each that has one');
 good('', '-t 3 -b 96 -e 384 -n 2 -d f16 -o sum,max --collective gather,scatter,broadcast,reduce '
       . '--in-place both -r 1');
-for my $name ($threads ? () : qw(gather broadcast scatter reduce)) {
+for my $name ($sanitized ? () : qw(gather broadcast scatter reduce)) {
     ($status) = perf('SYMWIN_PERF_BREAK=idle', "-t 3 -b 96 -e 96 -n 1 -r 2 --collective $name");
     is($status, 1, "another root, no call of $name: is found");
 }
@@ -164,7 +164,7 @@ refused('', '-t 2 --collective sendrecv --algo put', 'no collective that was sel
 
 # Every rank sends to the next one: one rank to itself, and in streams and processes too.
 for ('-t 1', '-t 4 -G 0', '-t 2 -n 7 --group 3 --rotate 3',
-    $threads ? () : '--nproc 3 --percentiles 2 --rotate 2')
+    $sanitized ? () : '--nproc 3 --percentiles 2 --rotate 2')
 {
     @rows = good('', "$_ -b 1K -e 64K -f 64 -n 2 --collective sendrecv");
     is(join(' ', map { "$_->{bytes} $_->{collective} $_->{blocks}" } @rows),
@@ -181,7 +181,7 @@ for ('-t 1', '-t 4 -G 0', '-t 2 -n 7 --group 3 --rotate 3',
 # Unequal parts: one rank has none, or sends itself nothing; in streams and processes, several pairs
 # of buffers and groups too; every rank's output is checked, to its last element.
 for ('-t 3 -b 64K --in-place both',
-    $threads ? () : ('-t 1', '-t 4 -G 0', '-t 2 -n 7 --group 3 --rotate 3',
+    $sanitized ? () : ('-t 1', '-t 4 -G 0', '-t 2 -n 7 --group 3 --rotate 3',
         '-t 5 -d i8,f64 -o sum,avg', '--nproc 3 --rotate 2'))
 {
     my $collectives = join ',', @unequal, map { "${_}_device" } @unequal;
@@ -213,7 +213,7 @@ SKIP: {
 
     # Before 2.28, sends and receives.
     for (['of today', $nccl, '-G 2'],
-        $threads ? () : (['of today, streams', $nccl, '-G 0'], ['older', $older, '-G 1']))
+        $sanitized ? () : (['of today, streams', $nccl, '-G 0'], ['older', $older, '-G 1']))
     {
         my ($which, $environment, $how) = @$_;
         @rows = good($environment, "-t 3 -b 96 -e 96 -n 2 -r 1 $how --collective all $against");
@@ -234,7 +234,7 @@ SKIP: {
             is_deeply($ways{$name}, \%want, "$which: $name: what NCCL has of it");
         }
     }
-    for my $name ($threads ? 'gather' : grep { $_ ne 'barrier' && !$is_unequal{$_} } @all) {
+    for my $name ($sanitized ? 'gather' : grep { $_ ne 'barrier' && !$is_unequal{$_} } @all) {
         my ($status, $output, $error) = perf("FAKE_NCCL=wrong $nccl",
             "-t 2 -b 64 -e 64 -n 1 --collective $name --algo none --against nccl");
         is($status, 1, "wrong results of NCCL's $name: exit status");
