@@ -1,7 +1,6 @@
 /* The test of the stand-in for NCCL (tests/nccl/stand_in), case by case: run by
  * tests/programs/test_stand_in.t with ranks in threads and in processes. A rank goes on after a
  * check that fails. */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "stand_in/driver_fill.h"
 #include "stand_in_user.h"
 
 struct world *world;
@@ -67,29 +67,16 @@ void room_free(void *ptr)
 
 static void load_driver(void)
 {
-    static const struct {
-        const char *name;
-        int version;
-        size_t offset;
-    } entries[] = {
+    static const struct driver_entry entries[] = {
 #define USED_ENTRY(name, version, params) {#name, version, offsetof(struct used_driver, name)},
         USED_ENTRIES(USED_ENTRY)
 #undef USED_ENTRY
     };
-    CUresult (*get)(const char *, void **, int, uint64_t, CUdriverProcAddressQueryResult *);
-    CUdriverProcAddressQueryResult found;
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    void *symbol = library != NULL ? dlsym(library, "cuGetProcAddress_v2") : NULL, *fn = NULL;
-    size_t i;
+    const char *missing = driver_fill(entries, sizeof entries / sizeof entries[0], &cu);
 
-    memcpy(&get, &symbol, sizeof get);
-    for (i = 0; i < sizeof entries / sizeof entries[0]; i++) {
-        if (symbol == NULL || get(entries[i].name, &fn, entries[i].version, 0, &found) != 0 ||
-            fn == NULL) {
-            fprintf(stderr, "no %s\n", entries[i].name);
-            exit(1);
-        }
-        memcpy((char *)&cu + entries[i].offset, &fn, sizeof fn);
+    if (missing != NULL) {
+        fprintf(stderr, "no %s\n", missing);
+        exit(1);
     }
     EXPECT(cu.cuInit(0), CUDA_SUCCESS);
 }
