@@ -131,13 +131,13 @@ static symwin_status check_options(const symwin_comm_options *o)
                        "SYMWIN_COMM_NO_MULTICAST; pass one of them, or none",
                        create_call);
     if (o->timeout_ms < 0 || o->bootstrap_timeout_ms < 0 || o->kernel_timeout_ms < -1 ||
-        o->max_blocks < 0)
+        o->max_blocks < 0 || o->spare_multiprocessors < 0)
         return sw_fail(
             SYMWIN_INVALID,
-            "%s: timeout_ms %d, bootstrap_timeout_ms %d, kernel_timeout_ms %d, max_blocks %d: "
-            "none may be negative, except kernel_timeout_ms -1",
+            "%s: timeout_ms %d, bootstrap_timeout_ms %d, kernel_timeout_ms %d, max_blocks %d, "
+            "spare_multiprocessors %d: none may be negative, except kernel_timeout_ms -1",
             create_call, o->timeout_ms, o->bootstrap_timeout_ms, o->kernel_timeout_ms,
-            o->max_blocks);
+            o->max_blocks, o->spare_multiprocessors);
     if (o->slot_bytes % 16 != 0 || o->slot_bytes > (size_t)1 << 32)
         return sw_fail(
             SYMWIN_INVALID,
@@ -183,6 +183,7 @@ static symwin_comm *comm_new(int nranks, int rank, const symwin_comm_options *op
     comm->kernel_timeout_ms = o->kernel_timeout_ms != 0 ? o->kernel_timeout_ms
                                                         : DEFAULT_KERNEL_TIMEOUT_MS;
     comm->max_blocks = o->max_blocks;
+    comm->spare = (unsigned)o->spare_multiprocessors;
     comm->slot_bytes = o->slot_bytes; /* 0: set later, when the driver is known */
     atomic_flag_clear(&comm->busy);
     comm->ballots = calloc((size_t)nranks, sizeof *comm->ballots);

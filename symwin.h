@@ -53,7 +53,6 @@ extern "C" {
 #define SYMWIN_VERSION_MINOR 1
 #define SYMWIN_VERSION_PATCH 0
 #define SYMWIN_VERSION "0.1.0"
-
 #if defined(__GNUC__)
 #define SYMWIN_API __attribute__((visibility("default")))
 #else
@@ -61,7 +60,6 @@ extern "C" {
 #endif
 
 struct CUstream_st; /* pass a cudaStream_t or CUstream without a cast */
-
 /* ---- status ---------------------------------------------------------------------------------- */
 
 /* X(name, value, what the caller can do) */
@@ -164,6 +162,8 @@ typedef struct symwin_comm_options {
     size_t slot_bytes;
     /* Most blocks in use at once. If set, no kernel begins before the one ahead has ended. */
     int max_blocks;
+    /* Multiprocessors left to other libraries' kernels that wait for ranks; at most half of all. */
+    int spare_multiprocessors;
 } symwin_comm_options;
 
 /* Creates this rank's communicator. Collective over nranks threads, in one or several processes of

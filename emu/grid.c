@@ -39,6 +39,7 @@ static void *worker_main(void *arg)
 {
     struct worker *w = arg;
 
+    pthread_setname_np(pthread_self(), "emu-worker");
     self = w;
     for (;;) {
         w->fn(w->arg);

@@ -481,6 +481,17 @@ SYMWIN_API symwin_status symwin_barrier_query(symwin_comm *comm,
                                               const symwin_collective_options *options,
                                               symwin_collective_info *info);
 
+/* Local: what follows in `stream` waits for this rank's calls on the communicator so far, on
+ * whatever streams they are. For work that has to keep their order and is no call of symwin's. In a
+ * capture it waits for the calls of that capture; outside, for those outside captures.
+ *
+ *   SYMWIN_BUSY  another thread is in a call on `comm` */
+SYMWIN_API symwin_status symwin_comm_follow(symwin_comm *comm, struct CUstream_st *stream);
+
+/* symwin_comm_check() of this rank's kernels alone: SYMWIN_OK until one of them has failed, also if
+ * a rank has left that nobody needs any more. Any thread, as symwin_comm_check(). */
+SYMWIN_API symwin_status symwin_comm_check_calls(symwin_comm *comm);
+
 /* Sends elements to rank `peer`, or receives them from there. Only these two ranks take part. The
  * n-th send of a rank to a peer is for the n-th receive of the peer from it; both pass the same
  * count and type. Order, streams, captures and threads are as for symwin_allreduce(), among

@@ -593,3 +593,19 @@ symwin_status sw_found_run(struct call *found)
     sw_comm_leave(comm);
     return status;
 }
+
+symwin_status symwin_comm_follow(symwin_comm *comm, struct CUstream_st *stream)
+{
+    const char *call = "symwin_comm_follow";
+    symwin_status status = sw_comm_enter(comm, call);
+    struct sw_scope scope;
+
+    if (status != SYMWIN_OK)
+        return status;
+    status = sw_scope_enter_context(comm->context, &scope);
+    if (status == SYMWIN_OK)
+        status = sw_order_follow(comm, call, stream);
+    sw_scope_leave(&scope);
+    sw_comm_leave(comm);
+    return status;
+}

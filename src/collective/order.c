@@ -573,6 +573,25 @@ symwin_status sw_order_multiprocessors(symwin_comm *comm, const char *call, CUst
     return status;
 }
 
+symwin_status sw_order_follow(symwin_comm *comm, const char *call, CUstream stream)
+{
+    struct sw_turn turn;
+    symwin_status status = look(comm, call, stream, &turn);
+    int i;
+
+    if (status != SYMWIN_OK)
+        return status;
+    if (!turn.captured)
+        return wait_for_last(&turn);
+    for (i = 0; i < SW_CAPTURES && status == SYMWIN_OK; i++) {
+        const struct sw_captured *last = &comm->calls->captured[i];
+
+        if (last->id == turn.capture && last->stream != stream)
+            status = sw_turn_follow(&turn, last->stream, stream);
+    }
+    return status;
+}
+
 /* Not if ranks share a device: waiting blocks would keep others from reaching their own. Not if
  * max_blocks limits what a communicator may use: two of its kernels would use twice that. */
 static int may_begin_early(const symwin_comm *comm)

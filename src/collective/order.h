@@ -88,6 +88,9 @@ symwin_status sw_turn_begin(symwin_comm *comm, const char *call, CUstream stream
 /* Queues the waits that a grid of `blocks` blocks needs before its launch. */
 symwin_status sw_turn_order(struct sw_turn *turn, unsigned blocks);
 
+/* Lets `stream` wait for the communicator's last call. */
+symwin_status sw_order_follow(symwin_comm *comm, const char *call, CUstream stream);
+
 /* Lets stream `to` wait for what is in stream `from`. */
 symwin_status sw_turn_follow(const struct sw_turn *turn, CUstream from, CUstream to);
 

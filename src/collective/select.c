@@ -385,6 +385,15 @@ static unsigned smaller(unsigned a, unsigned b)
     return a < b ? a : b;
 }
 
+/* Of the multiprocessors, those that a rank's calls may take where some are to be left free. */
+static unsigned unspared(const symwin_comm *comm, unsigned part)
+{
+    const unsigned spare = smaller(comm->spare, part / 2);
+    const unsigned most = (part - spare) / (unsigned)comm->ranks_on_device;
+
+    return most > 0 ? most : 1;
+}
+
 /* The most blocks: at most one per multiprocessor, which is more than the links need, or as many as
  * a table says. Never more than the device can hold together with the other ranks' blocks there:
  * blocks that wait for blocks which cannot start would wait for ever. What was asked for and does
@@ -408,6 +417,8 @@ static struct sw_grid limits_of(const struct sw_query *q, const struct sw_algori
     most = smaller(most, room.blocks);
     if (comm->max_blocks > 0)
         most = smaller(most, (unsigned)comm->max_blocks);
+    if (comm->spare > 0)
+        most = smaller(most, unspared(comm, room.part));
     if (most > a->own_blocks && most < a->own_below && measured->blocks == 0 &&
         asked->blocks == 0 && kernel->shape != SW_SHAPE_any)
         most = a->own_blocks;

@@ -343,6 +343,21 @@ symwin_status symwin_comm_check(symwin_comm *comm)
     return status;
 }
 
+symwin_status symwin_comm_check_calls(symwin_comm *comm)
+{
+    symwin_status status = sw_fork_check("symwin_comm_check_calls");
+
+    if (status != SYMWIN_OK)
+        return status;
+    if (comm == NULL)
+        return sw_fail(SYMWIN_INVALID, "symwin_comm_check_calls: comm is NULL");
+    atomic_fetch_add(&comm->watchers, 1);
+    if (__atomic_load_n(&comm->report->code, __ATOMIC_ACQUIRE) != SW_KERNEL_OK)
+        status = sw_comm_status(comm, "symwin_comm_check_calls");
+    atomic_fetch_sub(&comm->watchers, 1);
+    return status;
+}
+
 symwin_status symwin_comm_abort(symwin_comm *comm)
 {
     symwin_status status = sw_fork_check("symwin_comm_abort");

@@ -69,6 +69,7 @@ struct symwin_comm {
     int64_t created_by;    /* deadline of the creation; 0: it has ended, and timeout_ms counts */
     int kernel_timeout_ms; /* -1: no limit */
     int max_blocks;        /* 0: the device decides */
+    unsigned spare;        /* multiprocessors that calls leave free */
     size_t slot_bytes;
     struct sw_group *group;          /* holds one reference */
     unsigned char key[SW_KEY_BYTES]; /* shared by the ranks only; seeds the secrets of splits */

@@ -19,9 +19,11 @@ enum { SLOT_BYTES = 128, PAGE_BYTES = 16384, SLOTS = PAGE_BYTES / SLOT_BYTES };
 _Static_assert(sizeof(struct sw_kernel_report) <= SLOT_BYTES, "a report fits in its slot");
 
 struct page {
+    struct sw_remains remains; /* first */
     struct page *next;
     unsigned char *memory; /* owned, pinned, SLOTS slots */
     CUdevice device;       /* its primary context is retained */
+    CUcontext context;
     unsigned char used[SLOTS];
 };
 
@@ -67,6 +69,7 @@ static symwin_status make_page(CUdevice device, struct page **out)
     }
     page->memory = memory;
     page->device = device;
+    page->context = context;
     page->next = reports.pages;
     reports.pages = page;
     *out = page;
@@ -86,16 +89,28 @@ static symwin_status find_page(CUdevice device, struct page **out)
     return SYMWIN_OK;
 }
 
-/* Under the mutex. */
+static void free_page(struct sw_remains *remains)
+{
+    struct page *page = (struct page *)remains;
+    const int pushed = sw_drv.cuCtxPushCurrent(page->context) == CUDA_SUCCESS;
+    CUcontext context;
+
+    sw_drop(sw_drv.cuMemFreeHost(page->memory), "cuMemFreeHost");
+    if (pushed)
+        sw_drop(sw_drv.cuCtxPopCurrent(&context), "cuCtxPopCurrent");
+    sw_drop(sw_drv.cuDevicePrimaryCtxRelease(page->device), "cuDevicePrimaryCtxRelease");
+    free(page);
+}
+
+/* Under the mutex. On the reaper: work of other libraries on the device may wait for this thread.
+ * */
 static void free_pages(void)
 {
     while (reports.pages != NULL) {
         struct page *page = reports.pages;
 
         reports.pages = page->next;
-        sw_drop(sw_drv.cuMemFreeHost(page->memory), "cuMemFreeHost");
-        sw_drop(sw_drv.cuDevicePrimaryCtxRelease(page->device), "cuDevicePrimaryCtxRelease");
-        free(page);
+        sw_reaper_take(&page->remains, free_page);
     }
 }
 

@@ -147,6 +147,8 @@ static void every_call(const struct all *all)
     FORKED(symwin_comm_create(&id, 1, 0, 0, NULL, &comm));
     FORKED(symwin_comm_query(all->comm, &comm_info));
     FORKED(symwin_comm_check(all->comm));
+    FORKED(symwin_comm_check_calls(all->comm));
+    FORKED(symwin_comm_follow(all->comm, NULL));
     FORKED(symwin_comm_abort(all->comm));
     FORKED(symwin_comm_split(all->comm, 0, 0, NULL, &comm));
     FORKED(symwin_window_register(all->comm, all->memory, BYTES, 0, &window));

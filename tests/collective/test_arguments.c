@@ -222,6 +222,10 @@ static void comm_calls(void)
     expect_untouched("symwin_comm_query", watched);
     host_expect("symwin_comm_check: NULL", symwin_comm_check(NULL), SYMWIN_INVALID,
                 "symwin_comm_check|comm is NULL");
+    host_expect("symwin_comm_check_calls: NULL", symwin_comm_check_calls(NULL), SYMWIN_INVALID,
+                "symwin_comm_check_calls|comm is NULL");
+    host_expect("symwin_comm_follow: NULL", symwin_comm_follow(NULL, NULL), SYMWIN_INVALID,
+                "symwin_comm_follow|comm is NULL");
     host_expect("symwin_comm_abort: NULL", symwin_comm_abort(NULL), SYMWIN_INVALID,
                 "symwin_comm_abort|comm is NULL");
     harness_no_leaks("communicators", &before);

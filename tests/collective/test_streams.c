@@ -1,5 +1,6 @@
 /* Calls of one communicator stay in order where a stream is not what its handle says: each thread's
- * default stream, which has the same handle in all threads, and captures that overlap.
+ * default stream, which has the same handle in all threads, and captures that overlap. A
+ * stream that follows a communicator waits for its last call.
  */
 #include <time.h>
 
@@ -249,6 +250,72 @@ static void run_captures(struct harness_team *team, int rank, void *arg)
     close_member(&m);
 }
 
+/* ---- streams that follow ---- */
+
+static void set_flag(void *flag)
+{
+    atomic_store((atomic_int *)flag, 1);
+}
+
+/* Rank 0 has called, and a stream follows; it must not go on before rank 1 calls. */
+static void follow(const struct member *m, const char *name, atomic_int *flag)
+{
+    if (m->rank == 0) {
+        nap_ms(20);
+        tap_ok(!atomic_load(flag), "%s: it waits for the call", name);
+    }
+    harness_barrier(m->team);
+}
+
+static void run_follow(struct harness_team *team, int rank, void *arg)
+{
+    atomic_int flag = 0;
+    CUgraphExec exec;
+    struct member m;
+
+    (void)arg;
+    open_member(&m, team, rank);
+    fill(&m, m.data[0], 1);
+    harness_barrier(team);
+    host_must(symwin_comm_follow(m.comm, m.streams[1]), "before the first call");
+    if (rank == 0) {
+        host_must(call(&m, m.data[0], m.streams[0]), "a call");
+        host_must(symwin_comm_follow(m.comm, m.streams[1]), "symwin_comm_follow");
+        host_must_cuda(sw_drv.cuLaunchHostFunc(m.streams[1], set_flag, &flag), "set a flag");
+    }
+    follow(&m, "a stream that follows", &flag);
+    if (rank != 0)
+        host_must(call(&m, m.data[0], m.streams[0]), "a call");
+    host_must_cuda(sw_drv.cuStreamSynchronize(m.streams[1]), "synchronize");
+    TAP_EQ("it goes on behind the call", atomic_load(&flag), rank == 0);
+    host_must_cuda(sw_drv.cuStreamSynchronize(m.streams[0]), "synchronize");
+
+    atomic_store(&flag, 0);
+    begin(m.streams[0]);
+    host_follow(m.streams[0], m.streams[1]);
+    host_must(call(&m, m.data[0], m.streams[0]), "a captured call");
+    begin(m.streams[2]);
+    tap_ok(symwin_comm_follow(m.comm, m.streams[2]) == SYMWIN_OK,
+           "a capture without calls follows none of another capture");
+    host_must_cuda(sw_drv.cuGraphExecDestroy(host_end_capture(m.streams[2], NULL)), "destroy");
+    host_must(symwin_comm_follow(m.comm, m.streams[1]), "symwin_comm_follow");
+    host_must_cuda(sw_drv.cuLaunchHostFunc(m.streams[1], set_flag, &flag), "set a flag");
+    host_follow(m.streams[1], m.streams[0]);
+    exec = host_end_capture(m.streams[0], NULL);
+    harness_barrier(team);
+    if (rank == 0)
+        host_must_cuda(sw_drv.cuGraphLaunch(exec, m.streams[0]), "cuGraphLaunch");
+    follow(&m, "a captured stream that follows", &flag);
+    if (rank != 0)
+        host_must_cuda(sw_drv.cuGraphLaunch(exec, m.streams[0]), "cuGraphLaunch");
+    host_must_cuda(sw_drv.cuStreamSynchronize(m.streams[0]), "synchronize");
+    TAP_EQ("it goes on behind the captured call", atomic_load(&flag), 1);
+    expect(&m, "calls that are followed", m.data[0], 4);
+    harness_barrier(team);
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    close_member(&m);
+}
+
 int main(void)
 {
     const int one = 1, most = SW_CAPTURES - 1;
@@ -265,6 +332,7 @@ int main(void)
     sw_drv.cuStreamGetId = get_id;
     harness_run(RANKS, run_captures, (void *)(uintptr_t)&one);
     harness_run(RANKS, run_captures, (void *)(uintptr_t)&most);
+    harness_run(RANKS, run_follow, NULL);
     harness_no_leaks("streams", &before);
     return tap_done();
 }
