@@ -181,8 +181,9 @@ NCCL      := $(BUILD)/libsymwin-nccl.so
 NCCL_FULL := $(BUILD)/libsymwin-nccl-full.so
 NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alone window lookup \
     lookup-alone lookup-bare faults faults-both copies libtool.so libdlsym.so libown.so \
-    cuda/libcuda.so.1 emulated/$(SONAME) collectives/libnccl.so.2 older/libnccl.so.2 \
-    libnccl.so.2.28 stand_in/libnccl.so.2 stand_in_user)
+    cuda/libcuda.so.1 shared/libcuda.so.1 emulated/$(SONAME) collectives/libnccl.so.2 \
+    older/libnccl.so.2 libnccl.so.2.28 stand_in/libnccl.so.2 stand_in_user storm libspy.so \
+    scenes scenes-both way way-both libownway.so)
 
 # ---- targets ----------------------------------------------------------------------------------
 
@@ -533,7 +534,7 @@ $(BUILD)/tests/nccl/collectives/libnccl.so.2: $(BUILD)/obj/tests/nccl/fake_colle
 
 # An NCCL whose ranks may be processes, and its own test.
 STAND_IN := $(BUILD)/tests/nccl/stand_in/libnccl.so.2
-STAND_IN_USER := $(patsubst %,$(BUILD)/obj/tests/nccl/stand_in_%.c.o,user data states)
+STAND_IN_USER := $(patsubst %,$(BUILD)/obj/tests/nccl/stand_in_%.c.o,user data states served)
 
 $(STAND_IN): $(call objects,$(STAND_IN_SOURCES))
 	@mkdir -p $(@D)
@@ -542,6 +543,41 @@ $(STAND_IN): $(call objects,$(STAND_IN_SOURCES))
 
 $(BUILD)/tests/nccl/stand_in_user: $(STAND_IN_USER) $(STAND_IN)
 	$(call say,LINK,$@)$(LINK) -Wl,--enable-new-dtags -Wl,-rpath,'$$ORIGIN/stand_in' -o $@ $^ $(LIBS)
+
+# Random calls of NCCL.
+STORM := $(call objects,$(wildcard tests/nccl/storm*.c))
+
+$(BUILD)/tests/nccl/storm: $(STORM) $(STAND_IN)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK) -Wl,--enable-new-dtags -Wl,-rpath,'$$ORIGIN/stand_in' -o $@ $^ $(LIBS)
+
+# Scenes of programs with libsymwin-nccl.so preloaded or linked before NCCL, and a small one that
+# looks its functions up.
+SCENES := $(call objects,$(wildcard tests/nccl/scenes*.c))
+WAY := $(BUILD)/obj/tests/nccl/way.c.o
+LINK_STAND_IN = $(LINK) -Wl,--no-as-needed -Wl,--enable-new-dtags \
+    -Wl,-rpath,'$$ORIGIN/stand_in:$$ORIGIN/../..'
+
+$(BUILD)/tests/nccl/scenes: $(SCENES) $(STAND_IN)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK_STAND_IN) -o $@ $^ $(LIBS)
+
+$(BUILD)/tests/nccl/way: $(WAY)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
+
+$(BUILD)/tests/nccl/scenes-both $(BUILD)/tests/nccl/way-both: $(NCCL) $(STAND_IN)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK_STAND_IN) -o $@ $(filter %.o,$^) -L$(BUILD) -lsymwin-nccl \
+	    $(STAND_IN) $(LIBS)
+
+$(BUILD)/tests/nccl/scenes-both: $(SCENES)
+$(BUILD)/tests/nccl/way-both: $(WAY)
+
+$(BUILD)/tests/nccl/libownway.so: $(BUILD)/obj/tests/nccl/own_way.c.o \
+    $(call objects,$(STAND_IN_SOURCES))
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK) -shared -o $@ $^ $(LIBS)
 
 # It loads the one beside it.
 $(BUILD)/tests/test_register: | $(BUILD)/tests/nccl/collectives/libnccl.so.2
@@ -557,6 +593,11 @@ $(BUILD)/tests/nccl/libtool.so $(BUILD)/tests/nccl/libdlsym.so: $(BUILD)/tests/n
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -shared -o $@ $<
 
+# Between libsymwin-nccl.so and libsymwin.so.
+$(BUILD)/tests/nccl/libspy.so: $(BUILD)/obj/tests/nccl/spy.c.o
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK) -shared -o $@ $< $(LIBS)
+
 $(BUILD)/tests/nccl/libown.so: $(patsubst %,$(BUILD)/obj/tests/nccl/%.c.o,own_copy fake_nccl)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -shared -o $@ $^
@@ -568,6 +609,12 @@ $(BUILD)/tests/nccl/cuda/libcuda.so.1: $(BUILD)/obj/tests/nccl/fake_cuda.c.o $(N
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) -Wl,--exclude-libs,ALL -Wl,-Bsymbolic \
 	    -o $@ $^ $(LIBS)
+
+# The emulated driver of the libsymwin.so that the process has.
+$(BUILD)/tests/nccl/shared/libcuda.so.1: $(BUILD)/obj/tests/nccl/symwin_cuda.c.o $(SHARED)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) -Wl,--enable-new-dtags \
+	    -Wl,-rpath,'$$ORIGIN/../../..' -o $@ $< -L$(BUILD) -lsymwin $(LIBS)
 
 # A libsymwin.so whose emulated driver can be made to fail.
 $(BUILD)/tests/nccl/emulated/$(SONAME): $(LIB_OBJECTS) $(NCCL_ENGINE) symwin.map \

@@ -5,6 +5,7 @@
 #include <link.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "nccl/next.h"
 
@@ -118,30 +119,56 @@ static void *find(struct sw_next *next, const char *file)
 
 /* What was found for a caller. There are few, the calls that the program has; none is removed. */
 struct sw_next_of {
-    void *caller, *symbol;
+    void *caller, *symbol, *library;
+    int inside;
     struct sw_next_of *more;
 };
 
-void *sw_next_find(struct sw_next *next, void *caller)
+static void *library_of(void *address)
+{
+    Dl_info info;
+
+    return address != NULL && dladdr(address, &info) != 0 ? info.dli_fbase : NULL;
+}
+
+static struct sw_next_of found_for(struct sw_next *next, void *caller)
 {
     struct sw_next_of *first = atomic_load_explicit(&next->callers, memory_order_acquire);
-    struct sw_next_of *of = first;
-    void *symbol;
+    struct sw_next_of *of = first, found = {.caller = caller};
+    const void *where;
 
-    if (caller == NULL)
-        return find(next, NULL);
     while (of != NULL && of->caller != caller)
         of = of->more;
     if (of != NULL)
-        return of->symbol;
-    symbol = search_both(next, NULL, caller);
-    of = symbol != NULL ? malloc(sizeof *of) : NULL;
+        return *of;
+    found.symbol = search_both(next, NULL, caller);
+    found.library = library_of(found.symbol);
+    /* A call that NCCL makes by a jump seems to come from this library, which makes none itself. */
+    where = library_of(caller);
+    found.inside = found.library != NULL &&
+                   (where == found.library || where == library_of(&library));
+    of = found.symbol != NULL ? malloc(sizeof *of) : NULL;
     if (of == NULL)
-        return symbol;
-    *of = (struct sw_next_of){caller, symbol, first};
+        return found;
+    *of = found;
+    of->more = first;
     while (!atomic_compare_exchange_weak(&next->callers, &of->more, of))
         ;
-    return symbol;
+    return found;
+}
+
+void *sw_next_find(struct sw_next *next, void *caller)
+{
+    return caller == NULL ? find(next, NULL) : found_for(next, caller).symbol;
+}
+
+struct sw_from sw_from_find(struct sw_next *next, void *caller)
+{
+    const struct sw_next_of of = found_for(next, caller);
+    struct sw_from from = {next, caller, NULL, of.library, of.inside};
+
+    memcpy(&from.symbol, &of.symbol, sizeof from.symbol);
+    return from;
 }
 
 int sw_next_is(struct sw_next *next, void *symbol, const char *file)

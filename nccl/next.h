@@ -4,15 +4,6 @@
 
 #include <stdatomic.h>
 
-/* As in nccl.h, which need not be installed. */
-typedef enum {
-    ncclSuccess = 0,
-    ncclUnhandledCudaError = 1,
-    ncclSystemError = 2,
-    ncclInvalidArgument = 4,
-    ncclInvalidUsage = 5
-} ncclResult_t;
-
 /* Each name is passed to the next definition of the same name: a profiler's ncclMemAlloc calls
  * pncclMemAlloc, and passing that on to ncclMemAlloc would recurse forever. */
 struct sw_next {
@@ -27,6 +18,20 @@ struct sw_next {
  * library; that of the process's NCCL if it has none, and with NULL. NULL: there is none. Any
  * thread may call, here and below. */
 void *sw_next_find(struct sw_next *next, void *caller);
+
+/* A call that has come here. */
+struct sw_from {
+    struct sw_next *next;
+    void *caller;
+    void (*symbol)(void); /* where it would have gone; NULL: there is none */
+    void *library;        /* the address of the one that has it */
+    int inside;           /* that library makes the call itself */
+};
+struct sw_from sw_from_find(struct sw_next *next, void *caller);
+
+/* Passes a call on: SW_PASS(from, ncclCommDestroy, (comm)). */
+#define SW_PASS(from, name, arguments)                                                             \
+    ((from)->symbol != NULL ? ((__typeof__(&name))(from)->symbol)arguments : ncclSystemError)
 
 /* Whether that of the process is `symbol`, which was found in the library `file`. If the process
  * has no other NCCL, it becomes the one that serves. */

@@ -4,6 +4,7 @@
  * the NCCL that this library has. */
 #include <string.h>
 
+#include "nccl/api.h"
 #include "nccl/full/names.h"
 #include "nccl/next.h"
 

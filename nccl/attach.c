@@ -1,0 +1,356 @@
+/* The ranks of a communicator agree on whether symwin serves it, at their first collective, and
+ * make symwin's communicator at the first one that is symwin's. All of them compute the verdict
+ * from the same records. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "nccl/calls.h"
+
+enum ability { ABLE, UNWILLING, UNABLE, INVALID_SETTING };
+
+/* What a rank tells the others. */
+struct record {
+    char magic[8];
+    char version[24];
+    uint64_t host;     /* of what names it */
+    uint64_t settings; /* of the variables and tables that decide */
+    int32_t ability;   /* an enum ability */
+    int32_t capability;
+    int32_t has_id; /* of rank 0: symwin's communicator is to be made */
+    symwin_unique_id id;
+};
+
+static const char magic[8] = "symwin1";
+
+/* ---- this process's part ---- */
+
+static uint64_t hash(uint64_t seed, const char *bytes, size_t count)
+{
+    size_t i;
+
+    for (i = 0; i < count; i++)
+        seed = (seed ^ (unsigned char)bytes[i]) * 0x100000001b3u;
+    return seed;
+}
+
+/* Ranks of one host find each other if boot and mount namespace are one, as symwin has it. */
+static uint64_t host(void)
+{
+    const char *id = getenv("SYMWIN_HOST_ID");
+    char text[256] = "";
+    size_t length = 0;
+    ssize_t linked;
+    FILE *file;
+
+    if (id != NULL)
+        return hash(1, id, strlen(id));
+    file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (file != NULL) {
+        length = fread(text, 1, 64, file);
+        fclose(file);
+    }
+    linked = readlink("/proc/self/ns/mnt", text + length, sizeof text - length);
+    return hash(2, text, length + (linked > 0 ? (size_t)linked : 0));
+}
+
+static struct record record_of(const struct sw_comm *comm)
+{
+    const struct sw_setup *setup = sw_setup();
+    struct record record = {.host = host(), .settings = sw_serve_fingerprint()};
+    symwin_device_info info;
+
+    memcpy(record.magic, magic, sizeof magic);
+    snprintf(record.version, sizeof record.version, "%s", symwin_version());
+    if (setup->refused)
+        record.ability = INVALID_SETTING;
+    else if (!sw_serve_any())
+        record.ability = UNWILLING;
+    else if (symwin_device_query(comm->device, &info) != SYMWIN_OK)
+        record.ability = UNABLE;
+    else
+        record.capability = info.capability;
+    return record;
+}
+
+/* ---- the verdict ---- */
+
+static ncclResult_t refuse(struct sw_comm *comm, const char *text, int rank)
+{
+    if (rank >= 0)
+        snprintf(comm->why, sizeof comm->why, "rank %d %s", rank, text);
+    else
+        snprintf(comm->why, sizeof comm->why, "%s", text);
+    atomic_store(&comm->state, SW_REFUSED);
+    return ncclSuccess;
+}
+
+static ncclResult_t judge(struct sw_comm *comm)
+{
+    const struct record *first = sw_met(comm, 0);
+    int rank, capability = INT_MAX;
+
+    for (rank = 0; rank < comm->ranks; rank++) {
+        const struct record *record = sw_met(comm, rank);
+
+        if (memcmp(record->magic, magic, sizeof magic) != 0 ||
+            memcmp(record->version, first->version, sizeof first->version) != 0)
+            return refuse(comm, "has another version of symwin", rank);
+        if (record->ability == INVALID_SETTING)
+            return rank == comm->rank
+                       ? sw_error(ncclInvalidArgument, "symwin: %s", sw_setup()->why)
+                       : sw_error(ncclInvalidArgument,
+                                  "symwin: a variable of rank %d is invalid; its process says "
+                                  "which on stderr",
+                                  rank);
+    }
+    for (rank = 0; rank < comm->ranks; rank++) {
+        const struct record *record = sw_met(comm, rank);
+
+        if (record->host != first->host)
+            return refuse(comm, "is on another host than rank 0", rank);
+        if (record->ability == UNWILLING)
+            return refuse(comm, "has SYMWIN_NCCL_SERVE=none", rank);
+        if (record->ability == UNABLE)
+            return refuse(comm, "has no device that symwin can use", rank);
+        if (record->settings != first->settings)
+            return refuse(comm, "has other SYMWIN_NCCL_ variables than rank 0", rank);
+        if (record->capability < capability)
+            capability = record->capability;
+    }
+    sw_serve_sizes(comm->ranks, capability, comm->sizes);
+    atomic_store(&comm->state, SW_ATTACHED);
+    return ncclSuccess;
+}
+
+/* ---- who this rank is ---- */
+
+static ncclResult_t number(struct sw_comm *comm, struct sw_from from, int *value)
+{
+    return from.symbol != NULL ? ((sw_comm_number_fn)from.symbol)(atomic_load(&comm->handle), value)
+                               : ncclSystemError;
+}
+
+static int capability_of(const struct sw_comm *comm)
+{
+    symwin_device_info info;
+
+    return symwin_device_query(comm->device, &info) == SYMWIN_OK ? info.capability : 0;
+}
+
+ncclResult_t sw_attach_learn(struct sw_comm *comm)
+{
+    ncclResult_t result = number(comm, SW_NCCL_OF(comm, ncclCommUserRank), &comm->rank);
+
+    if (result == ncclSuccess)
+        result = number(comm, SW_NCCL_OF(comm, ncclCommCount), &comm->ranks);
+    if (result == ncclSuccess)
+        result = number(comm, SW_NCCL_OF(comm, ncclCommCuDevice), &comm->device);
+    if (result != ncclSuccess)
+        return sw_error_is_nccls(result);
+    if (sw_setup()->report)
+        comm->counts = calloc(1, sizeof *comm->counts);
+    if (comm->ranks == 1)
+        return refuse(comm, "it has one rank", -1);
+    if (sw_cu() == NULL)
+        return refuse(comm, "symwin has no driver here", -1);
+    sw_serve_sizes(comm->ranks, capability_of(comm), comm->sizes);
+    return ncclSuccess;
+}
+
+/* ---- for several communicators, each in a thread of its own ---- */
+
+struct job {
+    ncclResult_t (*run)(struct sw_comm *comm);
+    struct sw_comm *comm;
+    ncclResult_t result;
+    pthread_t thread;
+    int threaded;
+};
+
+static void *job_main(void *data)
+{
+    struct job *job = data;
+
+    job->result = job->run(job->comm);
+    return NULL;
+}
+
+/* The first failure. */
+static ncclResult_t run_all(ncclResult_t (*run)(struct sw_comm *comm), struct sw_comm *const *comms,
+                            int count)
+{
+    struct job *jobs = calloc((size_t)count, sizeof *jobs);
+    ncclResult_t result = ncclSuccess;
+    int i;
+
+    if (jobs == NULL)
+        return sw_error(ncclSystemError, "symwin: no host memory");
+    for (i = 0; i < count; i++) {
+        jobs[i] = (struct job){.run = run, .comm = comms[i]};
+        jobs[i].threaded = pthread_create(&jobs[i].thread, NULL, job_main, &jobs[i]) == 0;
+    }
+    for (i = 0; i < count; i++) {
+        if (jobs[i].threaded)
+            pthread_join(jobs[i].thread, NULL);
+        else
+            jobs[i].result = sw_error(ncclSystemError, "symwin: no thread is left");
+        if (result == ncclSuccess)
+            result = jobs[i].result;
+    }
+    free(jobs);
+    return result;
+}
+
+/* ---- symwin's communicator ------------------------------------------------------------------- */
+
+static size_t slot_bytes(const struct sw_comm *comm)
+{
+    size_t slot = (size_t)32 << 20;
+
+    while (slot > 4096 && 4 * (size_t)comm->ranks * slot > sw_setup()->room)
+        slot /= 2;
+    return slot;
+}
+
+static void register_window(struct sw_comm *comm, struct sw_nccl_window *window)
+{
+    /* If it is refused, it is on all ranks, and calls go through symwin's own memory. */
+    if (window->window == NULL)
+        (void)symwin_window_register(atomic_load(&comm->symwin), window->ptr, window->size, 0,
+                                     &window->window);
+}
+
+/* In the order in which they were registered, which is equal on all ranks. */
+static void register_windows(struct sw_comm *comm)
+{
+    struct sw_nccl_window *window;
+
+    for (window = comm->windows; window != NULL; window = window->next)
+        register_window(comm, window);
+}
+
+/* Ranks make it right after they have met, so one that does not come has failed or ended. */
+static int patience(void)
+{
+    const char *text = getenv("SYMWIN_BOOTSTRAP_TIMEOUT_MS");
+    const long value = text != NULL ? strtol(text, NULL, 10) : 0;
+
+    return value > 0 && value <= 1000000000 ? (int)value : 60000;
+}
+
+static ncclResult_t create(struct sw_comm *comm, const symwin_unique_id *id)
+{
+    /* Captured calls register nothing: a rank that captures would wait for others that do not, and
+     * the graph would keep the buffer from being freed. NCCL waits without a limit, and so does
+     * symwin where ranks may be late. Kernels of NCCL's other communicators, of up to 32 blocks,
+     * may be ahead of symwin's on another rank. */
+    const symwin_comm_options options = {.size = sizeof options,
+                                         .flags = SYMWIN_COMM_NO_GRAPH_REGISTER,
+                                         .timeout_ms = 1000000000,
+                                         .bootstrap_timeout_ms = patience(),
+                                         .kernel_timeout_ms = -1,
+                                         .slot_bytes = slot_bytes(comm),
+                                         .spare_multiprocessors = 32};
+    symwin_comm *made = NULL;
+
+    if (symwin_comm_create(id, comm->ranks, comm->rank, comm->device, &options, &made) !=
+        SYMWIN_OK) {
+        (void)refuse(comm, symwin_last_error(), -1);
+        if (comm->rank == 0)
+            (void)symwin_unique_id_release(id); /* which may fail with a sentence of its own */
+        return ncclSuccess;
+    }
+    atomic_store(&comm->symwin, made);
+    if (atomic_load(&comm->stop)) /* which has not seen it */
+        (void)symwin_comm_abort(made);
+    register_windows(comm);
+    return ncclSuccess;
+}
+
+/* Agrees, and makes symwin's communicator if rank 0 wants it. */
+static ncclResult_t meet(struct sw_comm *comm)
+{
+    const int agreed = atomic_load(&comm->state) == SW_ATTACHED;
+    struct record record = record_of(comm);
+    const struct record *first;
+    ncclResult_t result;
+
+    record.has_id = comm->wants && record.ability == ABLE && comm->rank == 0 &&
+                    symwin_unique_id_create(&record.id) == SYMWIN_OK;
+    result = sw_meet(comm, &record, sizeof record);
+    if (result == ncclSuccess && !agreed) {
+        result = judge(comm);
+        if (result == ncclSuccess)
+            sw_report_birth(comm);
+    }
+    first = result == ncclSuccess ? sw_met(comm, 0) : NULL;
+    if (result == ncclSuccess && atomic_load(&comm->state) == SW_ATTACHED) {
+        comm->server = SW_NOBODY; /* NCCL's calls so far are over: the meeting came after them */
+        if (first->has_id) {
+            comm->opened = 1;
+            comm->place = hash(3, (const char *)first->id.bytes, sizeof first->id.bytes);
+            return create(comm, &first->id);
+        }
+        if (agreed) {
+            comm->opened = 1;
+            result = refuse(comm, "cannot make an id for symwin's communicator", 0);
+        }
+    }
+    if (record.has_id)
+        (void)symwin_unique_id_release(&record.id);
+    return result;
+}
+
+/* The thread may be capturing a stream. */
+static ncclResult_t attach(struct sw_comm *comm)
+{
+    struct sw_comm_scope scope;
+    ncclResult_t result;
+
+    if (!sw_comm_scope_enter(comm, &scope))
+        return sw_error(ncclUnhandledCudaError, "symwin: device %d has no context", comm->device);
+    result = meet(comm);
+    sw_comm_scope_leave(&scope);
+    return result;
+}
+
+/* Sends and receives are symwin's where it has a communicator, which only a collective makes: the
+ * ranks that a message is not for do not come. */
+int sw_attach_is_due(struct sw_comm *comm, int ours)
+{
+    const int state = atomic_load(&comm->state);
+
+    comm->wants = ours || comm->sizes[SW_SEND] != 0;
+    return state == SW_BORN || (state == SW_ATTACHED && comm->wants && !comm->opened);
+}
+
+/* In a group this thread's calls of NCCL would wait for its end. */
+ncclResult_t sw_attach(struct sw_comm *const *comms, int count, int in_group)
+{
+    return in_group ? run_all(attach, comms, count) : attach(comms[0]);
+}
+
+void sw_close(struct sw_comm *comm, int users)
+{
+    const struct timespec moment = {.tv_nsec = 20000};
+    symwin_comm *symwin = atomic_exchange(&comm->symwin, NULL);
+    struct sw_nccl_window *window;
+
+    comm->opened = 0;
+    if (comm->event != NULL) {
+        (void)sw_cu()->cuEventDestroy(comm->event);
+        comm->event = NULL;
+        comm->recorded = 0;
+    }
+    if (symwin == NULL)
+        return;
+    while (atomic_load(&comm->users) > users)
+        nanosleep(&moment, NULL);
+    symwin_comm_destroy(symwin);
+    for (window = comm->windows; window != NULL; window = window->next)
+        window->window = NULL;
+}

@@ -1,0 +1,428 @@
+/* The collectives, sends and receives: each goes to symwin or on to NCCL, at once or with its
+ * group. */
+#include <limits.h>
+#include <string.h>
+
+#include "nccl/calls.h"
+
+/* ---- on to NCCL ---- */
+
+#define PASS(name, ...) SW_PASS(&c->from, name, (__VA_ARGS__))
+
+static ncclResult_t pass_configured(const struct sw_call *c)
+{
+    switch (c->kind) {
+    case SW_ALL_REDUCE:
+        return PASS(ncclAllReduceConfig, c->in, c->out, c->count, c->type, c->op, c->handle,
+                    c->stream, c->config);
+    case SW_REDUCE_SCATTER:
+        return PASS(ncclReduceScatterConfig, c->in, c->out, c->count, c->type, c->op, c->handle,
+                    c->stream, c->config);
+    case SW_ALL_GATHER:
+        return PASS(ncclAllGatherConfig, c->in, c->out, c->count, c->type, c->handle, c->stream,
+                    c->config);
+    case SW_ALL_TO_ALL:
+        return PASS(ncclAlltoAllConfig, c->in, c->out, c->count, c->type, c->handle, c->stream,
+                    c->config);
+    case SW_BROADCAST:
+        return PASS(ncclBroadcastConfig, c->in, c->out, c->count, c->type, c->root, c->handle,
+                    c->stream, c->config);
+    case SW_REDUCE:
+        return PASS(ncclReduceConfig, c->in, c->out, c->count, c->type, c->op, c->root, c->handle,
+                    c->stream, c->config);
+    case SW_GATHER:
+        return PASS(ncclGatherConfig, c->in, c->out, c->count, c->type, c->root, c->handle,
+                    c->stream, c->config);
+    case SW_SCATTER:
+        return PASS(ncclScatterConfig, c->in, c->out, c->count, c->type, c->root, c->handle,
+                    c->stream, c->config);
+    default:
+        return ncclInternalError;
+    }
+}
+
+ncclResult_t sw_call_pass(const struct sw_call *c)
+{
+    if (c->has_config)
+        return pass_configured(c);
+    switch (c->kind) {
+    case SW_ALL_REDUCE:
+        return PASS(ncclAllReduce, c->in, c->out, c->count, c->type, c->op, c->handle, c->stream);
+    case SW_REDUCE_SCATTER:
+        return PASS(ncclReduceScatter, c->in, c->out, c->count, c->type, c->op, c->handle,
+                    c->stream);
+    case SW_ALL_GATHER:
+        return PASS(ncclAllGather, c->in, c->out, c->count, c->type, c->handle, c->stream);
+    case SW_ALL_TO_ALL:
+        return PASS(ncclAlltoAll, c->in, c->out, c->count, c->type, c->handle, c->stream);
+    case SW_BROADCAST:
+        if (c->in_one_buffer)
+            return PASS(ncclBcast, c->out, c->count, c->type, c->root, c->handle, c->stream);
+        return PASS(ncclBroadcast, c->in, c->out, c->count, c->type, c->root, c->handle, c->stream);
+    case SW_REDUCE:
+        return PASS(ncclReduce, c->in, c->out, c->count, c->type, c->op, c->root, c->handle,
+                    c->stream);
+    case SW_GATHER:
+        return PASS(ncclGather, c->in, c->out, c->count, c->type, c->root, c->handle, c->stream);
+    case SW_SCATTER:
+        return PASS(ncclScatter, c->in, c->out, c->count, c->type, c->root, c->handle, c->stream);
+    case SW_SEND:
+        return PASS(ncclSend, c->in, c->count, c->type, c->root, c->handle, c->stream);
+    case SW_RECV:
+        return PASS(ncclRecv, c->out, c->count, c->type, c->root, c->handle, c->stream);
+    case SW_KINDS:
+        break;
+    }
+    return ncclInternalError;
+}
+
+/* ---- whose it is ---- */
+
+static int reduces(enum sw_kind kind)
+{
+    return kind == SW_ALL_REDUCE || kind == SW_REDUCE_SCATTER || kind == SW_REDUCE;
+}
+
+static int has_root(enum sw_kind kind)
+{
+    return kind == SW_BROADCAST || kind == SW_REDUCE || kind == SW_GATHER || kind == SW_SCATTER ||
+           kind == SW_SEND || kind == SW_RECV;
+}
+
+static const struct sw_nccl_op *find_op(const struct sw_call *call)
+{
+    const struct sw_nccl_op *op = call->comm->ops;
+
+    while (op != NULL && op->op != call->op)
+        op = op->next;
+    return op;
+}
+
+/* Reads a pre-multiplied sum too: in a group it may be gone when the call is launched. */
+static int read_op(struct sw_call *call)
+{
+    const struct sw_nccl_op *op;
+
+    if (call->knows_op || !reduces(call->kind) || (call->op >= 0 && call->op < ncclNumOps))
+        return 1;
+    op = find_op(call);
+    if (op == NULL || op->type != call->type)
+        return 0;
+    call->scalar = op->scalar;
+    memcpy(call->value, op->value, sizeof call->value);
+    call->knows_op = 1;
+    return 1;
+}
+
+/* The tag for profilers, which comes after these, decides nothing. */
+static int asks_for_more(const ncclCollConfig_t *config)
+{
+    return config != NULL && (config->size < sizeof *config || config->ext != NULL ||
+                              config->minCTAs != INT_MIN || config->maxCTAs != INT_MIN ||
+                              config->nvlsCTAs != INT_MIN || config->cgaClusterSize != INT_MIN ||
+                              (config->algSelection != NULL && config->algSelection[0] != '\0'));
+}
+
+/* What NCCL refuses is passed on, so that it says why: an all-to-all in place too. */
+int sw_call_is_ours(struct sw_call *call)
+{
+    const int alone = call->kind == SW_SEND || call->kind == SW_RECV;
+
+    call->sort = SW_PLAIN_CALL;
+    if (sw_type_bytes(call->type) == 0 || !read_op(call) ||
+        (call->kind == SW_ALL_TO_ALL && call->in == call->out) ||
+        (has_root(call->kind) && (call->root < 0 || call->root >= call->comm->ranks)))
+        call->sort = SW_WRONG;
+    else if (call->count == 0 && !alone)
+        call->sort = SW_EMPTY;
+    else if (asks_for_more(call->config))
+        call->sort = SW_CONFIGURED;
+    call->class = sw_serve_class(call->comm, call->kind, call->count, call->type);
+    return call->sort == SW_PLAIN_CALL && ((call->comm->sizes[call->kind] >> call->class) & 1);
+}
+
+int sw_call_may_meet(const struct sw_call *call)
+{
+    return call->sort == SW_PLAIN_CALL && call->kind != SW_SEND && call->kind != SW_RECV;
+}
+
+/* ---- to symwin ---- */
+
+static const symwin_op ops[ncclNumOps] = {[ncclSum] = SYMWIN_SUM,
+                                          [ncclProd] = SYMWIN_PROD,
+                                          [ncclMax] = SYMWIN_MAX,
+                                          [ncclMin] = SYMWIN_MIN,
+                                          [ncclAvg] = SYMWIN_AVG};
+
+static symwin_status serve(const struct sw_call *c, symwin_comm *comm)
+{
+    /* What only moves is bytes, as NCCL has it: at any address, and a message's two ends may have
+     * other types. */
+    const symwin_type type = reduces(c->kind) ? sw_type_of(c->type) : SYMWIN_U8;
+    const size_t count = reduces(c->kind) ? c->count : c->count * sw_type_bytes(c->type);
+    const int premul = reduces(c->kind) && c->op >= ncclNumOps;
+    const symwin_op op = premul || !reduces(c->kind) ? SYMWIN_PREMUL_SUM : ops[c->op];
+    symwin_collective_options with = {.size = sizeof with};
+
+    if (premul) {
+        with.scalar = c->scalar != NULL ? c->scalar : c->value;
+        with.scalar_on_device = c->scalar != NULL;
+    }
+    switch (c->kind) {
+    case SW_ALL_REDUCE:
+        return symwin_allreduce_with(comm, c->in, c->out, count, type, op, &with, c->stream);
+    case SW_REDUCE_SCATTER:
+        return symwin_reduce_scatter_with(comm, c->in, c->out, count, type, op, &with, c->stream);
+    case SW_REDUCE:
+        return symwin_reduce_with(comm, c->in, c->out, count, type, op, c->root, &with, c->stream);
+    case SW_ALL_GATHER:
+        return symwin_allgather_with(comm, c->in, c->out, count, type, &with, c->stream);
+    case SW_ALL_TO_ALL:
+        return symwin_alltoall_with(comm, c->in, c->out, count, type, &with, c->stream);
+    case SW_BROADCAST:
+        return symwin_broadcast_with(comm, c->in, c->out, count, type, c->root, &with, c->stream);
+    case SW_GATHER:
+        return symwin_gather_with(comm, c->in, c->out, count, type, c->root, &with, c->stream);
+    case SW_SCATTER:
+        return symwin_scatter_with(comm, c->in, c->out, count, type, c->root, &with, c->stream);
+    case SW_SEND:
+        return symwin_send_with(comm, c->in, count, type, c->root, &with, c->stream);
+    case SW_RECV:
+        return symwin_recv_with(comm, c->out, count, type, c->root, &with, c->stream);
+    case SW_KINDS:
+        break;
+    }
+    return SYMWIN_INVALID;
+}
+
+ncclResult_t sw_call_serve(const struct sw_call *call)
+{
+    symwin_comm *comm = atomic_load_explicit(&call->comm->symwin, memory_order_relaxed);
+    const symwin_status status = serve(call, comm);
+
+    return status == SYMWIN_OK ? ncclSuccess : sw_error_of(status);
+}
+
+/* ---- a call ---- */
+
+/* The ranks agree at their first collective, and then some of them may want more than rank 0 did.
+ * */
+static ncclResult_t alone(struct sw_call *call)
+{
+    struct sw_comm *comm = call->comm;
+    int ours = sw_call_is_ours(call), meetings = 0;
+    ncclResult_t result;
+
+    while (sw_call_may_meet(call) && sw_attach_is_due(comm, ours) && meetings++ < 2) {
+        comm->meets_for = (CUstream)call->stream;
+        result = sw_attach(&comm, 1, 0);
+        if (result != ncclSuccess)
+            return result;
+        ours = sw_call_is_ours(call);
+    }
+    ours = ours && atomic_load_explicit(&comm->symwin, memory_order_relaxed) != NULL;
+    call->server = ours ? SW_OURS : SW_NCCLS;
+    sw_order_before(comm, call->server, call->stream);
+    result = ours ? sw_call_serve(call) : sw_error_is_nccls(sw_call_pass(call));
+    if (result == ncclSuccess || result == ncclInProgress) {
+        sw_order_after(comm, call->server, call->stream);
+        sw_report_call(call);
+    }
+    return result;
+}
+
+static ncclResult_t pass(struct sw_call *call)
+{
+    const ncclResult_t result = sw_error_is_nccls(sw_call_pass(call));
+
+    if (call->comm != NULL && result == ncclSuccess) {
+        call->comm->passed = 1;
+        call->server = SW_NCCLS;
+        sw_report_call(call);
+    }
+    return result;
+}
+
+static ncclResult_t run(struct sw_call call)
+{
+    struct sw_comm *comm = call.from.inside ? NULL : sw_comm_get(call.handle, call.from.caller);
+    const int state = comm != NULL ? atomic_load(&comm->state) : SW_REFUSED;
+    ncclResult_t result;
+
+    call.comm = comm;
+    if (comm == NULL || (state != SW_BORN && state != SW_ATTACHED) || atomic_load(&comm->stop)) {
+        result = pass(&call);
+        if (sw_group_is_open(call.from.library))
+            sw_group_has_passed(&call, result);
+    } else if (!sw_group_is_open(call.from.library)) {
+        result = alone(&call);
+    } else {
+        (void)sw_call_is_ours(&call);
+        if (call.sort == SW_PLAIN_CALL)
+            return sw_group_add(&call); /* and the group leaves the communicator */
+        result = pass(&call);
+        sw_group_has_passed(&call, result);
+    }
+    sw_comm_leave(comm);
+    return result;
+}
+
+/* ---- exported functions ---- */
+
+#define CALL(...)                                                                                  \
+    run((struct sw_call){.from = *from, .handle = comm, .stream = stream, __VA_ARGS__})
+#define BUFFERS .in = in, .out = out, .count = count, .type = type
+#define CONFIG .config = config, .has_config = 1
+
+SW_DEFINE(ncclAllReduce,
+          (const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op,
+           ncclComm_t comm, cudaStream_t stream),
+          (in, out, count, type, op, comm, stream))
+{
+    return CALL(.kind = SW_ALL_REDUCE, BUFFERS, .op = op);
+}
+
+SW_DEFINE(ncclAllReduceConfig,
+          (const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op,
+           ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
+          (in, out, count, type, op, comm, stream, config))
+{
+    return CALL(.kind = SW_ALL_REDUCE, BUFFERS, .op = op, CONFIG);
+}
+
+SW_DEFINE(ncclReduceScatter,
+          (const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op,
+           ncclComm_t comm, cudaStream_t stream),
+          (in, out, count, type, op, comm, stream))
+{
+    return CALL(.kind = SW_REDUCE_SCATTER, BUFFERS, .op = op);
+}
+
+SW_DEFINE(ncclReduceScatterConfig,
+          (const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op,
+           ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
+          (in, out, count, type, op, comm, stream, config))
+{
+    return CALL(.kind = SW_REDUCE_SCATTER, BUFFERS, .op = op, CONFIG);
+}
+
+SW_DEFINE(ncclReduce,
+          (const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+           ncclComm_t comm, cudaStream_t stream),
+          (in, out, count, type, op, root, comm, stream))
+{
+    return CALL(.kind = SW_REDUCE, BUFFERS, .op = op, .root = root);
+}
+
+SW_DEFINE(ncclReduceConfig,
+          (const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+           ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config),
+          (in, out, count, type, op, root, comm, stream, config))
+{
+    return CALL(.kind = SW_REDUCE, BUFFERS, .op = op, .root = root, CONFIG);
+}
+
+SW_DEFINE(ncclAllGather,
+          (const void *in, void *out, size_t count, ncclDataType_t type, ncclComm_t comm,
+           cudaStream_t stream),
+          (in, out, count, type, comm, stream))
+{
+    return CALL(.kind = SW_ALL_GATHER, BUFFERS);
+}
+
+SW_DEFINE(ncclAllGatherConfig,
+          (const void *in, void *out, size_t count, ncclDataType_t type, ncclComm_t comm,
+           cudaStream_t stream, const ncclCollConfig_t *config),
+          (in, out, count, type, comm, stream, config))
+{
+    return CALL(.kind = SW_ALL_GATHER, BUFFERS, CONFIG);
+}
+
+SW_DEFINE(ncclAlltoAll,
+          (const void *in, void *out, size_t count, ncclDataType_t type, ncclComm_t comm,
+           cudaStream_t stream),
+          (in, out, count, type, comm, stream))
+{
+    return CALL(.kind = SW_ALL_TO_ALL, BUFFERS);
+}
+
+SW_DEFINE(ncclAlltoAllConfig,
+          (const void *in, void *out, size_t count, ncclDataType_t type, ncclComm_t comm,
+           cudaStream_t stream, const ncclCollConfig_t *config),
+          (in, out, count, type, comm, stream, config))
+{
+    return CALL(.kind = SW_ALL_TO_ALL, BUFFERS, CONFIG);
+}
+
+SW_DEFINE(ncclBroadcast,
+          (const void *in, void *out, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+           cudaStream_t stream),
+          (in, out, count, type, root, comm, stream))
+{
+    return CALL(.kind = SW_BROADCAST, BUFFERS, .root = root);
+}
+
+SW_DEFINE(ncclBroadcastConfig,
+          (const void *in, void *out, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+           cudaStream_t stream, const ncclCollConfig_t *config),
+          (in, out, count, type, root, comm, stream, config))
+{
+    return CALL(.kind = SW_BROADCAST, BUFFERS, .root = root, CONFIG);
+}
+
+SW_DEFINE(ncclBcast,
+          (void *buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+           cudaStream_t stream),
+          (buffer, count, type, root, comm, stream))
+{
+    return CALL(.kind = SW_BROADCAST, .in_one_buffer = 1, .in = buffer, .out = buffer,
+                .count = count, .type = type, .root = root);
+}
+
+SW_DEFINE(ncclGather,
+          (const void *in, void *out, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+           cudaStream_t stream),
+          (in, out, count, type, root, comm, stream))
+{
+    return CALL(.kind = SW_GATHER, BUFFERS, .root = root);
+}
+
+SW_DEFINE(ncclGatherConfig,
+          (const void *in, void *out, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+           cudaStream_t stream, const ncclCollConfig_t *config),
+          (in, out, count, type, root, comm, stream, config))
+{
+    return CALL(.kind = SW_GATHER, BUFFERS, .root = root, CONFIG);
+}
+
+SW_DEFINE(ncclScatter,
+          (const void *in, void *out, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+           cudaStream_t stream),
+          (in, out, count, type, root, comm, stream))
+{
+    return CALL(.kind = SW_SCATTER, BUFFERS, .root = root);
+}
+
+SW_DEFINE(ncclScatterConfig,
+          (const void *in, void *out, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+           cudaStream_t stream, const ncclCollConfig_t *config),
+          (in, out, count, type, root, comm, stream, config))
+{
+    return CALL(.kind = SW_SCATTER, BUFFERS, .root = root, CONFIG);
+}
+
+SW_DEFINE(ncclSend,
+          (const void *in, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+           cudaStream_t stream),
+          (in, count, type, peer, comm, stream))
+{
+    return CALL(.kind = SW_SEND, .in = in, .count = count, .type = type, .root = peer);
+}
+
+SW_DEFINE(ncclRecv,
+          (void *out, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+           cudaStream_t stream),
+          (out, count, type, peer, comm, stream))
+{
+    return CALL(.kind = SW_RECV, .out = out, .count = count, .type = type, .root = peer);
+}

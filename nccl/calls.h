@@ -1,0 +1,77 @@
+/* The calls of collectives: their order, and groups. */
+#ifndef SYMWIN_NCCL_CALLS_H
+#define SYMWIN_NCCL_CALLS_H
+
+#include "nccl/comms.h"
+#include "nccl/serve.h"
+
+struct sw_call {
+    struct sw_from from;
+    struct sw_comm *comm; /* NULL: not known here */
+    enum sw_kind kind;
+    int in_one_buffer; /* ncclBcast() */
+    const void *in;
+    void *out;
+    size_t count;
+    ncclDataType_t type;
+    ncclRedOp_t op;
+    int knows_op;       /* a pre-multiplied sum was read */
+    const void *scalar; /* of a pre-multiplied sum: in device memory; NULL: in `value` */
+    char value[8];
+    int root; /* of a send or receive: the peer */
+    ncclComm_t handle;
+    cudaStream_t stream;
+    int has_config; /* the call has one, or NULL */
+    const ncclCollConfig_t *config;
+    enum { SW_PLAIN_CALL, SW_WRONG, SW_EMPTY, SW_CONFIGURED } sort; /* only the first may be ours */
+    int class;
+    enum sw_server server;
+};
+
+/* Passes the call on. */
+ncclResult_t sw_call_pass(const struct sw_call *call);
+
+/* Whether symwin can serve the call and the table says so. Sets the call's sort and class. */
+int sw_call_is_ours(struct sw_call *call);
+
+/* Whether all ranks make the call, so that they may meet for it. */
+int sw_call_may_meet(const struct sw_call *call);
+
+/* Launches it, symwin's communicator being open. */
+ncclResult_t sw_call_serve(const struct sw_call *call);
+
+/* ---- order.c: before and after each call of a communicator that symwin has a part in ---- */
+
+void sw_order_before(struct sw_comm *comm, enum sw_server server, cudaStream_t stream);
+void sw_order_after(struct sw_comm *comm, enum sw_server server, cudaStream_t stream);
+int sw_order_is_captured(cudaStream_t stream);
+/* What comes in stream `to` waits for what is in stream `from`. */
+void sw_order_join(struct sw_comm *comm, cudaStream_t from, cudaStream_t to);
+
+/* ---- group.c ---- */
+
+/* Whether a group of that library is open in this thread. */
+int sw_group_is_open(void *library);
+ncclResult_t sw_group_add(const struct sw_call *call); /* it keeps the reference to call->comm */
+/* A call was passed on at once, since symwin cannot serve it. */
+void sw_group_has_passed(const struct sw_call *call, ncclResult_t result);
+/* The registration of a window, which is there when NCCL's group has ended. Whether it was added.
+ * */
+int sw_group_add_window(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t *handle);
+/* A communicator ends: this thread's group has no calls on it any more. */
+void sw_group_forget(struct sw_comm *comm);
+/* The end of an operation that calls of the group may have. 0: none has, or there is no memory. */
+int sw_group_add_op_end(const struct sw_from *from, ncclRedOp_t op, ncclComm_t comm);
+
+/* ---- states.c ---- */
+
+void sw_windows_end(void *ptr); /* those of symwin on an allocation */
+void sw_window_add(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t handle);
+
+/* ---- report.c ---- */
+
+void sw_report_birth(struct sw_comm *comm);
+void sw_report_call(const struct sw_call *call); /* its server has it */
+void sw_report_death(struct sw_comm *comm);
+
+#endif

@@ -1,0 +1,176 @@
+/* The table of communicators. Entries stay in their bucket for ever, and are used again, so that
+ * looking up needs no lock. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "nccl/comms.h"
+
+enum { BUCKETS = 256 };
+
+static _Atomic(struct sw_comm *) buckets[BUCKETS];
+static pthread_mutex_t additions = PTHREAD_MUTEX_INITIALIZER;
+static unsigned numbers;
+
+static _Atomic(struct sw_comm *) *bucket_of(ncclComm_t handle)
+{
+    const uint64_t bits = (uint64_t)(uintptr_t)handle * 0x9e3779b97f4a7c15u;
+
+    return &buckets[bits >> 56];
+}
+
+struct sw_comm *sw_comm_find(ncclComm_t handle)
+{
+    struct sw_comm *comm;
+
+    if (handle == NULL)
+        return NULL;
+    comm = atomic_load_explicit(bucket_of(handle), memory_order_acquire);
+    for (; comm != NULL; comm = comm->chain) {
+        if (atomic_load_explicit(&comm->handle, memory_order_relaxed) != handle)
+            continue;
+        atomic_fetch_add(&comm->users, 1);
+        if (atomic_load(&comm->handle) == handle)
+            return comm;
+        sw_comm_leave(comm); /* it has gone in between */
+    }
+    return NULL;
+}
+
+void sw_comm_leave(struct sw_comm *comm)
+{
+    if (comm != NULL)
+        atomic_fetch_sub(&comm->users, 1);
+}
+
+/* Whoever looks up an entry that is not used counts itself for a moment. */
+static void renew(struct sw_comm *comm)
+{
+    memset((char *)comm + offsetof(struct sw_comm, stop), 0,
+           sizeof *comm - offsetof(struct sw_comm, stop));
+    atomic_store(&comm->state, SW_BORN);
+}
+
+/* The caller is its first user. */
+static struct sw_comm *add(ncclComm_t handle, void *caller)
+{
+    _Atomic(struct sw_comm *) *bucket = bucket_of(handle);
+    struct sw_comm *comm;
+
+    pthread_mutex_lock(&additions);
+    comm = atomic_load(bucket);
+    while (comm != NULL && atomic_load(&comm->state) != SW_FREE)
+        comm = comm->chain;
+    if (comm != NULL) {
+        renew(comm);
+    } else if ((comm = calloc(1, sizeof *comm)) != NULL) {
+        atomic_store(&comm->state, SW_BORN);
+        comm->chain = atomic_load(bucket);
+        atomic_store_explicit(bucket, comm, memory_order_release);
+    }
+    if (comm != NULL) {
+        comm->caller = caller;
+        comm->number = numbers++;
+        atomic_fetch_add(&comm->users, 1);
+        atomic_store(&comm->handle, handle);
+    }
+    pthread_mutex_unlock(&additions);
+    return comm;
+}
+
+struct sw_comm *sw_comm_get(ncclComm_t handle, void *caller)
+{
+    struct sw_comm *comm = sw_comm_find(handle);
+
+    if (comm != NULL || handle == NULL)
+        return comm;
+    comm = add(handle, caller);
+    if (comm == NULL || sw_attach_learn(comm) == ncclSuccess)
+        return comm;
+    sw_comm_hide(comm);
+    sw_comm_leave(comm);
+    sw_comm_remove(comm);
+    return NULL;
+}
+
+void sw_comm_hide(struct sw_comm *comm)
+{
+    atomic_store(&comm->state, SW_DYING);
+    atomic_store(&comm->handle, NULL);
+}
+
+static void forget(struct sw_comm *comm)
+{
+    while (comm->windows != NULL) {
+        struct sw_nccl_window *window = comm->windows;
+
+        comm->windows = window->next;
+        free(window);
+    }
+    while (comm->ops != NULL) {
+        struct sw_nccl_op *op = comm->ops;
+
+        comm->ops = op->next;
+        free(op);
+    }
+    free(comm->counts);
+    comm->counts = NULL;
+}
+
+void sw_comm_remove(struct sw_comm *comm)
+{
+    const struct timespec moment = {.tv_nsec = 20000};
+
+    while (atomic_load(&comm->users) > 0)
+        nanosleep(&moment, NULL);
+    sw_close(comm, 0);
+    sw_meet_end(comm);
+    forget(comm);
+    atomic_store(&comm->state, SW_FREE);
+}
+
+void sw_comm_each(void (*visit)(struct sw_comm *comm, void *data), void *data)
+{
+    int i;
+
+    for (i = 0; i < BUCKETS; i++) {
+        struct sw_comm *comm = atomic_load(&buckets[i]);
+
+        for (; comm != NULL; comm = comm->chain)
+            if (atomic_load(&comm->handle) != NULL)
+                visit(comm, data);
+    }
+}
+
+/* ---- the driver ---- */
+
+int sw_comm_scope_enter(struct sw_comm *comm, struct sw_comm_scope *scope)
+{
+    const struct sw_cu *cu = sw_cu();
+
+    if (cu == NULL)
+        return 0;
+    if (comm->context == NULL) {
+        CUcontext context;
+        CUdevice device;
+
+        if (cu->cuDeviceGet(&device, comm->device) != CUDA_SUCCESS ||
+            cu->cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
+            return 0;
+        comm->context = context;
+    }
+    if (cu->cuCtxPushCurrent(comm->context) != CUDA_SUCCESS)
+        return 0;
+    scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    (void)cu->cuThreadExchangeStreamCaptureMode(&scope->mode);
+    return 1;
+}
+
+void sw_comm_scope_leave(const struct sw_comm_scope *scope)
+{
+    CUstreamCaptureMode mode = scope->mode;
+    CUcontext context;
+
+    (void)sw_cu()->cuThreadExchangeStreamCaptureMode(&mode);
+    (void)sw_cu()->cuCtxPopCurrent(&context);
+}

@@ -1,0 +1,157 @@
+/* The communicators of NCCL that this library knows: what hangs on each, from its birth to its
+ * death (docs/design.md, "Programs on NCCL"). */
+#ifndef SYMWIN_NCCL_COMMS_H
+#define SYMWIN_NCCL_COMMS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "nccl/served.h"
+#include "nccl/setup.h"
+
+enum sw_state {
+    SW_FREE,     /* the entry may be used for another one */
+    SW_BORN,     /* its ranks have not agreed yet: they do at their first collective */
+    SW_ATTACHED, /* its calls may be symwin's */
+    SW_REFUSED,  /* NCCL has all of them: `why` */
+    SW_DYING
+};
+
+enum sw_server { SW_NOBODY, SW_NCCLS, SW_OURS };
+
+enum { SW_CLASSES = 48 }; /* of sizes: powers of two */
+
+/* A window of NCCL's, which is one of symwin's too while the communicator has one. */
+struct sw_nccl_window {
+    struct sw_nccl_window *next;
+    ncclWindow_t handle;
+    void *ptr;
+    size_t size;
+    symwin_window *window;
+};
+
+/* A pre-multiplied sum. */
+struct sw_nccl_op {
+    struct sw_nccl_op *next;
+    ncclRedOp_t op;
+    ncclDataType_t type;
+    const void *scalar; /* in device memory; NULL: in `value` */
+    char value[8];
+};
+
+/* Calls by size, for the report. */
+struct sw_counts {
+    atomic_uint calls[SW_KINDS][SW_CLASSES][2]; /* NCCL's, symwin's */
+};
+
+/* Where ranks exchange records over NCCL. */
+struct sw_meeting {
+    CUstream stream;
+    char *memory; /* this rank's record, then those of all ranks; pinned */
+    size_t bytes; /* of a record */
+};
+
+struct sw_comm {
+    struct sw_comm *chain; /* in its bucket; set once */
+    _Atomic(ncclComm_t) handle;
+    atomic_int users; /* threads that are in a call on it */
+    atomic_int state; /* an enum sw_state */
+    /* From here on, an entry that is used again is zeroed. */
+    atomic_int stop;   /* whoever waits for ranks of it ends */
+    atomic_int asking; /* threads that ask NCCL for its state while they wait */
+    void *caller;      /* of its birth: decides which NCCL it belongs to */
+    int rank, ranks, device;
+    unsigned number; /* of this process's communicators */
+    CUcontext context;
+    struct sw_meeting meeting;
+    char why[200];
+    uint64_t sizes[SW_KINDS];      /* which classes are symwin's; a guess before the agreement */
+    int wants;                     /* the call that makes the ranks agree would be symwin's */
+    uint64_t place;                /* among communicators in a group: equal on all ranks */
+    int opened;                    /* symwin's communicator was made, or refused */
+    _Atomic(symwin_comm *) symwin; /* NULL: there is none */
+
+    int passed;         /* NCCL has had calls of it, perhaps in graphs */
+    CUstream meets_for; /* of the call for which the ranks meet */
+
+    /* of its last call */
+    enum sw_server server;
+    cuuint64_t capture; /* 0: it was in none */
+    CUevent event;      /* behind a call of NCCL's, while there is one of symwin's as well */
+    int recorded;
+
+    struct sw_nccl_window *windows;
+    struct sw_nccl_op *ops;
+    struct sw_counts *counts;
+
+    /* of the group that collects calls on it */
+    unsigned long long group;
+    int group_is_nccls; /* its collectives */
+};
+
+/* The communicator, which stays until sw_comm_leave(); NULL: it is not known. */
+struct sw_comm *sw_comm_find(ncclComm_t handle);
+void sw_comm_leave(struct sw_comm *comm);
+
+/* The same, of one that was not known as well; NULL: NCCL says that there is none. */
+struct sw_comm *sw_comm_get(ncclComm_t handle, void *caller);
+
+/* Nobody finds it any more, but for who is in a call. Then, when all have left, it is gone. */
+void sw_comm_hide(struct sw_comm *comm);
+void sw_comm_remove(struct sw_comm *comm);
+
+/* Calls `visit` for each that is known. */
+void sw_comm_each(void (*visit)(struct sw_comm *comm, void *data), void *data);
+
+/* The device's context is current until sw_comm_scope_leave(), and the thread may do what captures
+ * of other streams forbid. */
+struct sw_comm_scope {
+    CUstreamCaptureMode mode; /* that was before */
+};
+int sw_comm_scope_enter(struct sw_comm *comm, struct sw_comm_scope *scope);
+void sw_comm_scope_leave(const struct sw_comm_scope *scope);
+
+/* One of NCCL's functions for the communicator. */
+#define SW_NCCL_OF(comm, name) sw_from_find(&sw_next_##name, (comm)->caller)
+
+/* ---- attach.c: ranks agree ------------------------------------------------------------------- */
+
+/* Learns from NCCL who this rank is. */
+ncclResult_t sw_attach_learn(struct sw_comm *comm);
+
+/* Whether the ranks meet for this collective, all of them: to agree, or to make symwin's
+ * communicator, which is tried once. `ours`: the call is symwin's, as far as is known. */
+int sw_attach_is_due(struct sw_comm *comm, int ours);
+
+/* They meet once, of each communicator; in a group of NCCL's each has a thread. If they agree and
+ * rank 0 wants symwin's communicator, they make it as well. */
+ncclResult_t sw_attach(struct sw_comm *const *comms, int count, int in_group);
+
+/* Ends symwin's part. `users` of the communicator's users are the caller. */
+void sw_close(struct sw_comm *comm, int users);
+
+/* ---- meet.c ---------------------------------------------------------------------------------- */
+
+/* All ranks exchange a record each. The host waits for all of them. */
+ncclResult_t sw_meet(struct sw_comm *comm, const void *mine, size_t bytes);
+static inline const void *sw_met(const struct sw_comm *comm, int rank)
+{
+    return comm->meeting.memory + (size_t)(rank + 1) * comm->meeting.bytes;
+}
+/* Waits until nobody asks NCCL for the state of a communicator that is hidden. */
+void sw_meet_asked(struct sw_comm *comm);
+/* Whether symwin's calls of this rank are over, within some milliseconds. */
+int sw_meet_idle(struct sw_comm *comm, int ms);
+/* Gives back what meetings have used, and the context. */
+void sw_meet_end(struct sw_comm *comm);
+
+/* ---- errors.c -------------------------------------------------------------------------------- */
+
+/* Keeps a sentence for ncclGetLastError(), and returns the result. */
+__attribute__((format(printf, 2, 3))) ncclResult_t sw_error(ncclResult_t result, const char *format,
+                                                            ...);
+ncclResult_t sw_error_of(symwin_status status);      /* with symwin's sentence */
+ncclResult_t sw_error_is_nccls(ncclResult_t result); /* NCCL has the sentence, if it failed */
+
+#endif

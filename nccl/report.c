@@ -1,0 +1,157 @@
+/* What was served: SYMWIN_NCCL_REPORT=1 prints a table on stderr when the process ends, and
+ * NCCL_DEBUG=INFO a line for each communicator. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "nccl/calls.h"
+
+/* Of a communicator that is gone. */
+struct report {
+    struct report *next;
+    unsigned number;
+    int rank, ranks;
+    char why[sizeof((struct sw_comm *)NULL)->why];
+    struct sw_counts *counts;
+};
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct report *first;
+static atomic_int process; /* that has made calls: a forked child prints nothing of them */
+
+void sw_report_birth(struct sw_comm *comm)
+{
+    const char *level = getenv("NCCL_DEBUG");
+    char kinds[160] = "";
+    int kind;
+
+    if (level == NULL || (strcasecmp(level, "INFO") != 0 && strcasecmp(level, "TRACE") != 0))
+        return;
+    for (kind = 0; kind < SW_KINDS - 1; kind++)
+        if (comm->sizes[kind] != 0)
+            snprintf(kinds + strlen(kinds), sizeof kinds - strlen(kinds), " %s",
+                     sw_kind_names[kind]);
+    if (atomic_load(&comm->state) == SW_ATTACHED)
+        fprintf(stderr, "symwin: process %d, communicator %u %p, rank %d of %d: may serve%s\n",
+                (int)getpid(), comm->number, (void *)atomic_load(&comm->handle), comm->rank,
+                comm->ranks, kinds[0] != '\0' ? kinds : " nothing: no times were measured");
+    else
+        fprintf(stderr, "symwin: process %d, communicator %u %p, rank %d of %d: NCCL's, as %s\n",
+                (int)getpid(), comm->number, (void *)atomic_load(&comm->handle), comm->rank,
+                comm->ranks, comm->why);
+}
+
+void sw_report_call(const struct sw_call *call)
+{
+    struct sw_counts *counts = call->comm->counts;
+    int class;
+
+    if (counts == NULL)
+        return;
+    atomic_store_explicit(&process, (int)getpid(), memory_order_relaxed);
+    class = sw_serve_class(call->comm, call->kind, call->count, call->type);
+    atomic_fetch_add_explicit(&counts->calls[call->kind][class][call->server == SW_OURS], 1,
+                              memory_order_relaxed);
+}
+
+void sw_report_death(struct sw_comm *comm)
+{
+    struct report *report = comm->counts != NULL ? calloc(1, sizeof *report) : NULL;
+
+    if (report == NULL)
+        return;
+    *report = (struct report){
+        .number = comm->number, .rank = comm->rank, .ranks = comm->ranks, .counts = comm->counts};
+    memcpy(report->why, comm->why, sizeof report->why);
+    comm->counts = NULL;
+    pthread_mutex_lock(&mutex);
+    report->next = first;
+    first = report;
+    pthread_mutex_unlock(&mutex);
+}
+
+/* ---- the table ---- */
+
+static void print_bytes(char *text, size_t room, int class)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+
+    snprintf(text, room, "%u %s", 1u << (class % 10), units[class / 10]);
+}
+
+static void print_head(void)
+{
+    static int printed;
+
+    if (!printed)
+        fprintf(stderr,
+                "symwin: what was served in process %d, by the bytes from which classes are\n"
+                "symwin:   comm  rank ranks collective          bytes     calls by\n",
+                (int)getpid());
+    printed = 1;
+}
+
+static void print_row(const struct report *r, enum sw_kind kind, int class, int ours)
+{
+    const unsigned calls = atomic_load(&r->counts->calls[kind][class][ours]);
+    const float mine = sw_serve_time(r->ranks, kind, class, SW_OURS);
+    const float nccls = sw_serve_time(r->ranks, kind, class, SW_NCCLS);
+    const char *name = kind == SW_SEND ? "send" : kind == SW_RECV ? "receive" : sw_kind_names[kind];
+    char bytes[24], saved[32] = "not measured";
+
+    if (calls == 0)
+        return;
+    print_head();
+    print_bytes(bytes, sizeof bytes, class);
+    if (ours && mine > 0)
+        snprintf(saved, sizeof saved, "%.3f ms", (double)(nccls - mine) * calls / 1000);
+    if (ours)
+        fprintf(stderr, "symwin: %6u %5d %5d %-14s %9s %9u symwin  saved %s\n", r->number, r->rank,
+                r->ranks, name, bytes, calls, saved);
+    else
+        fprintf(stderr, "symwin: %6u %5d %5d %-14s %9s %9u NCCL    %s\n", r->number, r->rank,
+                r->ranks, name, bytes, calls,
+                r->why[0] != '\0' ? r->why : "by the table, SYMWIN_NCCL_SERVE or its group");
+}
+
+static void print(const struct report *r)
+{
+    int kind, class;
+
+    for (kind = 0; kind < SW_KINDS; kind++)
+        for (class = 0; class < SW_CLASSES; class ++) {
+            print_row(r, (enum sw_kind)kind, class, 1);
+            print_row(r, (enum sw_kind)kind, class, 0);
+        }
+}
+
+static void print_live(struct sw_comm *comm, void *data)
+{
+    struct report report = {
+        .number = comm->number, .rank = comm->rank, .ranks = comm->ranks, .counts = comm->counts};
+
+    (void)data;
+    if (comm->counts == NULL)
+        return;
+    memcpy(report.why, comm->why, sizeof report.why);
+    print(&report);
+}
+
+__attribute__((destructor)) static void print_all(void)
+{
+    struct report *report;
+
+    if (atomic_load(&process) != (int)getpid())
+        return;
+    pthread_mutex_lock(&mutex);
+    while ((report = first) != NULL) {
+        print(report);
+        first = report->next;
+        free(report->counts);
+        free(report);
+    }
+    pthread_mutex_unlock(&mutex);
+    sw_comm_each(print_live, NULL);
+}

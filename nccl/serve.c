@@ -1,0 +1,166 @@
+/* Which calls are symwin's: what the variables say, and the table of measured times. */
+#include <string.h>
+
+#include "nccl/serve.h"
+
+#ifndef SW_MEASURED /* the test has its own */
+#define SW_MEASURED "nccl/measured.h"
+#endif
+
+/* Times of symwin and NCCL in microseconds, of `classes` classes from 2^`first` bytes on. */
+struct measured {
+    enum sw_kind kind;
+    int ranks, capability, first, classes;
+    float ours[SW_CLASSES], nccls[SW_CLASSES];
+};
+
+static const struct measured table[] = {
+#include SW_MEASURED
+    {.classes = 0},
+};
+
+enum { ROWS = sizeof table / sizeof table[0] - 1 };
+
+/* For numbers of ranks that nobody has measured: the next smaller one that was. */
+static const struct measured *row_of(int ranks, int capability, enum sw_kind kind)
+{
+    const struct measured *best = NULL;
+    int i;
+
+    if (kind == SW_RECV)
+        kind = SW_SEND;
+    for (i = 0; i < ROWS; i++)
+        if (table[i].kind == kind && table[i].capability == capability && table[i].ranks <= ranks &&
+            (best == NULL || table[i].ranks > best->ranks))
+            best = &table[i];
+    return best;
+}
+
+/* A class is symwin's if it is quicker at both ends of it. Below the first one, and of ranks that
+ * nobody has measured, it has to be much quicker. */
+static uint64_t quicker(const struct measured *row, int ranks)
+{
+    const float margin = row->ranks == ranks ? 1.0f : 0.7f;
+    uint64_t sizes = 0;
+    int i;
+
+    for (i = 0; i + 1 < row->classes; i++)
+        if (row->ours[i] <= margin * row->nccls[i] &&
+            row->ours[i + 1] <= margin * row->nccls[i + 1])
+            sizes |= (uint64_t)1 << (row->first + i);
+    if (row->ours[0] <= margin * row->nccls[0])
+        sizes |= ((uint64_t)1 << row->first) - 1;
+    return sizes;
+}
+
+/* Which server has a send is decided for all of them: in a group, one that waits for its receive
+ * must not keep another one back. */
+static uint64_t whole(const struct measured *row, uint64_t sizes)
+{
+    const uint64_t all = ((uint64_t)1 << (row->first + row->classes - 1)) - 1;
+
+    return (sizes & all) == all ? ~(uint64_t)0 : 0;
+}
+
+void sw_serve_sizes(int ranks, int capability, uint64_t sizes[SW_KINDS])
+{
+    int kind;
+
+    for (kind = 0; kind < SW_KINDS; kind++) {
+        const enum sw_serve serve = sw_setup()->serve[kind];
+        const struct measured *row = row_of(ranks, capability, (enum sw_kind)kind);
+
+        sizes[kind] = serve == SW_SERVE_ALL ? ~(uint64_t)0 : 0;
+        if (serve != SW_SERVE_AUTO || row == NULL)
+            continue;
+        sizes[kind] = quicker(row, ranks);
+        if (kind == SW_SEND || kind == SW_RECV)
+            sizes[kind] = whole(row, sizes[kind]);
+    }
+}
+
+int sw_serve_any(void)
+{
+    int kind = 0;
+
+    while (kind < SW_KINDS && sw_setup()->serve[kind] == SW_SERVE_NONE)
+        kind++;
+    return kind < SW_KINDS;
+}
+
+static uint64_t hash(uint64_t seed, const void *bytes, size_t count)
+{
+    const unsigned char *byte = bytes;
+    size_t i;
+
+    for (i = 0; i < count; i++)
+        seed = (seed ^ byte[i]) * 0x100000001b3u;
+    return seed;
+}
+
+uint64_t sw_serve_fingerprint(void)
+{
+    const struct sw_setup *setup = sw_setup();
+    uint64_t seed = hash(0xcbf29ce484222325u, setup->serve, sizeof setup->serve);
+    int i;
+
+    seed = hash(seed, &setup->room, sizeof setup->room);
+    for (i = 0; i < ROWS; i++) {
+        seed = hash(seed, &table[i].ranks, sizeof table[i].ranks);
+        seed = hash(seed, table[i].ours, sizeof table[i].ours);
+        seed = hash(seed, table[i].nccls, sizeof table[i].nccls);
+    }
+    return seed;
+}
+
+/* ---- sizes ---- */
+
+static const struct {
+    symwin_type type;
+    unsigned char bytes;
+} types[ncclNumTypes] = {
+    [ncclInt8] = {SYMWIN_I8, 1},           [ncclUint8] = {SYMWIN_U8, 1},
+    [ncclInt32] = {SYMWIN_I32, 4},         [ncclUint32] = {SYMWIN_U32, 4},
+    [ncclInt64] = {SYMWIN_I64, 8},         [ncclUint64] = {SYMWIN_U64, 8},
+    [ncclFloat16] = {SYMWIN_F16, 2},       [ncclFloat32] = {SYMWIN_F32, 4},
+    [ncclFloat64] = {SYMWIN_F64, 8},       [ncclBfloat16] = {SYMWIN_BF16, 2},
+    [ncclFloat8e4m3] = {SYMWIN_F8E4M3, 1}, [ncclFloat8e5m2] = {SYMWIN_F8E5M2, 1},
+};
+
+size_t sw_type_bytes(ncclDataType_t type)
+{
+    return type >= 0 && type < ncclNumTypes ? types[type].bytes : 0;
+}
+
+symwin_type sw_type_of(ncclDataType_t type)
+{
+    return types[type].type;
+}
+
+int sw_serve_class(const struct sw_comm *comm, enum sw_kind kind, size_t count, ncclDataType_t type)
+{
+    const int parts = kind == SW_REDUCE_SCATTER || kind == SW_ALL_GATHER || kind == SW_ALL_TO_ALL ||
+                      kind == SW_GATHER || kind == SW_SCATTER;
+    size_t bytes = count * sw_type_bytes(type) * (size_t)(parts ? comm->ranks : 1);
+    int class = 0;
+
+    while (bytes > 1 && class < SW_CLASSES - 1) {
+        bytes >>= 1;
+        class ++;
+    }
+    return class;
+}
+
+float sw_serve_time(int ranks, enum sw_kind kind, int class, enum sw_server server)
+{
+    int i;
+
+    for (i = 0; i < ROWS; i++) {
+        const struct measured *row = &table[i];
+
+        if (row->ranks == ranks && row->kind == (kind == SW_RECV ? SW_SEND : kind) &&
+            class >= row->first && class < row->first + row->classes)
+            return (server == SW_OURS ? row->ours : row->nccls)[class - row->first];
+    }
+    return 0;
+}

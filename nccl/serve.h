@@ -1,0 +1,24 @@
+/* Whose a call is. Decided by what is equal on all ranks only: the collective, the bytes, how many
+ * ranks there are, their devices, and the variables, which the ranks have compared. */
+#ifndef SYMWIN_NCCL_SERVE_H
+#define SYMWIN_NCCL_SERVE_H
+
+#include "nccl/comms.h"
+
+int sw_serve_any(void); /* 0: no variable leaves anything to symwin */
+uint64_t sw_serve_fingerprint(void);
+
+/* The classes of sizes that are symwin's. */
+void sw_serve_sizes(int ranks, int capability, uint64_t sizes[SW_KINDS]);
+
+/* The class of a call, by the larger of its buffers. */
+int sw_serve_class(const struct sw_comm *comm, enum sw_kind kind, size_t count,
+                   ncclDataType_t type);
+
+/* What a call of that class takes by the measurements, in microseconds; 0: there are none. */
+float sw_serve_time(int ranks, enum sw_kind kind, int class, enum sw_server server);
+
+size_t sw_type_bytes(ncclDataType_t type); /* 0: there is no such type */
+symwin_type sw_type_of(ncclDataType_t type);
+
+#endif

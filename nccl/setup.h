@@ -1,0 +1,68 @@
+/* What the environment says, and the driver's functions: read once a process. */
+#ifndef SYMWIN_NCCL_SETUP_H
+#define SYMWIN_NCCL_SETUP_H
+
+#include "nccl/api.h"
+#include "src/driver/cuda_abi.h"
+
+/* The collectives, as NCCL counts them. */
+enum sw_kind {
+    SW_ALL_REDUCE,
+    SW_REDUCE_SCATTER,
+    SW_ALL_GATHER,
+    SW_ALL_TO_ALL,
+    SW_BROADCAST,
+    SW_REDUCE,
+    SW_GATHER,
+    SW_SCATTER,
+    SW_SEND,
+    SW_RECV,
+    SW_KINDS
+};
+extern const char *const sw_kind_names[SW_KINDS]; /* as in SYMWIN_NCCL_SERVE */
+
+enum sw_serve { SW_SERVE_AUTO, SW_SERVE_ALL, SW_SERVE_NONE };
+
+struct sw_setup {
+    int usable;  /* symwin has a driver */
+    int memory;  /* and serves ncclMemAlloc() */
+    int refused; /* a variable is invalid: `why` */
+    char why[256];
+    int emulated;
+    unsigned flags;                                           /* for symwin_mem_alloc() */
+    int (*retain)(unsigned long long *handle, void *address); /* NULL: no CUDA driver */
+    int (*release)(unsigned long long handle);
+    enum sw_serve serve[SW_KINDS];
+    size_t room; /* most device memory of a communicator */
+    int report;
+};
+const struct sw_setup *sw_setup(void);
+
+/* X(name, parameters): functions of the driver, in the current context. */
+#define SW_CU_LIST(X)                                                                              \
+    X(cuDeviceGet, (CUdevice *, int))                                                              \
+    X(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))                                           \
+    X(cuDevicePrimaryCtxRelease, (CUdevice))                                                       \
+    X(cuCtxPushCurrent, (CUcontext))                                                               \
+    X(cuCtxPopCurrent, (CUcontext *))                                                              \
+    X(cuMemHostAlloc, (void **, size_t, unsigned))                                                 \
+    X(cuMemFreeHost, (void *))                                                                     \
+    X(cuStreamCreate, (CUstream *, unsigned))                                                      \
+    X(cuStreamDestroy, (CUstream))                                                                 \
+    X(cuStreamQuery, (CUstream))                                                                   \
+    X(cuStreamWaitEvent, (CUstream, CUevent, unsigned))                                            \
+    X(cuStreamGetCaptureInfo_v2, (CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,      \
+                                  const CUgraphNode **, size_t *))                                 \
+    X(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *))                                  \
+    X(cuEventCreate, (CUevent *, unsigned))                                                        \
+    X(cuEventRecord, (CUevent, CUstream))                                                          \
+    X(cuEventDestroy, (CUevent))
+
+struct sw_cu {
+#define SW_CU_MEMBER(name, params) CUresult(*name) params;
+    SW_CU_LIST(SW_CU_MEMBER)
+#undef SW_CU_MEMBER
+};
+const struct sw_cu *sw_cu(void); /* NULL: there is no driver */
+
+#endif

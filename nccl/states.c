@@ -1,0 +1,350 @@
+/* Deaths and states of communicators, windows, and operations: each is NCCL's, and what hangs on
+ * the communicator goes with it. Births need nothing: a communicator is known from its first call
+ * on. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "nccl/calls.h"
+
+/* ---- deaths ---- */
+
+/* Calls that spin end, with an error on all ranks. */
+static void stop(struct sw_comm *comm)
+{
+    symwin_comm *symwin;
+
+    atomic_store(&comm->stop, 1); /* first: another thread may be making symwin's communicator */
+    symwin = atomic_load(&comm->symwin);
+    if (symwin != NULL)
+        (void)symwin_comm_abort(symwin);
+}
+
+SW_DEFINE(ncclCommShrink,
+          (ncclComm_t comm, int *excluded, int count, ncclComm_t *child, ncclConfig_t *config,
+           int flags),
+          (comm, excluded, count, child, config, flags))
+{
+    struct sw_comm *parent = (flags & NCCL_SHRINK_ABORT) != 0 && !from->inside ? sw_comm_find(comm)
+                                                                               : NULL;
+
+    /* Only what is under way ends: without that, NCCL's parent goes on as before. */
+    if (parent != NULL && atomic_load(&parent->symwin) != NULL && !sw_meet_idle(parent, 8))
+        stop(parent);
+    sw_comm_leave(parent);
+    return sw_error_is_nccls(
+        SW_PASS(from, ncclCommShrink, (comm, excluded, count, child, config, flags)));
+}
+
+/* symwin's calls end before NCCL's communicator goes: NCCL may wait for their streams. */
+SW_DEFINE(ncclCommDestroy, (ncclComm_t comm), (comm))
+{
+    struct sw_comm *known = from->inside ? NULL : sw_comm_find(comm);
+
+    if (known != NULL) {
+        sw_comm_hide(known);
+        sw_group_forget(known);
+        sw_report_death(known);
+        sw_comm_leave(known);
+        sw_comm_remove(known);
+    }
+    return sw_error_is_nccls(SW_PASS(from, ncclCommDestroy, (comm)));
+}
+
+/* NCCL's abort is this rank's alone: the others' calls that have all they need complete. So if this
+ * rank has nothing under way, symwin's communicator is destroyed and not aborted. */
+static void stop_what_runs(struct sw_comm *comm)
+{
+    if (atomic_load(&comm->symwin) == NULL || !sw_meet_idle(comm, 8))
+        stop(comm);
+    atomic_store(&comm->stop, 1);
+}
+
+/* A communicator that is removed in a thread of its own: symwin's destroy waits until the other
+ * ranks have this rank's last calls behind them. */
+struct removal {
+    pthread_mutex_t mutex;
+    pthread_cond_t over;
+    struct sw_comm *comm;
+    int done, holders;
+};
+
+static void let_go(struct removal *r)
+{
+    int last;
+
+    pthread_mutex_lock(&r->mutex);
+    last = --r->holders == 0;
+    pthread_mutex_unlock(&r->mutex);
+    if (!last)
+        return;
+    pthread_mutex_destroy(&r->mutex);
+    pthread_cond_destroy(&r->over);
+    free(r);
+}
+
+/* Ends a call that another thread has begun when the abort had looked. */
+static void stop_late_calls(struct sw_comm *comm)
+{
+    const struct timespec moment = {.tv_nsec = 50000};
+    int left = 80;
+
+    while (atomic_load(&comm->users) > 0 && left-- > 0)
+        nanosleep(&moment, NULL);
+    if (atomic_load(&comm->users) > 0)
+        stop(comm);
+    else
+        stop_what_runs(comm);
+}
+
+static void *removal_main(void *data)
+{
+    struct removal *r = data;
+
+    stop_late_calls(r->comm);
+    sw_comm_remove(r->comm);
+    pthread_mutex_lock(&r->mutex);
+    r->done = 1;
+    pthread_cond_signal(&r->over);
+    pthread_mutex_unlock(&r->mutex);
+    let_go(r);
+    return NULL;
+}
+
+/* Waits 5 ms for it at most. */
+static void remove_soon(struct sw_comm *comm)
+{
+    struct removal *r = calloc(1, sizeof *r);
+    struct timespec until;
+    pthread_t thread;
+
+    if (r != NULL) {
+        *r = (struct removal){.comm = comm, .holders = 2};
+        pthread_mutex_init(&r->mutex, NULL);
+        pthread_cond_init(&r->over, NULL);
+    }
+    if (r == NULL || pthread_create(&thread, NULL, removal_main, r) != 0) {
+        free(r);
+        stop(comm);
+        sw_comm_remove(comm);
+        return;
+    }
+    pthread_detach(thread);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 5000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&r->mutex);
+    while (!r->done && pthread_cond_timedwait(&r->over, &r->mutex, &until) == 0)
+        ;
+    pthread_mutex_unlock(&r->mutex);
+    let_go(r);
+}
+
+/* Another thread may be in a call, which ends by NCCL's abort if it waits in NCCL. */
+SW_DEFINE(ncclCommAbort, (ncclComm_t comm), (comm))
+{
+    struct sw_comm *known = from->inside ? NULL : sw_comm_find(comm);
+    ncclResult_t result;
+
+    if (known != NULL) {
+        stop_what_runs(known);
+        sw_comm_hide(known);
+        sw_group_forget(known);
+        sw_report_death(known);
+        sw_comm_leave(known);
+        sw_meet_asked(known);
+    }
+    result = sw_error_is_nccls(SW_PASS(from, ncclCommAbort, (comm)));
+    if (known != NULL)
+        remove_soon(known);
+    return result;
+}
+
+SW_DEFINE(ncclCommRevoke, (ncclComm_t comm, int flags), (comm, flags))
+{
+    struct sw_comm *known = from->inside ? NULL : sw_comm_find(comm);
+
+    if (known != NULL && from->symbol != NULL && flags == 0) /* NCCL refuses other flags */
+        stop(known);
+    sw_comm_leave(known);
+    return sw_error_is_nccls(SW_PASS(from, ncclCommRevoke, (comm, flags)));
+}
+
+/* symwin's memory goes; the first call of symwin's after ncclCommResume() makes it again. */
+SW_DEFINE(ncclCommSuspend, (ncclComm_t comm, int flags), (comm, flags))
+{
+    struct sw_comm *known = from->inside ? NULL : sw_comm_find(comm);
+    const ncclResult_t result = sw_error_is_nccls(SW_PASS(from, ncclCommSuspend, (comm, flags)));
+
+    /* Not if NCCL refuses, perhaps on this rank alone: the others would not open with it. */
+    if (known != NULL && (result == ncclSuccess || result == ncclInProgress))
+        sw_close(known, 1);
+    sw_comm_leave(known);
+    return result;
+}
+
+SW_DEFINE(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *error), (comm, error))
+{
+    struct sw_comm *known = from->inside ? NULL : sw_comm_find(comm);
+    const ncclResult_t result = sw_error_is_nccls(
+        SW_PASS(from, ncclCommGetAsyncError, (comm, error)));
+    symwin_comm *symwin;
+
+    if (known != NULL && result == ncclSuccess && error != NULL && *error == ncclSuccess) {
+        symwin = atomic_load(&known->symwin);
+        /* A rank that has left is no error of NCCL's while nobody needs it. */
+        if (symwin != NULL && !atomic_load(&known->stop))
+            *error = sw_error_of(symwin_comm_check_calls(symwin));
+    }
+    sw_comm_leave(known);
+    return result;
+}
+
+/* ---- windows ---- */
+
+static pthread_mutex_t windows = PTHREAD_MUTEX_INITIALIZER;
+
+/* Ends symwin's windows on a buffer that is freed with NCCL's windows still on it. */
+struct freed {
+    const char *ptr;
+    const char *end;
+};
+
+static void end_windows(struct sw_comm *comm, void *data)
+{
+    const struct freed *freed = data;
+    struct sw_nccl_window *window;
+
+    for (window = comm->windows; window != NULL; window = window->next) {
+        const char *ptr = window->ptr;
+
+        if (window->window == NULL || ptr < freed->ptr || ptr >= freed->end)
+            continue;
+        (void)symwin_window_deregister(atomic_load(&comm->symwin), window->window);
+        window->window = NULL;
+    }
+}
+
+void sw_windows_end(void *ptr)
+{
+    symwin_mem_info info;
+    struct freed freed = {.ptr = ptr};
+
+    if (symwin_mem_query(ptr, &info) != SYMWIN_OK)
+        return;
+    freed.end = freed.ptr + info.bytes;
+    pthread_mutex_lock(&windows);
+    sw_comm_each(end_windows, &freed);
+    pthread_mutex_unlock(&windows);
+}
+
+void sw_window_add(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t handle)
+{
+    struct sw_nccl_window *window, **end = &comm->windows;
+
+    if (handle == NULL)
+        return; /* NCCL has none on any rank */
+    window = calloc(1, sizeof *window);
+    if (window == NULL)
+        return;
+    *window = (struct sw_nccl_window){.handle = handle, .ptr = ptr, .size = size};
+    if (atomic_load(&comm->symwin) != NULL)
+        (void)symwin_window_register(atomic_load(&comm->symwin), ptr, size, 0, &window->window);
+    pthread_mutex_lock(&windows);
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = window;
+    pthread_mutex_unlock(&windows);
+}
+
+SW_DEFINE(ncclCommWindowRegister,
+          (ncclComm_t comm, void *ptr, size_t size, ncclWindow_t *window, int flags),
+          (comm, ptr, size, window, flags))
+{
+    struct sw_comm *known = from->inside ? NULL : sw_comm_get(comm, from->caller);
+    const ncclResult_t result = sw_error_is_nccls(
+        SW_PASS(from, ncclCommWindowRegister, (comm, ptr, size, window, flags)));
+
+    /* Calls pass other windows at any offset, which symwin does not serve as windows. */
+    if (known != NULL && result == ncclSuccess && window != NULL &&
+        (flags & NCCL_WIN_COLL_SYMMETRIC) != 0 && atomic_load(&known->state) != SW_REFUSED) {
+        if (!sw_group_is_open(from->library))
+            sw_window_add(known, ptr, size, *window);
+        else if (sw_group_add_window(known, ptr, size, window))
+            return result; /* and the group leaves the communicator */
+    }
+    sw_comm_leave(known);
+    return result;
+}
+
+SW_DEFINE(ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t window), (comm, window))
+{
+    struct sw_comm *known = from->inside ? NULL : sw_comm_find(comm);
+    struct sw_nccl_window **at = known != NULL ? &known->windows : NULL, *gone = NULL;
+
+    pthread_mutex_lock(&windows);
+    while (at != NULL && *at != NULL && (*at)->handle != window)
+        at = &(*at)->next;
+    if (at != NULL && *at != NULL) {
+        gone = *at;
+        *at = gone->next;
+        if (gone->window != NULL)
+            (void)symwin_window_deregister(atomic_load(&known->symwin), gone->window);
+    }
+    pthread_mutex_unlock(&windows);
+    free(gone);
+    sw_comm_leave(known);
+    return sw_error_is_nccls(SW_PASS(from, ncclCommWindowDeregister, (comm, window)));
+}
+
+/* ---- operations ---- */
+
+SW_DEFINE(ncclRedOpCreatePreMulSum,
+          (ncclRedOp_t * op, void *scalar, ncclDataType_t type, ncclScalarResidence_t residence,
+           ncclComm_t comm),
+          (op, scalar, type, residence, comm))
+{
+    struct sw_comm *known = from->inside ? NULL : sw_comm_get(comm, from->caller);
+    /* Without memory the call fails here: this rank alone would not know the operation. */
+    struct sw_nccl_op *made = known != NULL && sw_type_bytes(type) > 0 ? calloc(1, sizeof *made)
+                                                                       : NULL;
+    const ncclResult_t result = known != NULL && sw_type_bytes(type) > 0 && made == NULL
+                                    ? sw_error(ncclSystemError,
+                                               "symwin: no host memory for an operation")
+                                    : sw_error_is_nccls(
+                                          SW_PASS(from, ncclRedOpCreatePreMulSum,
+                                                  (op, scalar, type, residence, comm)));
+
+    if (result != ncclSuccess) {
+        free(made);
+    } else if (made != NULL) {
+        *made = (struct sw_nccl_op){.next = known->ops, .op = *op, .type = type};
+        if (residence == ncclScalarDevice)
+            made->scalar = scalar;
+        else
+            memcpy(made->value, scalar, sw_type_bytes(type));
+        known->ops = made;
+    }
+    sw_comm_leave(known);
+    return result;
+}
+
+SW_DEFINE(ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm), (op, comm))
+{
+    struct sw_comm *known = from->inside ? NULL : sw_comm_find(comm);
+    struct sw_nccl_op **at = known != NULL ? &known->ops : NULL;
+
+    while (at != NULL && *at != NULL && (*at)->op != op)
+        at = &(*at)->next;
+    if (at != NULL && *at != NULL) {
+        struct sw_nccl_op *gone = *at;
+
+        *at = gone->next;
+        free(gone);
+    }
+    sw_comm_leave(known);
+    if (!from->inside && sw_group_is_open(from->library) && sw_group_add_op_end(from, op, comm))
+        return ncclSuccess;
+    return sw_error_is_nccls(SW_PASS(from, ncclRedOpDestroy, (op, comm)));
+}
