@@ -6,7 +6,10 @@
  * Prints CSV: what, library, processes, the median over the rounds in microseconds. "create": from
  * the first call (creating the id) to a usable communicator, on the slowest rank, in new processes
  * whose CUDA contexts exist. "processes": from the first fork until the last process is at that
- * point. "agree": the median of one agreement of all ranks, in a loop, on the slowest rank.
+ * point. "agree": the median of one agreement of all ranks, in a loop, on the slowest rank. Of
+ * NCCL: "call", the first all-reduce of the communicator; "create-2" and "call-2", a further
+ * communicator of the same ranks. With libsymwin-nccl.so preloaded they are what it adds to NCCL.
+ * Processes that share a device say that they are different hosts (NCCL_HOSTID), or NCCL refuses.
  */
 #include <signal.h>
 #include <stdatomic.h>
@@ -25,6 +28,7 @@
 #include "src/channel/channel.h"
 #include "src/collective/collective.h"
 
+enum { FLOAT32 = 7, SUM = 0 }; /* NCCL's */
 enum { MOST = 128, MOST_ROUNDS = 64, AGREEMENTS = 20000 };
 
 /* In shared memory. */
@@ -32,8 +36,8 @@ static struct job {
     int count;
     atomic_int arrived, id_made, failed;
     symwin_unique_id id;
-    nccl_unique_id nccl_id;
-    double start_us, ready_us[MOST], create_us[MOST], agree_us[MOST];
+    nccl_unique_id nccl_id[2];
+    double start_us, ready_us[MOST], create_us[2][MOST], agree_us[MOST], call_us[2][MOST];
 } * job;
 
 /* Sleeps for a moment; ends the process if another one has failed. */
@@ -87,7 +91,7 @@ static void symwin_rank(int rank, int device)
     wait_for_id();
     bench_must(symwin_comm_create(&job->id, job->count, rank, device, NULL, &comm),
                "symwin_comm_create");
-    job->create_us[rank] = bench_now_us() - begin;
+    job->create_us[0][rank] = bench_now_us() - begin;
     meet();
     last = bench_now_us();
     for (int i = 0; i < AGREEMENTS; i++) {
@@ -104,25 +108,45 @@ static void symwin_rank(int rank, int device)
 
 /* ---- NCCL ---- */
 
-static void nccl_rank(int rank, int device)
+static void nccl_comm(int which, int rank, int device, struct CUstream_st *stream, float *data)
 {
     void *comm = NULL;
     double begin;
 
-    (void)device;
     meet();
     begin = bench_now_us();
     if (rank == 0) {
-        if (nccl.ncclGetUniqueId(&job->nccl_id) != 0)
+        if (nccl.ncclGetUniqueId(&job->nccl_id[which]) != 0)
             bench_fail("ncclGetUniqueId", "failed");
-        atomic_store(&job->id_made, 1);
+        atomic_store(&job->id_made, which + 1);
     }
-    wait_for_id();
-    if (nccl.ncclCommInitRank(&comm, job->count, job->nccl_id, rank) != 0)
+    while (atomic_load(&job->id_made) <= which)
+        pause_for_others();
+    if (nccl.ncclCommInitRank(&comm, job->count, job->nccl_id[which], rank) != 0)
         bench_fail("ncclCommInitRank", "failed");
-    job->create_us[rank] = bench_now_us() - begin;
+    job->create_us[which][rank] = bench_now_us() - begin;
     meet();
+    begin = bench_now_us();
+    if (nccl.ncclAllReduce(data, data, 16, FLOAT32, SUM, comm, stream) != 0)
+        bench_fail("ncclAllReduce", "failed");
+    bench_must(symwin_stream_synchronize(device, stream), "symwin_stream_synchronize");
+    job->call_us[which][rank] = bench_now_us() - begin;
+    meet();
+    if (which == 0)
+        nccl_comm(1, rank, device, stream, data);
     nccl.ncclCommDestroy(comm);
+}
+
+static void nccl_rank(int rank, int device)
+{
+    struct CUstream_st *stream = NULL;
+    void *data = NULL;
+
+    bench_must(symwin_stream_create(device, &stream), "symwin_stream_create");
+    bench_must(symwin_mem_alloc(device, 4096, 0, &data), "symwin_mem_alloc");
+    nccl_comm(0, rank, device, stream, data);
+    bench_must(symwin_mem_free(data), "symwin_mem_free");
+    bench_must(symwin_stream_destroy(device, stream), "symwin_stream_destroy");
 }
 
 /* ---- rounds ---- */
@@ -137,6 +161,13 @@ static void child(int rank, void (*body)(int rank, int device))
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* killing the parent ends the run */
     bench_must(symwin_driver_query(&driver), "symwin_driver_query");
     device = rank % driver.device_count;
+    if (job->count > driver.device_count) {
+        char host[16];
+
+        snprintf(host, sizeof host, "host-%d", rank);
+        setenv("NCCL_HOSTID", host, 1);
+        setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+    }
     /* also creates the context */
     bench_must(symwin_stream_create(device, &stream), "symwin_stream_create");
     bench_must(sw_scope_enter(device, &scope), "context");
@@ -170,20 +201,36 @@ static void round_of(int count, void (*body)(int rank, int device))
         bench_fail("a process", "failed");
 }
 
+static void print(const char *what, const char *name, int count, const double *values, int rounds)
+{
+    double sorted[MOST_ROUNDS];
+
+    memcpy(sorted, values, (size_t)rounds * sizeof *sorted);
+    printf("%s,%s,%d,%.2f\n", what, name, count, median(sorted, rounds));
+}
+
 static void library(const char *name, int count, int rounds, void (*body)(int rank, int device))
 {
-    double create[MOST_ROUNDS], agree[MOST_ROUNDS], ready[MOST_ROUNDS];
+    double create[2][MOST_ROUNDS], agree[MOST_ROUNDS], ready[MOST_ROUNDS], call[2][MOST_ROUNDS];
 
     for (int i = 0; i < rounds; i++) {
         round_of(count, body);
-        create[i] = slowest(job->create_us);
         agree[i] = slowest(job->agree_us);
         ready[i] = slowest(job->ready_us) - job->start_us;
+        for (int k = 0; k < 2; k++) {
+            create[k][i] = slowest(job->create_us[k]);
+            call[k][i] = slowest(job->call_us[k]);
+        }
     }
-    printf("processes,%s,%d,%.1f\n", name, count, median(ready, rounds));
-    printf("create,%s,%d,%.1f\n", name, count, median(create, rounds));
-    if (body == symwin_rank)
-        printf("agree,%s,%d,%.2f\n", name, count, median(agree, rounds));
+    print("processes", name, count, ready, rounds);
+    print("create", name, count, create[0], rounds);
+    if (body == symwin_rank) {
+        print("agree", name, count, agree, rounds);
+    } else {
+        print("call", name, count, call[0], rounds);
+        print("create-2", name, count, create[1], rounds);
+        print("call-2", name, count, call[1], rounds);
+    }
     fflush(stdout);
 }
 
@@ -227,7 +274,7 @@ int main(int argc, char **argv)
         void *found = nccl_open();
 
         if (found != NULL)
-            (void)nccl_find(found); /* three functions are enough here */
+            (void)nccl_find(found); /* four functions are enough here */
         if (nccl.ncclCommInitRank != NULL)
             library("nccl", count, rounds, nccl_rank);
         else

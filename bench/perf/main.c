@@ -134,11 +134,15 @@ static int check_place(struct job *job)
 {
     const struct perf_options *o = &job->options;
 
-    if ((o->rivals & PERF_ANY_NCCL) != 0 &&
+    const char *shared = getenv("NCCL_MULTI_RANK_GPU_ENABLE"); /* of NCCL 2.30 */
+
+    if ((o->rivals & PERF_ANY_NCCL) != 0 && (shared == NULL || strcmp(shared, "1") != 0) &&
         job->local_first + job->count > job->driver.device_count)
-        return fail(SYMWIN_INVALID,
-                    "--against: NCCL needs a GPU for each rank: there are %d for %d ranks",
-                    job->driver.device_count, job->local_first + job->count);
+        return fail(
+            SYMWIN_INVALID,
+            "--against: NCCL needs a GPU for each rank, unless NCCL_MULTI_RANK_GPU_ENABLE is 1: "
+            "there are %d for %d ranks",
+            job->driver.device_count, job->local_first + job->count);
     return (o->rivals & PERF_TORCH) == 0 || torch_find(job);
 }
 
