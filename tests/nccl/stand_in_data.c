@@ -160,7 +160,8 @@ void test_collectives(struct rank *rank)
 {
     const int me = rank->rank, ranks = rank->ranks, root = ranks - 1;
     const size_t part = COUNT, all = part * (size_t)ranks;
-    int *in = room(all * sizeof *in), *out = malloc(all * sizeof *out);
+    int *in = room(all * sizeof *in), *out = room(all * sizeof *out);
+    const int served = getenv("STAND_IN_SERVED") != NULL; /* by what is preloaded */
     int wrong = 0;
 
 #define COLLECTIVE(name, ...)                                                                      \
@@ -220,9 +221,10 @@ void test_collectives(struct rank *rank)
     COLLECTIVE(ncclAllReduce, NULL, NULL, 0, ncclInt32, ncclSum)
 #undef COLLECTIVE
     EXPECT(atomic_load(&stand_in()->functions[STAND_IN_ncclBcast].calls),
-           rank->ranks / rank->processes);
+           served ? 0 : rank->ranks / rank->processes);
+    EXPECT(atomic_load(&stand_in()->functions[STAND_IN_ncclReduceScatter].calls) > 0, !served);
     room_free(in);
-    free(out);
+    room_free(out);
 }
 
 /* ---- groups ---- */
@@ -297,16 +299,19 @@ void test_groups(struct rank *rank)
     room_free(sum);
 }
 
-/* A stream on a device that some communicator holds. Device 0 is current again. */
-static CUstream stream_on(CUdevice device)
+/* A stream and memory on a device that some communicator holds. Device 0 is current again. */
+static CUstream stream_on(CUdevice device, size_t bytes, void *data)
 {
     CUstream stream = NULL;
     CUcontext context, first;
+    void *memory;
 
     EXPECT(cu.cuDevicePrimaryCtxRetain(&first, 0), CUDA_SUCCESS);
     EXPECT(cu.cuDevicePrimaryCtxRetain(&context, device), CUDA_SUCCESS);
     EXPECT(cu.cuCtxSetCurrent(context), CUDA_SUCCESS);
     EXPECT(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    memory = room(bytes);
+    memcpy(data, &memory, sizeof memory);
     EXPECT(cu.cuCtxSetCurrent(first), CUDA_SUCCESS);
     EXPECT(cu.cuDevicePrimaryCtxRelease(device), CUDA_SUCCESS);
     EXPECT(cu.cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
@@ -314,14 +319,16 @@ static CUstream stream_on(CUdevice device)
 }
 
 /* One thread is several ranks: on several devices, a stream for each; on one device, a stream for
- * all. */
+ * all, which only the stand-in can do. */
 void test_one_thread(struct rank *rank)
 {
     enum { MANY = 3 };
     static const int devices[2][MANY] = {{2, 0, 2}, {0, 0, 0}};
+    const int common = getenv("STAND_IN_SERVED") == NULL;
     ncclComm_t comms[MANY];
-    CUstream streams[MANY];
-    int *data = room(MANY * COUNT * sizeof *data), device = -1;
+    CUstream streams[MANY], own[MANY];
+    int *data[MANY];
+    int device;
 
     for (int shared = 0; shared < 2; shared++) {
         EXPECT(ncclCommInitAll(comms, MANY, devices[shared]), ncclSuccess);
@@ -329,25 +336,25 @@ void test_one_thread(struct rank *rank)
         EXPECT(device, devices[shared][2]);
         EXPECT(atomic_load(&stand_in()->live), MANY);
         for (int i = 0; i < MANY; i++) {
-            streams[i] = shared ? rank->stream : stream_on(devices[shared][i]);
-            fill(data + i * COUNT, i, 0, COUNT);
+            own[i] = stream_on(devices[shared][i], COUNT * sizeof *data[i], &data[i]);
+            streams[i] = shared && common ? rank->stream : own[i];
+            fill(data[i], i, 0, COUNT);
         }
         EXPECT(ncclGroupStart(), ncclSuccess);
         for (int i = 0; i < MANY; i++)
-            EXPECT(ncclAllReduce(data + i * COUNT, data + i * COUNT, COUNT, ncclInt32, ncclSum,
-                                 comms[i], streams[i]),
+            EXPECT(ncclAllReduce(data[i], data[i], COUNT, ncclInt32, ncclSum, comms[i], streams[i]),
                    ncclSuccess);
         EXPECT(ncclGroupEnd(), ncclSuccess);
         for (int i = 0; i < MANY; i++) {
             EXPECT(cu.cuStreamSynchronize(streams[i]), CUDA_SUCCESS);
-            EXPECT(wrong_sums(data + i * COUNT, MANY, 0, COUNT), 0);
-            if (!shared)
-                EXPECT(cu.cuStreamDestroy(streams[i]), CUDA_SUCCESS);
+            EXPECT(wrong_sums(data[i], MANY, 0, COUNT), 0);
+            EXPECT(cu.cuStreamDestroy(own[i]), CUDA_SUCCESS);
         }
-        for (int i = 0; i < MANY; i++)
+        for (int i = 0; i < MANY; i++) {
             EXPECT(ncclCommDestroy(comms[i]), ncclSuccess);
+            room_free(data[i]);
+        }
     }
-    room_free(data);
 }
 
 /* ---- graphs ---- */

@@ -203,6 +203,8 @@ void test_arguments(struct rank *rank)
     if (rank->processes == rank->ranks) /* the text is the process's */
         EXPECT(strcmp(ncclGetLastError(NULL), "AllReduce : comm argument is NULL"), 0);
     EXPECT(ALL_REDUCE(data, 1, ncclInt32, ncclSum, (ncclComm_t)(void *)data), ncclInvalidArgument);
+    if (rank->processes == rank->ranks)
+        EXPECT(strcmp(ncclGetLastError(NULL), "AllReduce : corrupted comm object detected"), 0);
     EXPECT(ALL_REDUCE(data, 1, ncclNumTypes, ncclSum, comm), ncclInvalidArgument);
     EXPECT(ALL_REDUCE(data, 1, -1, ncclSum, comm), ncclInvalidArgument);
     EXPECT(ALL_REDUCE(data, 1, ncclInt32, ncclNumOps, comm), ncclInvalidArgument);
@@ -237,19 +239,32 @@ void test_arguments(struct rank *rank)
 
 /* ---- lost ranks ---- */
 
-/* All ranks but 0 call, and learn that it is gone. */
+/* All ranks but 0 call, and learn that it is gone, at once or later. */
 static void call_without_first(const struct rank *rank, ncclComm_t comm, ncclResult_t want)
 {
-    EXPECT(sum(rank, comm, 1), 0);
+    char *data = room(1);
+    const ncclResult_t result = ncclAllReduce(data, data, 1, ncclInt8, ncclSum, comm, rank->stream);
+
+    EXPECT(result == ncclSuccess || result == want, 1);
+    sync_stream(rank);
     EXPECT(state(comm), want);
-    EXPECT(ncclBroadcast(&want, &want, 1, ncclInt8, 0, comm, rank->stream), want);
+    EXPECT(ncclBroadcast(data, data, 1, ncclInt8, 0, comm, rank->stream), want);
+    room_free(data);
+}
+
+/* A call of all, which all have seen the end of. */
+static void call_with_all(const struct rank *rank, ncclComm_t comm)
+{
+    EXPECT(sum(rank, comm, 1), rank->ranks);
+    flag_set(FLAG_SEEN);
+    flag_wait(FLAG_SEEN, rank->ranks);
 }
 
 void test_abort(struct rank *rank)
 {
     ncclComm_t comm = begin(rank);
 
-    EXPECT(sum(rank, comm, 1), rank->ranks);
+    call_with_all(rank, comm);
     if (rank->rank != 0)
         call_without_first(rank, comm, ncclRemoteError);
     EXPECT(ncclCommAbort(comm), ncclSuccess);
@@ -262,7 +277,9 @@ void test_revoke(struct rank *rank)
     ncclComm_t fewer;
     int first = 0;
 
+    call_with_all(rank, rank->comm);
     EXPECT(ncclCommRevoke(rank->comm, 0), ncclSuccess);
+    EXPECT(state(rank->comm), ncclSuccess);
     EXPECT(ncclAllGather(&first, &first, 1, ncclInt8, rank->comm, rank->stream), ncclInvalidUsage);
     if (rank->rank == 0)
         return;
@@ -276,7 +293,7 @@ void test_killed(struct rank *rank)
 {
     ncclComm_t comm = begin(rank);
 
-    EXPECT(sum(rank, comm, 1), rank->ranks);
+    call_with_all(rank, comm);
     if (rank->rank == 0)
         raise(SIGKILL);
     call_without_first(rank, comm, ncclRemoteError);
@@ -316,6 +333,18 @@ void test_absent(struct rank *rank)
     EXPECT(atomic_load(&world->flags[FLAG_SEEN]), 1);
 }
 
+/* With the library of symwin: a variable of process 1 is invalid. */
+void test_invalid(struct rank *rank)
+{
+    int data = 1; /* is not accessed */
+
+    EXPECT(ncclAllReduce(&data, &data, 1, ncclInt32, ncclSum, rank->comm, rank->stream),
+           ncclInvalidArgument);
+    EXPECT(strstr(ncclGetLastError(NULL), rank->rank == 1 ? "SYMWIN_NCCL_" : "rank 1") != NULL, 1);
+    EXPECT(ncclBcast(&data, 1, ncclInt32, 0, NULL, rank->stream), ncclInvalidArgument);
+    EXPECT(strcmp(ncclGetLastError(NULL), "Bcast : comm argument is NULL"), 0);
+}
+
 /* Rank 0 has another count, type or operation than the others. */
 void test_mismatch(struct rank *rank)
 {
@@ -329,7 +358,7 @@ void test_mismatch(struct rank *rank)
 
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const size_t mine = r->rank == 0 ? i : 0;
-        int data[2] = {0};
+        int *data = room(2 * sizeof *data);
         ncclComm_t comm;
 
         EXPECT(ncclCommInitRank(&comm, r->ranks, world->ids[i], r->rank), ncclSuccess);
@@ -340,6 +369,7 @@ void test_mismatch(struct rank *rank)
         sync_stream(r);
         EXPECT(state(comm) == ncclInvalidUsage || state(comm) == ncclRemoteError, 1);
         EXPECT(ncclCommAbort(comm), ncclSuccess);
+        room_free(data);
     }
 }
 

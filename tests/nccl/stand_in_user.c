@@ -2,10 +2,12 @@
  * tests/programs/test_stand_in.t with ranks in threads and in processes. A rank goes on after a
  * check that fails. */
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,7 +23,8 @@ int expect(long long got, long long want, const char *what, const char *file, in
     if (got == want)
         return 1;
     atomic_fetch_add(&world->failures, 1);
-    fprintf(stderr, "%s:%d: %s is %lld, not %lld\n", file, line, what, got, want);
+    fprintf(stderr, "%s:%d: %s is %lld, not %lld; last error: %s\n", file, line, what, got, want,
+            ncclGetLastError(NULL));
     return 0;
 }
 
@@ -95,6 +98,21 @@ static int mapped(void)
     return count;
 }
 
+/* All-gathers may be those by which ranks agree. */
+static unsigned passed(void)
+{
+    static const int functions[] = {STAND_IN_ncclAllReduce, STAND_IN_ncclReduceScatter,
+                                    STAND_IN_ncclAlltoAll,  STAND_IN_ncclBroadcast,
+                                    STAND_IN_ncclBcast,     STAND_IN_ncclReduce,
+                                    STAND_IN_ncclGather,    STAND_IN_ncclScatter,
+                                    STAND_IN_ncclSend,      STAND_IN_ncclRecv};
+    unsigned count = 0;
+
+    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++)
+        count += atomic_load(&stand_in()->functions[functions[i]].calls);
+    return count;
+}
+
 struct start {
     struct rank rank;
     const struct test *test;
@@ -123,6 +141,20 @@ static void *rank_main(void *data)
     return NULL;
 }
 
+/* STAND_IN_SET=PROCESS:NAME=VALUE: a variable of one process alone. */
+static void set_variable(int process)
+{
+    const char *text = getenv("STAND_IN_SET");
+    char *colon = NULL, name[64];
+    const char *equals;
+
+    if (text == NULL || strtol(text, &colon, 10) != process)
+        return;
+    equals = strchr(colon, '=');
+    snprintf(name, sizeof name, "%.*s", (int)(equals - colon - 1), colon + 1);
+    setenv(name, equals + 1, 1);
+}
+
 static void process_main(const struct test *test, int process, int processes, int threads)
 {
     pthread_t *ids = calloc((size_t)threads, sizeof *ids);
@@ -140,6 +172,7 @@ static void process_main(const struct test *test, int process, int processes, in
         pthread_join(ids[t], NULL);
     EXPECT(atomic_load(&stand_in()->live), 0);
     EXPECT(mapped(), 0);
+    atomic_fetch_add(&world->passed, passed());
     free(ids);
     free(starts);
 }
@@ -152,11 +185,12 @@ static const struct test tests[] = {
 };
 
 /* stand_in_user TEST PROCESSES THREADS: prints how many checks were made and how many failed, and
- * how many processes were killed. */
+ * how many processes were killed. STAND_IN_PASSED: how many calls NCCL gets. */
 int main(int argc, char **argv)
 {
     const int processes = argc == 4 ? atoi(argv[2]) : 0, threads = argc == 4 ? atoi(argv[3]) : 0;
     const struct test *test = tests;
+    const char *passes = getenv("STAND_IN_PASSED");
     int killed = 0, bad = 0, status, i;
 
     while (test->name != NULL && argc == 4 && strcmp(test->name, argv[1]) != 0)
@@ -172,6 +206,8 @@ int main(int argc, char **argv)
         EXPECT(ncclGetUniqueId(&world->ids[i]), ncclSuccess);
     for (i = 0; i < processes; i++)
         if (fork() == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL); /* timeout --foreground ends the parent alone */
+            set_variable(i);
             process_main(test, i, processes, threads);
             exit(0); /* and not _exit(): sanitizers look for leaks */
         }
@@ -179,6 +215,8 @@ int main(int argc, char **argv)
         killed += WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
         bad += WIFEXITED(status) ? WEXITSTATUS(status) != 0 : WTERMSIG(status) != SIGKILL;
     }
+    if (passes != NULL)
+        EXPECT(atomic_load(&world->passed), atoi(passes));
     printf("%d checks, %d failed, %d killed\n", atomic_load(&world->checks),
            atomic_load(&world->failures), killed);
     return bad > 0 || atomic_load(&world->failures) > 0;

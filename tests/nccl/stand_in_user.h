@@ -15,6 +15,7 @@ enum { FLAGS = 8, MOST_IDS = 3 };
 struct world {
     ncclUniqueId ids[MOST_IDS];
     atomic_int checks, failures;
+    atomic_uint passed; /* collectives and messages that NCCL got; all-gathers are not counted */
     atomic_int flags[FLAGS];
 };
 
@@ -36,7 +37,10 @@ extern struct world *world;
     X(cuDeviceGet, 2000, (CUdevice *, int))                                                        \
     X(cuDevicePrimaryCtxRetain, 7000, (CUcontext *, CUdevice))                                     \
     X(cuDevicePrimaryCtxRelease, 11000, (CUdevice))                                                \
+    X(cuCtxGetCurrent, 4000, (CUcontext *))                                                        \
     X(cuCtxSetCurrent, 4000, (CUcontext))                                                          \
+    X(cuLaunchHostFunc, 10000, (CUstream, CUhostFn, void *))                                       \
+    X(cuThreadExchangeStreamCaptureMode, 10010, (CUstreamCaptureMode *))                           \
     X(cuStreamCreate, 2000, (CUstream *, unsigned))                                                \
     X(cuStreamDestroy, 4000, (CUstream))                                                           \
     X(cuStreamSynchronize, 2000, (CUstream))                                                       \
@@ -70,6 +74,17 @@ void room_free(void *ptr);
     X(groups, 0)                                                                                   \
     X(one_thread, 1)                                                                               \
     X(capture, 0)                                                                                  \
+    X(context, 0) /* stand_in_served.c */                                                          \
+    X(pairs, 0)                                                                                    \
+    X(crossed, 0)                                                                                  \
+    X(mixed, 0)                                                                                    \
+    X(failed, 0)                                                                                   \
+    X(premul, 0)                                                                                   \
+    X(configured, 0)                                                                               \
+    X(order, 0)                                                                                    \
+    X(windows, 0)                                                                                  \
+    X(left_out, 0)                                                                                 \
+    X(undestroyed, 1)                                                                              \
     X(children, 0) /* stand_in_states.c */                                                         \
     X(growth, 1)                                                                                   \
     X(not_blocking, 1)                                                                             \
@@ -80,6 +95,7 @@ void room_free(void *ptr);
     X(killed, 1)                                                                                   \
     X(late, 1)                                                                                     \
     X(absent, 1)                                                                                   \
+    X(invalid, 0)                                                                                  \
     X(mismatch, 1)                                                                                 \
     X(fault, 0)
 #define DECLARE_TEST(name, bare) void test_##name(struct rank *rank);

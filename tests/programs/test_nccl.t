@@ -58,8 +58,10 @@ sub says {
 # ---- the library -------------------------------------------------------------------------------
 
 sub exports { join ' ', sort map { / [A-Za-z] (\S+)$/ ? $1 : () } `nm -D --defined-only $_[0]` }
-is(exports($library), 'dlsym ncclMemAlloc ncclMemFree pncclMemAlloc pncclMemFree symwin_nccl',
-    "exports dlsym, NCCL's allocator and a mark, and nothing else");
+my @served = (slurp('nccl/api.h') =~ /^    X\((nccl\w+)/mg, 'ncclGetLastError');
+is(exports($library), join(' ', sort 'dlsym', 'symwin_nccl', map { ($_, "p$_") } @served),
+    'exports dlsym, what it serves of NCCL and a mark, and nothing else');
+cmp_ok(scalar(@served), '>', 30, 'which are many');
 is(exports($full),
     join(' ', sort map { ($_, "p$_") } slurp('nccl/full/names.h') =~ /X\((nccl\w+),/g),
     'the library in place of NCCL exports names of NCCL, and nothing else');
@@ -219,7 +221,7 @@ my @calls = ('fake ncclReduce 1 2 3 4 5 6 7 8', 'ncclReduce: 6',
     'fake ncclCommInitRank 9 699008 10', 'ncclCommInitRank: 3', 'ncclGetErrorString: remote');
 my @theirs = (@calls, 'fake ncclMemAlloc 4096', 'ncclMemAlloc: 0');
 my @ours   = (@calls, 'ncclMemAlloc: 0');
-my $where  = 'handle ncclReduce handle ncclMemAlloc handle pncclMemFree next ncclMemAlloc '
+my $where  = 'handle ncclGetErrorString handle ncclMemAlloc handle pncclMemFree next ncclMemAlloc '
   . "default ncclMemAlloc version dlsym handle ncclNothing handle $plain";
 sub places { map { "$_->[0] $_->[1]: $_->[2]" } @_ }
 my @missing = (['handle', 'ncclNothing', 'none, and why'], ['handle', $plain, 'in libc.so.6']);
@@ -227,13 +229,14 @@ my @missing = (['handle', 'ncclNothing', 'none, and why'], ['handle', $plain, 'i
 says('linked, and in a handle, without this library', $emu,
     "lookup linked open $real called $where",
     @theirs, @theirs,
-    places(map({ ['handle', $_, 'in libnccl.so.2'] } qw(ncclReduce ncclMemAlloc pncclMemFree)),
+    places(
+        map({ ['handle', $_, 'in libnccl.so.2'] } qw(ncclGetErrorString ncclMemAlloc pncclMemFree)),
         ['next', 'ncclMemAlloc', 'in libnccl.so.2'], ['default', 'ncclMemAlloc', 'in libnccl.so.2'],
         ['version', 'dlsym', 'in libc.so.6'], @missing));
 says('preloaded: linked, and in a handle; by RTLD_NEXT the caller counts', "$preload $emu",
     "lookup linked open $real called $where",
     @ours, @ours,
-    places(['handle', 'ncclReduce', 'in libnccl.so.2'],
+    places(['handle', 'ncclGetErrorString', 'in libnccl.so.2'],
         map({ ['handle', $_, 'in libsymwin-nccl.so'] } qw(ncclMemAlloc pncclMemFree)),
         ['next', 'ncclMemAlloc', 'in libsymwin-nccl.so'],
         ['default', 'ncclMemAlloc', 'in libsymwin-nccl.so'],

@@ -24,8 +24,8 @@ $ENV{SYMWIN_EMU_DEVICES} = 4;
 sub passes {
     my ($test, $processes, $threads, $killed, $setting) = @_;
     my $environment = $setting // '';
-    my $output = `timeout 60 env $environment $place/stand_in_user $test $processes $threads \\
-        2>$scratch/stderr`;
+    my $output = `timeout --foreground 60 env $environment $place/stand_in_user \\
+        $test $processes $threads 2>$scratch/stderr`;
     my $status = $?;
     my ($checks) = $output =~ /\A(\d+) checks, 0 failed, $killed killed\n\z/;
     my $errors   = slurp("$scratch/stderr");
@@ -38,8 +38,9 @@ sub passes {
 my $segments = '/dev/shm/stand-in-*';
 my %before   = map { $_ => 1 } glob $segments;
 
-for my $test (qw(types collectives groups capture children growth not_blocking registration
-    arguments abort revoke))
+for my $test (qw(types collectives groups capture context pairs crossed mixed failed premul
+    configured order windows left_out children growth not_blocking registration arguments abort
+    revoke))
 {
     passes($test, 4, 1, 0);
     passes($test, 1, 4, 0);

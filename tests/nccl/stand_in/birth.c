@@ -2,6 +2,7 @@
  * group they are made at its end. */
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "inside.h"
@@ -218,6 +219,28 @@ EXPORTED(ncclCommSplit,
     return color == NCCL_SPLIT_NOCOLOR ? group_task(&none) : begin(&birth, comm->name);
 }
 
+/* A name that only depends on what all ranks of the child know: those that are excluded now may
+ * have shrunk the communicator with others before. */
+static ncclResult_t name_of_shrinking(char *name, struct ncclComm *comm, uint64_t excluded)
+{
+    struct shrinking *at = comm->shrinkings;
+    char how[32];
+
+    while (at != NULL && at->excluded != excluded)
+        at = at->next;
+    if (at == NULL) {
+        at = calloc(1, sizeof *at);
+        if (at == NULL)
+            return refuse(ncclSystemError, "out of memory");
+        at->excluded = excluded;
+        at->next = comm->shrinkings;
+        comm->shrinkings = at;
+    }
+    snprintf(how, sizeof how, "shrink %llx", (unsigned long long)excluded);
+    name_by_parent(name, comm, how, at->count++, 0);
+    return ncclSuccess;
+}
+
 static int is_in(int rank, const int *list, int count)
 {
     for (int i = 0; i < count; i++)
@@ -233,6 +256,7 @@ EXPORTED(ncclCommShrink,
 {
     struct birth birth = {.born = child, .device = -1, .run = run_join};
     char name[NAME_BYTES];
+    uint64_t lost = 0;
     ncclResult_t result = flags & NCCL_SHRINK_ABORT ? comm_check(comm, "CommShrink")
                                                     : comm_alive(comm, "CommShrink");
 
@@ -252,9 +276,10 @@ EXPORTED(ncclCommShrink,
     for (int r = 0; r < comm->ranks; r++) {
         birth.ranks += !is_in(r, excluded, count);
         birth.rank += r < comm->rank && !is_in(r, excluded, count);
+        lost |= (uint64_t)is_in(r, excluded, count) << r;
     }
-    name_by_parent(name, comm, "shrink", comm->child_count++, 0);
-    return begin(&birth, name);
+    result = name_of_shrinking(name, comm, lost);
+    return result == ncclSuccess ? begin(&birth, name) : group_fault(result);
 }
 
 /* One rank of the old communicator has the id. */

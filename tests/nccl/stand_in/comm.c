@@ -74,6 +74,12 @@ void comm_unref(struct ncclComm *comm)
     if (comm->segment != NULL)
         segment_release(comm->segment);
     ranges_free(comm);
+    while (comm->shrinkings != NULL) {
+        struct shrinking *next = comm->shrinkings->next;
+
+        free(comm->shrinkings);
+        comm->shrinkings = next;
+    }
     free(comm->premuls);
     pthread_mutex_destroy(&comm->running);
     pthread_mutex_destroy(&comm->mutex);

@@ -114,6 +114,13 @@ enum stop { STOP_NOT, STOP_REVOKED, STOP_ABORTED };
 
 struct range; /* a window or a registered buffer: register.c */
 
+/* How often the communicator has been shrunk by these ranks. Others do not know. */
+struct shrinking {
+    struct shrinking *next;
+    uint64_t excluded; /* a bit for each rank */
+    unsigned count;
+};
+
 struct ncclComm {
     atomic_int refs; /* the handle, tasks and calls */
     int rank, ranks, blocking, device, retained;
@@ -126,7 +133,7 @@ struct ncclComm {
     atomic_int pending; /* jobs in streams, or that run in a graph */
     struct segment *segment;
     pthread_mutex_t running; /* held by the calls that run */
-    unsigned child_count;
+    struct shrinking *shrinkings;
     unsigned tickets;      /* of tasks that use the control plane */
     atomic_uint turn;      /* the ticket whose turn it is */
     pthread_mutex_t mutex; /* of what follows */

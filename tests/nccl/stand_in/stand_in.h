@@ -5,9 +5,9 @@
  * one host, in memory of malloc or of the emulated driver. A call in a stream is a host function of
  * that stream. Reductions are done in rank order, in float, in double for ncclFloat64.
  *
- * It does not have: device communicators, one-sided signals, the functions named *Config of
- * collectives, ncclCommMemStats, ncclCommQueryProperties, ncclGroupSimulateEnd. Of ncclConfig_t it
- * reads magic and blocking alone. All unique ids of ncclCommInitRankScalable but the first are
+ * It does not have: device communicators, one-sided signals, ncclCommMemStats,
+ * ncclCommQueryProperties, ncclGroupSimulateEnd. Of ncclConfig_t it reads magic and blocking alone,
+ * of ncclCollConfig_t the magic. All unique ids of ncclCommInitRankScalable but the first are
  * ignored. It is strict: what two ranks call must agree in kind, type, operation and size, else the
  * communicator has the error ncclInvalidUsage.
  *
@@ -39,6 +39,15 @@ typedef struct {
     int blocking;
     char more[108];
 } ncclConfig_t;
+
+/* Of a collective, from NCCL 2.31 on. What follows is not there. */
+typedef struct {
+    size_t size;
+    unsigned magic, version;
+    void *ext;
+    int minCTAs, maxCTAs, nvlsCTAs, cgaClusterSize; /* INT_MIN: not set */
+    const char *algSelection;
+} ncclCollConfig_t;
 
 typedef enum {
     ncclSuccess,
@@ -156,6 +165,23 @@ STAND_IN_API ncclResult_t ncclSend(const void *in, size_t count, ncclDataType_t 
                                    ncclComm_t comm, cudaStream_t stream);
 STAND_IN_API ncclResult_t ncclRecv(void *out, size_t count, ncclDataType_t type, int peer,
                                    ncclComm_t comm, cudaStream_t stream);
+#define STAND_IN_CONFIGURED(name, ...)                                                             \
+    STAND_IN_API ncclResult_t name(const void *in, void *out, size_t count, ncclDataType_t type,   \
+                                   __VA_ARGS__, ncclComm_t comm, cudaStream_t stream,              \
+                                   const ncclCollConfig_t *config);
+STAND_IN_CONFIGURED(ncclAllReduceConfig, ncclRedOp_t op)
+STAND_IN_CONFIGURED(ncclReduceScatterConfig, ncclRedOp_t op)
+STAND_IN_CONFIGURED(ncclReduceConfig, ncclRedOp_t op, int root)
+STAND_IN_CONFIGURED(ncclBroadcastConfig, int root)
+STAND_IN_CONFIGURED(ncclGatherConfig, int root)
+STAND_IN_CONFIGURED(ncclScatterConfig, int root)
+#undef STAND_IN_CONFIGURED
+STAND_IN_API ncclResult_t ncclAllGatherConfig(const void *in, void *out, size_t count,
+                                              ncclDataType_t type, ncclComm_t comm,
+                                              cudaStream_t stream, const ncclCollConfig_t *config);
+STAND_IN_API ncclResult_t ncclAlltoAllConfig(const void *in, void *out, size_t count,
+                                             ncclDataType_t type, ncclComm_t comm,
+                                             cudaStream_t stream, const ncclCollConfig_t *config);
 STAND_IN_API ncclResult_t ncclGroupStart(void);
 STAND_IN_API ncclResult_t ncclGroupEnd(void);
 

@@ -1,0 +1,7 @@
+/* Of tests/nccl/test_nccl_serve.c, in place of nccl/measured.h: classes of 8 to 64 bytes. */
+{SW_ALL_REDUCE, 2, 90, 3, 4, {1, 1, 3, 1}, {2, 2, 2, 2}},
+    {SW_ALL_REDUCE, 4, 90, 3, 4, {1, 1.5f, 1, 1}, {2, 2, 2, 2}},
+    {SW_ALL_GATHER, 2, 90, 3, 4, {3, 1, 1, 1}, {2, 2, 2, 2}},
+    {SW_SEND, 2, 90, 3, 4, {1, 1, 1, 1}, {2, 2, 2, 2}},
+    {SW_SEND, 4, 90, 3, 4, {1, 1, 3, 1}, {2, 2, 2, 2}},
+    {SW_BROADCAST, 8, 90, 3, 4, {1, 1, 1, 1}, {2, 2, 2, 2}},

@@ -1,0 +1,279 @@
+/* Scenes of programs on NCCL with libsymwin-nccl.so, on the stand-in for NCCL: run by
+ * tests/programs/test_nccl_scenes.t. Ranks are threads of one or several processes. A rank goes on
+ * after a check that fails.
+ *
+ *   SCENES_SET=PROCESS:NAME=VALUE   a variable of one process alone
+ *   SCENES_BARE=PROCESS             a process that has no preloaded library */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "scenes.h"
+#include "stand_in/driver_fill.h"
+
+struct world *world;
+struct used_driver cu;
+
+int expect(long long got, long long want, const char *what, const char *file, int line)
+{
+    atomic_fetch_add(&world->checks, 1);
+    if (got == want)
+        return 1;
+    atomic_fetch_add(&world->failures, 1);
+    fprintf(stderr, "%s:%d: %s is %lld, not %lld; last error: %s\n", file, line, what, got, want,
+            ncclGetLastError(NULL));
+    return 0;
+}
+
+long long now_us(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+int is_set(const char *variable)
+{
+    return getenv(variable) != NULL;
+}
+
+/* ---- between ranks ---- */
+
+void flag_set(int flag)
+{
+    atomic_fetch_add(&world->flags[flag], 1);
+}
+
+void flag_wait(int flag, int value)
+{
+    while (atomic_load(&world->flags[flag]) < value)
+        usleep(100);
+}
+
+void meet(const struct rank *rank)
+{
+    const int ticket = atomic_fetch_add(&world->arrived, 1);
+    const int all = (ticket / rank->ranks + 1) * rank->ranks;
+
+    while (atomic_load(&world->arrived) < all)
+        usleep(100);
+}
+
+/* ---- calls ---- */
+
+ncclComm_t birth(const struct rank *rank, int id)
+{
+    ncclComm_t comm = NULL;
+
+    if (!EXPECT(ncclCommInitRank(&comm, rank->ranks, world->ids[id], rank->rank), ncclSuccess))
+        exit(1);
+    return comm;
+}
+
+ncclResult_t state(ncclComm_t comm)
+{
+    ncclResult_t error = ncclNumResults;
+
+    EXPECT(ncclCommGetAsyncError(comm, &error), ncclSuccess);
+    return error;
+}
+
+unsigned calls(int function)
+{
+    return atomic_load(&stand_in()->functions[function].calls);
+}
+
+long long sum(const struct rank *rank, ncclComm_t comm, long long mine)
+{
+    long long *data = room(sizeof *data), result;
+
+    *data = mine;
+    EXPECT(ncclAllReduce(data, data, 1, ncclInt64, ncclSum, comm, rank->stream), ncclSuccess);
+    EXPECT(cu.cuStreamSynchronize(rank->stream), CUDA_SUCCESS);
+    result = state(comm) == ncclSuccess ? *data : -1;
+    room_free(data);
+    return result;
+}
+
+int drains(CUstream stream)
+{
+    const long long until = now_us() + 5000000;
+    CUresult result;
+
+    while ((result = cu.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY && now_us() < until)
+        usleep(200);
+    return result == CUDA_SUCCESS;
+}
+
+void *room(size_t bytes)
+{
+    void *ptr = NULL;
+
+    if (!EXPECT(ncclMemAlloc(&ptr, bytes), ncclSuccess))
+        exit(1);
+    memset(ptr, 0, bytes);
+    return ptr;
+}
+
+void room_free(void *ptr)
+{
+    EXPECT(ncclMemFree(ptr), ncclSuccess);
+}
+
+/* ---- a process ---- */
+
+static void load_driver(void)
+{
+    static const struct driver_entry entries[] = {
+#define USED_ENTRY(name, version, params) {#name, version, offsetof(struct used_driver, name)},
+        USED_ENTRIES(USED_ENTRY)
+#undef USED_ENTRY
+    };
+    const char *missing = driver_fill(entries, sizeof entries / sizeof entries[0], &cu);
+
+    if (missing != NULL) {
+        fprintf(stderr, "no %s\n", missing);
+        exit(1);
+    }
+    EXPECT(cu.cuInit(0), CUDA_SUCCESS);
+}
+
+struct scene {
+    const char *name;
+    void (*run)(struct rank *rank);
+};
+
+static const struct scene scenes[] = {
+#define SCENE(name) {#name, scene_##name},
+    SCENES(SCENE)
+#undef SCENE
+        {NULL, NULL},
+};
+
+struct start {
+    struct rank rank;
+    const struct scene *scene;
+};
+
+static void *rank_main(void *data)
+{
+    struct start *start = data;
+    struct rank *rank = &start->rank;
+    CUcontext context;
+
+    EXPECT(cu.cuDeviceGet(&rank->device, rank->rank % DEVICES), CUDA_SUCCESS);
+    EXPECT(cu.cuDevicePrimaryCtxRetain(&context, rank->device), CUDA_SUCCESS);
+    EXPECT(cu.cuCtxSetCurrent(context), CUDA_SUCCESS);
+    EXPECT(cu.cuStreamCreate(&rank->stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    start->scene->run(rank);
+    EXPECT(drains(rank->stream), 1);
+    EXPECT(cu.cuStreamDestroy(rank->stream), CUDA_SUCCESS);
+    EXPECT(cu.cuDevicePrimaryCtxRelease(rank->device), CUDA_SUCCESS);
+    return NULL;
+}
+
+static void process_main(const struct scene *scene, int process, int processes, int threads)
+{
+    pthread_t *ids = calloc((size_t)threads, sizeof *ids);
+    struct start *starts = calloc((size_t)threads, sizeof *starts);
+    int t;
+
+    load_driver();
+    for (t = 0; t < threads; t++) {
+        starts[t].scene = scene;
+        starts[t].rank = (struct rank){.rank = process * threads + t,
+                                       .ranks = processes * threads,
+                                       .processes = processes,
+                                       .thread = t};
+        pthread_create(&ids[t], NULL, rank_main, &starts[t]);
+    }
+    for (t = 0; t < threads; t++)
+        pthread_join(ids[t], NULL);
+    EXPECT(atomic_load(&stand_in()->live), 0);
+    free(ids);
+    free(starts);
+}
+
+/* Of `text`, which begins with the number of a process and a colon, what follows; or NULL. */
+static char *own_part(char *text, int process)
+{
+    char *end = NULL;
+
+    return text != NULL && strtol(text, &end, 10) == process && end != text ? end : NULL;
+}
+
+/* Does not return where the process must begin again, without a preloaded library. */
+static void begin_process(char **argv, int process)
+{
+    char *setting = own_part(getenv("SCENES_SET"), process), number[16];
+
+    if (setting != NULL)
+        putenv(setting + 1);
+    if (own_part(getenv("SCENES_BARE"), process) == NULL)
+        return;
+    snprintf(number, sizeof number, "%d", process);
+    setenv("SCENES_PROCESS", number, 1);
+    unsetenv("LD_PRELOAD");
+    execv("/proc/self/exe", argv);
+    exit(1);
+}
+
+/* The world is the file WORLD_FILE of all processes. */
+enum { WORLD_FILE = 99 };
+
+static void map_world(void)
+{
+    world = mmap(NULL, sizeof *world, PROT_READ | PROT_WRITE, MAP_SHARED, WORLD_FILE, 0);
+    if (world == MAP_FAILED)
+        exit(2);
+}
+
+static void make_world(void)
+{
+    const int file = memfd_create("scenes", 0);
+    int i;
+
+    if (file < 0 || ftruncate(file, sizeof *world) != 0 || dup2(file, WORLD_FILE) != WORLD_FILE)
+        exit(2);
+    close(file);
+    map_world();
+    for (i = 0; i < MOST_IDS; i++)
+        EXPECT(ncclGetUniqueId(&world->ids[i]), ncclSuccess);
+}
+
+/* scenes SCENE PROCESSES THREADS: prints how many checks were made and how many failed. */
+int main(int argc, char **argv)
+{
+    const int processes = argc == 4 ? atoi(argv[2]) : 0, threads = argc == 4 ? atoi(argv[3]) : 0;
+    const char *number = getenv("SCENES_PROCESS");
+    const struct scene *scene = scenes;
+    int bad = 0, status, i;
+
+    while (scene->name != NULL && argc == 4 && strcmp(scene->name, argv[1]) != 0)
+        scene++;
+    if (processes < 1 || threads < 1 || scene->name == NULL) {
+        fprintf(stderr, "usage: scenes SCENE PROCESSES THREADS\n");
+        return 2;
+    }
+    if (number != NULL) {
+        map_world();
+        process_main(scene, atoi(number), processes, threads);
+        return 0;
+    }
+    make_world();
+    for (i = 0; i < processes; i++)
+        if (fork() == 0) {
+            begin_process(argv, i);
+            process_main(scene, i, processes, threads);
+            exit(0); /* and not _exit(): sanitizers look for leaks */
+        }
+    while (wait(&status) > 0)
+        bad += status != 0;
+    printf("%d checks, %d failed\n", atomic_load(&world->checks), atomic_load(&world->failures));
+    return bad > 0 || atomic_load(&world->failures) > 0;
+}

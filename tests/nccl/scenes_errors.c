@@ -1,0 +1,332 @@
+/* Failures in the middle of a life: of functions of NCCL, and of the driver. Nobody hangs, nothing
+ * is lost, whoever fails has a text for it, and the next life works. Ranks look at their streams
+ * and at ncclCommGetAsyncError(), and abort when one of them has failed, as programs do. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scenes.h"
+
+enum { MOST_COMMS = 4, PATIENCE_US = 8000000 };
+enum { FLAG_FAILED, FLAG_FIRED };
+
+struct life {
+    struct rank *rank;
+    ncclComm_t comms[MOST_COMMS];
+    ncclRedOp_t op;
+    ncclWindow_t window;
+    int *data;
+    int turn;
+    ncclResult_t failed; /* the first failure */
+};
+
+/* ---- steps ---- */
+
+static int went(struct life *l, ncclResult_t result)
+{
+    if (result == ncclSuccess)
+        return 1;
+    EXPECT(result > ncclSuccess && result < ncclInProgress, 1);
+    EXPECT(strlen(ncclGetLastError(NULL)) > 10, 1);
+    if (l->failed == ncclSuccess)
+        l->failed = result;
+    flag_set(FLAG_FAILED);
+    return 0;
+}
+
+/* Until the call on it is over. 0: it is not, and this rank or another one has failed. */
+static int over(struct life *l, ncclComm_t comm)
+{
+    const long long until = now_us() + PATIENCE_US;
+    ncclResult_t error, result;
+    CUresult there;
+
+    do {
+        error = ncclInProgress;
+        there = cu.cuStreamQuery(l->rank->stream);
+        result = ncclCommGetAsyncError(comm, &error);
+        if (!went(l, result) || (error != ncclInProgress && !went(l, error)))
+            return 0;
+        if (there == CUDA_SUCCESS && error == ncclSuccess)
+            return 1;
+        usleep(500);
+    } while (atomic_load(&world->flags[FLAG_FAILED]) == 0 && now_us() < until);
+    EXPECT(now_us() < until, 1);
+    return 0;
+}
+
+static ncclResult_t call(struct life *l, ncclComm_t comm, ncclRedOp_t op)
+{
+    l->data[0] = 3;
+    return ncclAllReduce(l->data, l->data + 1, 1, ncclInt32, op, comm, l->rank->stream);
+}
+
+static int reduces(struct life *l, ncclComm_t comm, ncclRedOp_t op, int times)
+{
+    return went(l, call(l, comm, op)) && over(l, comm) &&
+           EXPECT(l->data[1], 3 * times * l->rank->ranks);
+}
+
+/* Ends a group, and returns the first failure in it. */
+static ncclResult_t group(ncclResult_t first, ncclResult_t second)
+{
+    const ncclResult_t ended = ncclGroupEnd();
+
+    if (ended != ncclSuccess && strstr(ncclGetLastError(NULL), "STAND_IN_FAIL") != NULL &&
+        first == ncclSuccess && second == ncclSuccess)
+        (void)ncclGroupEnd(); /* the one that failed has done nothing */
+    return first != ncclSuccess ? first : second != ncclSuccess ? second : ended;
+}
+
+static ncclResult_t init(struct life *l, int which)
+{
+    return ncclCommInitRank(&l->comms[which], l->rank->ranks, world->ids[3 * l->turn + which],
+                            l->rank->rank);
+}
+
+static int bears_two(struct life *l)
+{
+    const ncclResult_t started = ncclGroupStart();
+    ncclResult_t first, second;
+
+    if (started != ncclSuccess)
+        return went(l, started);
+    first = init(l, 1);
+    second = ncclCommSplit(l->comms[0], 0, 0, &l->comms[2], NULL);
+    return went(l, group(first, second));
+}
+
+static int opens_two(struct life *l)
+{
+    const ncclResult_t started = ncclGroupStart();
+    ncclResult_t first, second;
+
+    if (started != ncclSuccess)
+        return went(l, started);
+    first = call(l, l->comms[1], ncclSum);
+    second = ncclAllReduce(l->data + 2, l->data + 3, 1, ncclInt32, ncclMax, l->comms[2],
+                           l->rank->stream);
+    return went(l, group(first, second)) && over(l, l->comms[1]) && over(l, l->comms[2]);
+}
+
+/* One call is NCCL's, and so both. */
+static int mixes(struct life *l)
+{
+    const ncclResult_t started = ncclGroupStart();
+    ncclResult_t first, second;
+
+    if (started != ncclSuccess)
+        return went(l, started);
+    first = call(l, l->comms[0], ncclSum);
+    second = ncclBroadcast(l->data + 2, l->data + 2, 1, ncclInt32, 0, l->comms[0], l->rank->stream);
+    return went(l, group(first, second)) && over(l, l->comms[0]);
+}
+
+static int multiplies(struct life *l)
+{
+    int two = 2;
+
+    return went(l, ncclRedOpCreatePreMulSum(&l->op, &two, ncclInt32, ncclScalarHostImmediate,
+                                            l->comms[0])) &&
+           reduces(l, l->comms[0], l->op, 2) && went(l, ncclRedOpDestroy(l->op, l->comms[0]));
+}
+
+static int has_window(struct life *l)
+{
+    return went(l, ncclCommWindowRegister(l->comms[0], l->data, 4096, &l->window,
+                                          NCCL_WIN_COLL_SYMMETRIC)) &&
+           reduces(l, l->comms[0], ncclSum, 1) &&
+           went(l, ncclCommWindowDeregister(l->comms[0], l->window));
+}
+
+static int sleeps(struct life *l)
+{
+    return went(l, ncclCommSuspend(l->comms[0], 0)) && went(l, ncclCommResume(l->comms[0])) &&
+           reduces(l, l->comms[0], ncclSum, 1);
+}
+
+/* Its birth does not block. */
+static int bears_later(struct life *l)
+{
+    ncclConfig_t config = {.size = 80, .magic = NCCL_CONFIG_MAGIC, .blocking = 0};
+    const ncclResult_t result = ncclCommInitRankConfig(
+        &l->comms[3], l->rank->ranks, world->ids[3 * l->turn + 2], l->rank->rank, &config);
+
+    return (result == ncclInProgress || went(l, result)) && over(l, l->comms[3]) &&
+           reduces(l, l->comms[3], ncclSum, 1);
+}
+
+/* ---- a life ---- */
+
+/* A rank that has not failed waits for the others; then all have the same reason to abort. */
+static void finish(struct life *l)
+{
+    int i, ended;
+
+    for (i = 0; i < MOST_COMMS; i++) {
+        if (l->comms[i] == NULL)
+            continue;
+        ended = l->failed != ncclSuccess || atomic_load(&world->flags[FLAG_FAILED]) > 0 ||
+                        is_set("SCENES_ABORT")
+                    ? went(l, ncclCommAbort(l->comms[i]))
+                    : went(l, ncclCommDestroy(l->comms[i]));
+        if (!ended) /* the fault was here: NCCL has it still */
+            EXPECT(ncclCommAbort(l->comms[i]), ncclSuccess);
+        EXPECT(drains(l->rank->stream), 1);
+    }
+    EXPECT(drains(l->rank->stream), 1);
+    room_free(l->data);
+}
+
+static ncclResult_t live(struct rank *rank, int turn)
+{
+    struct life l = {.rank = rank, .turn = turn, .data = room(4096)};
+
+    meet(rank);
+    (void)(went(&l, init(&l, 0)) && bears_two(&l) && reduces(&l, l.comms[0], ncclSum, 1) &&
+           opens_two(&l) && multiplies(&l) && has_window(&l) && mixes(&l) && bears_later(&l) &&
+           sleeps(&l));
+    finish(&l);
+    meet(rank);
+    return l.failed;
+}
+
+static void forget_failures(struct rank *rank)
+{
+    meet(rank);
+    atomic_store(&world->flags[FLAG_FAILED], 0);
+    meet(rank);
+}
+
+/* ---- a function of NCCL fails ---- */
+
+static int find_function(const char *name)
+{
+    int i = 0;
+
+    while (i < STAND_IN_FUNCTIONS && strcmp(stand_in()->functions[i].name, name) != 0)
+        i++;
+    if (!EXPECT(i < STAND_IN_FUNCTIONS, 1))
+        exit(1);
+    return i;
+}
+
+/* SCENES_FAIL=NAME:CODE:LIVES: in rank 1, the first call of the function fails, then the second one
+ * of another life, and so on. Ranks are processes. SCENES_ABORT=1: lives end by an abort. */
+void scene_errors(struct rank *rank)
+{
+    const char *fail = getenv("SCENES_FAIL");
+    char name[64] = "", text[100];
+    int function, turn, code = 0, lives = 0;
+    struct left before;
+
+    if (!EXPECT(fail != NULL && sscanf(fail, "%63[^:]:%d:%d", name, &code, &lives) == 3, 1))
+        exit(1);
+    function = find_function(name);
+    EXPECT(live(rank, 0), ncclSuccess);
+    before = left_before();
+    for (turn = 1; turn <= lives; turn++) {
+        const unsigned at = calls(function) + (unsigned)turn;
+        ncclResult_t failed;
+
+        snprintf(text, sizeof text, "%s:%u:%d", name, at, code);
+        if (rank->rank == 1)
+            setenv("STAND_IN_FAIL", text, 1);
+        forget_failures(rank);
+        failed = live(rank, turn);
+        unsetenv("STAND_IN_FAIL");
+        if (rank->rank == 1 && !(EXPECT(calls(function) >= at, 1) && EXPECT(failed, code)))
+            fprintf(stderr, "%s in life %d\n", text, turn);
+        left_is(&before, text);
+    }
+    forget_failures(rank);
+    EXPECT(live(rank, lives + 1), ncclSuccess);
+}
+
+/* ---- a call of the driver fails ---- */
+
+/* A birth, and the first and the second call. */
+static void short_life(struct rank *rank, int id, const struct fake_engine *engine, unsigned nth,
+                       CUresult code, int persistent)
+{
+    struct life l = {.rank = rank, .data = room(4096)};
+    const char *name;
+
+    meet(rank);
+    if (rank->rank == 1)
+        engine->fail_nth(nth, code, persistent, 0);
+    (void)(went(&l, ncclCommInitRank(&l.comms[0], rank->ranks, world->ids[id], rank->rank)) &&
+           reduces(&l, l.comms[0], ncclSum, 1) && reduces(&l, l.comms[0], ncclSum, 1));
+    if (rank->rank == 1) {
+        name = engine->fault_name();
+        if (engine->fired() && is_set("SCENES_SHOW"))
+            fprintf(stderr, "%u: %s: %s\n", nth, name != NULL ? name : "?",
+                    l.failed != ncclSuccess ? ncclGetLastError(NULL) : "served");
+        atomic_store(&world->flags[FLAG_FIRED], engine->fired());
+        engine->fail_nth(0, CUDA_SUCCESS, 0, 0);
+    }
+    finish(&l);
+    meet(rank);
+}
+
+static struct sw_emu_live live_now(const struct fake_engine *engine)
+{
+    struct sw_emu_live live;
+
+    memset(&live, 0, sizeof live);
+    (void)left_now(); /* trims */
+    engine->live_count(&live);
+    return live;
+}
+
+static void nothing_lost(const struct fake_engine *engine, const struct sw_emu_live *before,
+                         unsigned nth)
+{
+    const long long until = now_us() + 2000000;
+    struct sw_emu_live now = live_now(engine);
+
+    while (memcmp(&now, before, sizeof now) != 0 && now_us() < until) {
+        usleep(1000);
+        now = live_now(engine);
+    }
+    if (EXPECT(memcmp(&now, before, sizeof now), 0))
+        return;
+    fprintf(stderr, "call %u: lost objects\n", nth);
+    engine->live_print(2);
+}
+
+/* SCENES_STEP=A:B:P: in rank 1, the A-th call fails, then the one B later, and so on; with P all
+ * that follow as well. */
+void scene_driver(struct rank *rank)
+{
+    static const CUresult codes[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN,
+                                     CUDA_ERROR_NOT_SUPPORTED};
+    const struct fake_engine *engine = engine_find();
+    const char *step = getenv("SCENES_STEP");
+    struct sw_emu_live before;
+    unsigned nth = 1, by = 1;
+    int persistent = 0, id = 1, fired = 1;
+
+    if (engine == NULL) {
+        fprintf(stderr, "no fake_engine\n");
+        exit(1);
+    }
+
+    if (step != NULL)
+        (void)sscanf(step, "%u:%u:%d", &nth, &by, &persistent);
+    short_life(rank, 0, engine, 0, CUDA_SUCCESS, 0);
+    if (rank->thread == 0)
+        before = live_now(engine);
+    for (; fired; nth += by, id++) {
+        forget_failures(rank);
+        short_life(rank, id % MOST_IDS, engine, nth, codes[nth % 3], persistent);
+        fired = atomic_load(&world->flags[FLAG_FIRED]);
+        if (rank->thread == 0)
+            nothing_lost(engine, &before, nth);
+        meet(rank);
+    }
+    EXPECT(nth > by, 1);
+    forget_failures(rank);
+    short_life(rank, id % MOST_IDS, engine, 0, CUDA_SUCCESS, 0);
+    EXPECT(atomic_load(&world->flags[FLAG_FAILED]), 0);
+}

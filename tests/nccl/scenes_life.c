@@ -1,0 +1,272 @@
+/* Lives of communicators: many of them, their memory, births with a rank that is late or has no
+ * library, and calls that a report counts. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scenes.h"
+
+enum { FLAG_LATE, FLAG_DONE };
+
+static ncclComm_t split(ncclComm_t comm, int color, int key)
+{
+    ncclComm_t child = NULL;
+
+    EXPECT(ncclCommSplit(comm, color, key, &child, NULL), ncclSuccess);
+    return child;
+}
+
+/* ---- many communicators ---- */
+
+/* Some have a call of symwin's, some none. */
+void scene_many(struct rank *rank)
+{
+    enum { MANY = SLOW ? 200 : 1000, ALIVE = 40, WITH_CALL = 8 };
+    ncclComm_t base = birth(rank, 0), alive[ALIVE] = {NULL};
+    struct left before;
+    int i;
+
+    EXPECT(sum(rank, base, 1), rank->ranks);
+    alive[0] = split(base, 0, 0);
+    EXPECT(sum(rank, alive[0], 1), rank->ranks);
+    EXPECT(ncclCommDestroy(alive[0]), ncclSuccess);
+    alive[0] = NULL;
+    meet(rank);
+    if (rank->thread == 0)
+        before = left_before();
+    meet(rank);
+    for (i = 0; i < MANY; i++) {
+        ncclComm_t *comm = &alive[i % ALIVE];
+        const int halves = i % 3 == 0, parity = rank->rank % 2;
+
+        EXPECT(ncclCommDestroy(*comm), ncclSuccess);
+        *comm = split(base, halves ? parity : 0, i % 2 ? -rank->rank : 0);
+        if (i % WITH_CALL == 0)
+            EXPECT(sum(rank, *comm, 1), halves ? (rank->ranks + 1 - parity) / 2 : rank->ranks);
+    }
+    for (i = 0; i < ALIVE; i++)
+        EXPECT(ncclCommDestroy(alive[i]), ncclSuccess);
+    meet(rank);
+    if (rank->thread == 0)
+        left_is(&before, "many");
+    meet(rank);
+    EXPECT(sum(rank, base, 1), rank->ranks);
+    EXPECT(calls(STAND_IN_ncclAllReduce), 0);
+    EXPECT(ncclCommDestroy(base), ncclSuccess);
+}
+
+/* ---- memory ---- */
+
+/* What the slots of symwin's communicator take. */
+static size_t planned(int ranks)
+{
+    const char *text = getenv("SYMWIN_NCCL_MEMORY");
+    const size_t most = (text != NULL ? strtoul(text, NULL, 10) : 64) << 20;
+    size_t slot = (size_t)32 << 20;
+
+    while (4 * (size_t)ranks * slot > most)
+        slot /= 2;
+    return 4 * (size_t)ranks * slot;
+}
+
+/* Each rank has a device of its own. Waits while the device has more than `bytes` used. */
+static size_t used_at_last(const struct rank *rank, size_t bytes)
+{
+    const long long until = now_us() + 5000000;
+
+    while (used_on(rank) > bytes && now_us() < until)
+        usleep(1000);
+    return used_on(rank);
+}
+
+void scene_memory(struct rank *rank)
+{
+    enum { COMMS = 32, WITH_CALL = 2 };
+    const size_t each = planned(rank->ranks);
+    const size_t more = ((size_t)rank->ranks + 1) * ((size_t)4 << 20); /* sends, and the rest */
+    ncclComm_t comms[COMMS], base = birth(rank, 0);
+    size_t before, used;
+    void *data = room(4096); /* so that the pool of sum() is there */
+    int i;
+
+    meet(rank);
+    before = used_on(rank);
+    meet(rank);
+    for (i = 0; i < COMMS; i++)
+        comms[i] = split(base, 0, 0);
+    EXPECT(used_on(rank), before);
+    meet(rank);
+    for (i = 0; i < WITH_CALL; i++)
+        EXPECT(sum(rank, comms[i * (COMMS - 1)], 1), rank->ranks);
+    used = used_on(rank) - before;
+    if (!EXPECT(used >= WITH_CALL * each && used <= WITH_CALL * (each + more), 1))
+        fprintf(stderr, "%zu bytes, planned are %zu\n", used, WITH_CALL * each);
+    meet(rank);
+    for (i = 0; i < COMMS; i++)
+        EXPECT(ncclCommSuspend(comms[i], 0), ncclSuccess);
+    EXPECT(used_at_last(rank, before), before);
+    meet(rank);
+    for (i = 0; i < COMMS; i++)
+        EXPECT(ncclCommResume(comms[i]), ncclSuccess);
+    EXPECT(used_on(rank), before);
+    meet(rank);
+    for (i = 0; i < COMMS; i += COMMS / 2)
+        EXPECT(sum(rank, comms[i], 10), 10 * rank->ranks);
+    EXPECT(used_on(rank) >= before + WITH_CALL * each, 1);
+    meet(rank);
+    for (i = 0; i < COMMS; i++)
+        EXPECT(ncclCommDestroy(comms[i]), ncclSuccess);
+    EXPECT(used_at_last(rank, before), before);
+    EXPECT(calls(STAND_IN_ncclAllReduce), 0);
+    EXPECT(ncclCommDestroy(base), ncclSuccess);
+    room_free(data);
+}
+
+/* ---- a rank without the library ---- */
+
+/* SCENES_BARE=1. With the variable SCENES_GROUP the birth is in a group. */
+void scene_missing(struct rank *rank)
+{
+    const char *bare = getenv("SCENES_PROCESS"), *limit = getenv("SYMWIN_BOOTSTRAP_TIMEOUT_MS");
+    const long long most = limit != NULL ? atoll(limit) * 1000 : 0, before = now_us();
+    ncclComm_t comm = NULL, same = (ncclComm_t)(void *)rank;
+    ncclResult_t result;
+
+    comm = same;
+    if (is_set("SCENES_GROUP"))
+        EXPECT(ncclGroupStart(), ncclSuccess);
+    result = ncclCommInitRank(&comm, rank->ranks, world->ids[0], rank->rank);
+    if (is_set("SCENES_GROUP")) {
+        EXPECT(result, ncclSuccess);
+        result = ncclGroupEnd();
+    }
+    if (bare != NULL) {
+        EXPECT(result, ncclSuccess);
+        flag_wait(FLAG_DONE, rank->ranks - rank->ranks / rank->processes);
+        EXPECT(ncclCommAbort(comm), ncclSuccess);
+        return;
+    }
+    EXPECT(result, ncclSystemError);
+    EXPECT(now_us() - before < most + (SLOW ? 3000000 : 1000000), 1);
+    EXPECT(comm == NULL, 1);
+    EXPECT(strstr(ncclGetLastError(NULL),
+                  "preload libsymwin-nccl.so on all ranks or on none, or raise "
+                  "SYMWIN_BOOTSTRAP_TIMEOUT_MS") != NULL,
+           1);
+    flag_set(FLAG_DONE);
+}
+
+/* ---- births that do not block ---- */
+
+/* Polls it until it is ready. No call may block, but on a machine that is loaded a few are slow. */
+static ncclResult_t poll(ncclComm_t comm)
+{
+    int polls = 0, slow = 0;
+    ncclResult_t error;
+
+    do {
+        const long long before = now_us();
+
+        error = state(comm);
+        slow += now_us() - before > 50000;
+        polls++;
+        usleep(500);
+    } while (error == ncclInProgress);
+    EXPECT(slow <= polls / 50, 1);
+    return error;
+}
+
+enum { HOW_ALONE, HOW_GROUP, HOWS };
+
+static void born_later(struct rank *rank, int id, int how)
+{
+    const int late = id % rank->ranks, count = how == HOW_GROUP ? 2 : 1;
+    ncclConfig_t config = {.size = 80, .magic = NCCL_CONFIG_MAGIC, .blocking = 0};
+    const unsigned before = calls(STAND_IN_ncclAllReduce);
+    ncclComm_t comms[2];
+    int i;
+
+    meet(rank);
+    /* Even ones come late, others look late whether they are born. */
+    if (rank->rank == late && id % 2 == 0) {
+        usleep(200000);
+        flag_set(FLAG_LATE);
+    }
+    if (how == HOW_GROUP)
+        EXPECT(ncclGroupStart(), ncclSuccess);
+    for (i = 0; i < count; i++)
+        EXPECT(ncclCommInitRankConfig(&comms[i], rank->ranks, world->ids[2 * id + i], rank->rank,
+                                      &config),
+               how == HOW_GROUP ? ncclSuccess : ncclInProgress);
+    if (how == HOW_GROUP)
+        EXPECT(ncclGroupEnd(), ncclInProgress);
+    if (rank->rank == late && id % 2 == 1) {
+        usleep(200000);
+        flag_set(FLAG_LATE);
+    }
+    for (i = count - 1; i >= 0; i--) {
+        EXPECT(poll(comms[i]), ncclSuccess);
+        EXPECT(atomic_load(&world->flags[FLAG_LATE]), id + 1);
+    }
+    for (i = 0; i < count; i++) {
+        EXPECT(sum(rank, comms[i], 1), rank->ranks);
+        EXPECT(state(comms[i]), ncclSuccess);
+    }
+    EXPECT(calls(STAND_IN_ncclAllReduce), before);
+    for (i = 0; i < count; i++)
+        EXPECT(ncclCommDestroy(comms[i]), ncclSuccess);
+    meet(rank);
+}
+
+void scene_blocking(struct rank *rank)
+{
+    int id;
+
+    for (id = 0; id < 4; id++)
+        born_later(rank, id, id / 2);
+}
+
+/* ---- calls to be counted ---- */
+
+/* The counts are in tests/programs/test_nccl_scenes.t. */
+void scene_report(struct rank *rank)
+{
+    char *in = room((size_t)4 << 20), *out = room((size_t)4 << 20);
+    ncclComm_t one = birth(rank, 0), two = birth(rank, 1);
+    ncclRedOp_t op;
+    float three = 3;
+    int i;
+
+    for (i = 0; i < 3; i++) /* 4 bytes */
+        EXPECT(ncclAllReduce(in, out, 1, ncclFloat32, ncclSum, one, rank->stream), ncclSuccess);
+    for (i = 0; i < 2; i++) /* 1000 bytes */
+        EXPECT(ncclAllReduce(in, out, 250, ncclFloat32, ncclMax, one, rank->stream), ncclSuccess);
+    EXPECT(ncclAllReduce(in, out, 512, ncclFloat16, ncclSum, two, rank->stream), ncclSuccess);
+    EXPECT(ncclRedOpCreatePreMulSum(&op, &three, ncclFloat32, ncclScalarHostImmediate, one),
+           ncclSuccess);
+    EXPECT(ncclReduce(in, out, 65536, ncclFloat32, op, 0, one, rank->stream), ncclSuccess);
+    EXPECT(ncclRedOpDestroy(op, one), ncclSuccess);
+    EXPECT(ncclBroadcast(in, out, 100, ncclInt8, 0, one, rank->stream), ncclSuccess); /* NCCL's */
+    EXPECT(ncclBcast(in, 100, ncclInt8, 0, two, rank->stream), ncclSuccess);
+    EXPECT(ncclAllReduce(in, out, 0, ncclFloat32, ncclSum, one, rank->stream), ncclSuccess);
+    EXPECT(ncclAllGather(in, out, 1 << 20, ncclUint8, two, rank->stream), ncclSuccess);
+    EXPECT(ncclGroupStart(), ncclSuccess);
+    EXPECT(ncclAlltoAll(in, out, 16, ncclInt64, two, rank->stream), ncclSuccess);
+    EXPECT(ncclSend(in, 32, ncclInt8, (rank->rank + 1) % rank->ranks, two, rank->stream),
+           ncclSuccess);
+    EXPECT(ncclRecv(out, 32, ncclInt8, (rank->rank + rank->ranks - 1) % rank->ranks, two,
+                    rank->stream),
+           ncclSuccess);
+    EXPECT(ncclGroupEnd(), ncclSuccess);
+    EXPECT(ncclGroupStart(), ncclSuccess); /* with one of NCCL's, both are */
+    EXPECT(ncclAllReduce(in, out, 2, ncclFloat64, ncclSum, one, rank->stream), ncclSuccess);
+    EXPECT(ncclBroadcast(in, out, 2, ncclInt8, 0, one, rank->stream), ncclSuccess);
+    EXPECT(ncclGroupEnd(), ncclSuccess);
+    EXPECT(ncclAllReduce(in, out, 1, ncclNumTypes, ncclSum, one, rank->stream),
+           ncclInvalidArgument);
+    EXPECT(cu.cuStreamSynchronize(rank->stream), CUDA_SUCCESS);
+    EXPECT(ncclCommDestroy(two), ncclSuccess);
+    EXPECT(ncclCommDestroy(one), ncclSuccess);
+    room_free(in);
+    room_free(out);
+}

@@ -1,0 +1,124 @@
+#!/usr/bin/env perl
+# Collectives of unchanged programs by libsymwin-nccl.so: the program that tests the stand-in for
+# NCCL (tests/nccl/stand_in_user.c), with the library preloaded, on the emulated driver.
+use strict;
+use warnings;
+use Cwd qw(abs_path);
+use File::Temp qw(tempdir);
+use Test::More;
+
+require './tests/helpers/files.pl';
+
+my $build = abs_path($ENV{SYMWIN_BUILD} || 'build');
+my $place = "$build/tests/nccl";
+plan skip_all => "no $place/stand_in_user: make tests has not run here"
+  unless -x "$place/stand_in_user";
+
+my $scratch = tempdir(CLEANUP => 1);
+delete @ENV{grep { /^(SYMWIN_NCCL|STAND_IN)_/ } keys %ENV};
+delete @ENV{qw(FAKE_CUDA LD_PRELOAD NCCL_DEBUG)};
+$ENV{LD_LIBRARY_PATH}    = "$place/shared";
+$ENV{SYMWIN_EMU_DEVICES} = 4;
+$ENV{SYMWIN_DRIVER}      = 'emu';
+
+# Sanitizers have to be the first library of a process.
+my $sanitizer = join ' ', map { /=> (\S*lib[at]san\S*) / ? $1 : () } `ldd $place/stand_in_user`;
+my $preload = "LD_PRELOAD='$sanitizer $build/libsymwin-nccl.so'";
+
+# Runs a test with the library, in processes and threads, some of which are killed. Returns what
+# was printed on stderr.
+sub passes {
+    my ($test, $processes, $threads, $killed, $setting, $errors) = @_;
+    my $output = `timeout --foreground 60 env $preload $setting $place/stand_in_user \\
+        $test $processes $threads 2>$scratch/stderr`;
+    my $status = $?;
+    my ($checks) = $output =~ /\A(\d+) checks, 0 failed, $killed killed\n\z/;
+    my $printed = slurp("$scratch/stderr");
+    ok($status == 0 && ($checks // 0) > 3 && $printed =~ ($errors // qr/\A\z/),
+        "$test: $processes processes of $threads threads, $setting")
+      or diag("status $status\n$output$printed");
+    return $printed;
+}
+
+my $all = 'SYMWIN_NCCL_SERVE=all';
+
+# ---- what the ranks agree on -------------------------------------------------------------------
+
+my $report = 'SYMWIN_NCCL_REPORT=1';
+for my $case (
+    ['SYMWIN_HOST_ID=elsewhere',               'rank 1 is on another host than rank 0'],
+    ['SYMWIN_NCCL_SERVE=none',                 'rank 1 has SYMWIN_NCCL_SERVE=none'],
+    ['SYMWIN_NCCL_SERVE=all,allgather=none',   'rank 1 has other SYMWIN_NCCL_ variables'],
+    ['SYMWIN_NCCL_MEMORY=32M',                 'rank 1 has other SYMWIN_NCCL_ variables'],
+  )
+{
+    my ($other, $why) = @$case;
+    my $printed = passes('collectives', 2, 1, 0, "$all $report STAND_IN_SET=1:$other",
+        qr/allreduce .* NCCL +\Q$why\E/);
+    unlike($printed, qr/ symwin  saved /, '  and NCCL has all calls');
+}
+for my $invalid (
+    map({ "SYMWIN_NCCL_SERVE=$_" } 'yes', 'al', 'allg=none', 'all,', 'all,gather='),
+    map({ "SYMWIN_NCCL_MEMORY=$_" } '1K', '64MB', '64T', '1025G', '-1'),
+    'SYMWIN_NCCL_REPORT=2'
+  )
+{
+    passes('invalid', 2, 1, 0, "$all STAND_IN_SET=1:$invalid",
+        qr/\Alibsymwin-nccl.so: .* \Q$invalid\E"?.*\n\z/ =~ s/=/ is "/r);
+}
+
+# ---- the report --------------------------------------------------------------------------------
+
+sub row {
+    my ($name, $bytes, $calls, $server) = @_;
+    return qr/^symwin:\s+0\s+1\s+2\s+$name\s+$bytes\s+$calls $server/m;
+}
+my $mixed   = 'SYMWIN_NCCL_SERVE=all,reduce=none STAND_IN_SERVED=1';
+my $printed = passes('collectives', 2, 1, 0, "$mixed $report", qr/^symwin: what was served/m);
+like($printed, $_, '  a row')
+  for row('allreduce', '64 KiB', 2, 'symwin  saved 0'), row('allreduce', '1 B', 1, 'NCCL '),
+  row('alltoall', '128 KiB', 1, 'symwin '), row('reduce', '64 KiB', 2, 'NCCL ');
+like(passes('undestroyed', 2, 1, 0, "$all $report", qr/^symwin: what was served/m),
+    row('allreduce', '8 B', 1, 'symwin '), '  a row');
+passes('collectives', 2, 1, 0, "$mixed NCCL_DEBUG=INFO",
+    qr/^symwin: .*, rank 1 of 2: may serve allreduce reduce_scatter allgather/m);
+passes('collectives', 2, 1, 0, 'SYMWIN_NCCL_SERVE=none NCCL_DEBUG=info',
+    qr/^symwin: .*, rank 1 of 2: NCCL's, as rank 0 has SYMWIN_NCCL_SERVE=none$/m);
+
+# ---- the calls ---------------------------------------------------------------------------------
+
+# How many calls NCCL gets: what is wrong or empty, sends before the first collective, and calls
+# that have no server but NCCL.
+my %passed = (
+    all => {types => 0, collectives => 4, groups => 32, capture => 0, children => 0, growth => 0,
+        not_blocking => 1, registration => 0, arguments => 44, revoke => 0, context => 0,
+        pairs => 4, crossed => 0, mixed => 0, failed => 8, premul => 8, configured => 20,
+        order => 0, windows => 0, left_out => 0},
+    'all,sendrecv=none'  => {groups => 64, pairs => 20},
+    'none,sendrecv=all'  => {pairs => 8},
+    'none,broadcast=all' => {groups => 72, mixed => 8, failed => 12, premul => 12,
+        configured => 44, order => 24},
+);
+sub serve {
+    my ($serve, @ranks) = @_;
+    my $calls = $passed{$serve};
+    passes($_, @ranks, 0, "SYMWIN_NCCL_SERVE=$serve STAND_IN_SERVED=1 STAND_IN_PASSED=$calls->{$_}")
+      for sort keys %$calls;
+}
+serve($_, 2, 2) for sort keys %passed;
+for my $ranks ([4, 1], [1, 4]) {
+    serve('all', @$ranks);
+    passes('groups', @$ranks, 0, "SYMWIN_NCCL_SERVE=$_")
+      for 'none,broadcast=all', 'all,sendrecv=none';
+}
+for my $ranks ([4, 1], [1, 4], [2, 2]) {
+    passes($_, @$ranks, 0, $all) for qw(abort mismatch);
+    passes('collectives', @$ranks, 0, 'SYMWIN_NCCL_SERVE=none');
+    passes('configured',  @$ranks, 0, 'SYMWIN_NCCL_SERVE=none');
+    passes('collectives', @$ranks, 0, 'STAND_IN_SERVED=1');
+}
+passes('one_thread', 1, 1, 0, "$all STAND_IN_SERVED=1");
+passes('killed',     3, 1, 1, $all);
+passes('killed',     2, 2, 1, $all);
+
+done_testing();

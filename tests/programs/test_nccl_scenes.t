@@ -1,0 +1,194 @@
+#!/usr/bin/env perl
+# Scenes of unchanged programs on NCCL with libsymwin-nccl.so: tests/nccl/scenes.c and way.c, on the
+# stand-in for NCCL and the emulated driver.
+use strict;
+use warnings;
+use Cwd qw(abs_path);
+use File::Temp qw(tempdir);
+use Test::More;
+
+require './tests/helpers/files.pl';
+
+my $build = abs_path($ENV{SYMWIN_BUILD} || 'build');
+my $place = "$build/tests/nccl";
+plan skip_all => "no $place/scenes: make tests has not run here" unless -x "$place/scenes";
+
+my $scratch = tempdir(CLEANUP => 1);
+delete @ENV{grep { /^(SYMWIN_NCCL|STAND_IN|SCENES)_/ } keys %ENV};
+delete @ENV{qw(FAKE_CUDA LD_PRELOAD NCCL_DEBUG)};
+$ENV{LD_LIBRARY_PATH}    = "$place/shared";
+$ENV{SYMWIN_EMU_DEVICES} = 4;
+$ENV{SYMWIN_DRIVER}      = 'emu';
+plan skip_all => 'not under sanitizers yet'
+  if system("grep -qs -e -fsanitize= $build/flags") == 0;
+
+# Sanitizers have to be the first library of a process.
+my $sanitizer = join ' ', map { /=> (\S*lib[at]san\S*) / ? $1 : () } `ldd $place/scenes`;
+my $preload   = "LD_PRELOAD='$sanitizer $build/libsymwin-nccl.so'";
+my $all       = 'SYMWIN_NCCL_SERVE=all';
+my $mixed     = 'SYMWIN_NCCL_SERVE=all,broadcast=none';
+my @ranks     = ([4, 1], [1, 4], [2, 2]);
+
+# Begins a command, whose output goes to files.
+my $number = 0;
+sub begin {
+    my ($command) = @_;
+    my $files = "$scratch/" . $number++;
+    my $pid = fork // BAIL_OUT("fork: $!");
+    exec "exec timeout 100 env $command >$files.out 2>$files.err" if $pid == 0;
+    return {pid => $pid, files => $files, command => $command};
+}
+
+# Waits for it, and returns its status and what it has printed on stdout and stderr.
+sub end {
+    my ($run) = @_;
+    waitpid $run->{pid}, 0;
+    return ($?, slurp("$run->{files}.out"), slurp("$run->{files}.err"));
+}
+
+# A scene, processes and threads, a setting, what stderr has, and the program and how it is run.
+sub command {
+    my ($scene, $ranks, $setting, undef, $program) = @_;
+    $program //= 'scenes';
+    my $how = $program eq 'scenes' ? $preload : '';
+    return "$setting $how $place/$program $scene @$ranks";
+}
+
+sub judge {
+    my ($run, $scene, $ranks, $setting, $errors, $program) = @_;
+    my ($status, $output, $printed) = end($run);
+    my ($checks) = $output =~ /\A(\d+) checks, 0 failed\n\z/;
+    ok($status == 0 && ($checks // 0) > 10 && $printed =~ ($errors // qr/\A\z/),
+        "$scene: $ranks->[0] processes of $ranks->[1] threads, $setting"
+          . ($program ? ", $program" : ''))
+      or diag("status $status\n$output$printed");
+    return $printed;
+}
+
+# One after the other, with the machine for itself.
+sub passes { judge(begin(command(@_)), @_) }
+
+# Most of these wait, so several run at once.
+sub pass_together {
+    my (@scenes, @runs) = @_;
+    while (@scenes || @runs) {
+        push @runs, [begin(command(@{$scenes[0]})), @{shift @scenes}] while @scenes && @runs < 4;
+        judge(@{shift @runs});
+    }
+}
+
+# ---- where time counts -------------------------------------------------------------------------
+
+for my $ranks (@ranks) {
+    passes($_, $ranks, $all) for qw(abort opening);
+}
+
+# ---- lives, order, groups and windows ----------------------------------------------------------
+
+my @together;
+for my $ranks (@ranks) {
+    push @together, map { [$_, $ranks, $all] } qw(memory idle births groups windows);
+    push @together, map { [$_, $ranks, $mixed] } qw(order captured_order groups);
+    push @together,
+      ['many', $ranks, "$all SYMWIN_NCCL_MEMORY=1M LD_LIBRARY_PATH=$place/emulated:$place/shared"],
+      ['memory', $ranks, "$all SYMWIN_NCCL_MEMORY=8M"];
+}
+push @together, ['all_at_once', [1, 1], $all];
+pass_together(@together);
+
+# ---- failures ----------------------------------------------------------------------------------
+
+# How many calls a life has of each function of NCCL.
+my %lives = (
+    CommInitRank => 2, CommInitRankConfig => 1, CommSplit => 1, CommWindowRegister => 1,
+    CommWindowDeregister => 1, CommSuspend => 1, CommResume => 1, CommDestroy => 4, CommAbort => 4,
+    AllReduce => 1, Broadcast => 1, GroupStart => 3, GroupEnd => 3, RedOpCreatePreMulSum => 1,
+    RedOpDestroy => 1
+);
+my $patience = 'SYMWIN_BOOTSTRAP_TIMEOUT_MS=2000 STAND_IN_TIMEOUT_MS=1000';
+my $code     = 0;
+my @failing;
+for my $name (sort { $lives{$b} <=> $lives{$a} || $a cmp $b } keys %lives) {
+    my $lives = $lives{$name};
+    my $abort = $name eq 'CommAbort' ? 'SCENES_ABORT=1 ' : '';
+    push @failing, "${abort}SCENES_FAIL=nccl$name:" . ($code++ % 6 + 1) . ":$lives";
+}
+pass_together(map { ['errors', [2, 1], "$mixed $patience $_"] } @failing);
+
+# ---- ways into a program -------------------------------------------------------------------------
+
+pass_together(map { [$_, [2, 2], $all, undef, 'scenes-both'] } qw(births groups windows idle));
+for my $prefix (qw(nccl pnccl)) {
+    my $paths = "$all LD_LIBRARY_PATH=$place/stand_in:$place/shared";
+    for (
+        ['loaded in place of NCCL', "$paths $place/way $build/libsymwin-nccl-full.so $prefix",
+            "42, NCCL had 0\n"],
+        ['preloaded, and NCCL is loaded', "$paths $preload $place/way libnccl.so.2 $prefix",
+            "42, NCCL had 0\n"],
+        ['preloaded, and a library has an NCCL of its own, with which symwin has nothing to do',
+            "$paths $preload $place/way libnccl.so.2 $prefix $place/libownway.so",
+            "42, NCCL had 0\n42, its own had 2\nNCCL had 0\n"],
+        ['linked before NCCL', "$all $place/way-both - $prefix", "42, NCCL had 0\n"],
+        ['without symwin', "$paths $place/way libnccl.so.2 $prefix $place/libownway.so",
+            "42, NCCL had 2\n42, its own had 2\nNCCL had 2\n"],
+      )
+    {
+        my ($name, $command, $want) = @$_;
+        my ($status, $output, $errors) = end(begin($command));
+        is("$status $output$errors", "0 $want", "$prefix: $name");
+    }
+}
+
+# ---- what is said --------------------------------------------------------------------------------
+
+# Communicator, collective, bytes, calls, server: of each rank.
+my @counts = split /\n */, <<'END' =~ s/\n\z//r;
+0 allreduce 1 B 1 NCCL
+0 allreduce 4 B 3 symwin
+0 allreduce 16 B 1 NCCL
+0 allreduce 512 B 2 symwin
+0 broadcast 2 B 1 NCCL
+0 broadcast 64 B 1 NCCL
+0 reduce 256 KiB 1 symwin
+1 allreduce 1 KiB 1 symwin
+1 allgather 2 MiB 1 symwin
+1 alltoall 256 B 1 symwin
+1 broadcast 64 B 1 NCCL
+1 send 32 B 1 symwin
+1 receive 32 B 1 symwin
+END
+
+sub counted {
+    my ($printed, $rank) = @_;
+    my $row = qr/^symwin: +(\d+) +$rank +2 (\w+) +(\d+ \w+) +(\d+) (symwin|NCCL) +(.*)$/m;
+    my @rows;
+    while ($printed =~ /$row/g) {
+        my ($server, $remark) = ($5, $6);
+        push @rows, "$1 $2 $3 $4 $server";
+        my $saved = qr/^saved (?:-?[\d.]+ ms|not measured)$/;
+        like($remark, $server eq 'NCCL' ? qr/^by the table, / : $saved, "  remark of $rows[-1]");
+    }
+    return join "\n", sort @rows;
+}
+
+my $table = passes('report', [2, 1], "$mixed SYMWIN_NCCL_REPORT=1", qr/^symwin:   comm  rank/m);
+is(counted($table, $_), join("\n", sort @counts), "the report counts the calls of rank $_")
+  for 0, 1;
+is(scalar(() = $table =~ /^symwin: what was served in process \d+/mg), 2, 'once a process');
+passes('report', [2, 1], "$mixed SYMWIN_NCCL_REPORT=0");
+passes('report', [2, 1], "$mixed NCCL_DEBUG=WARN");
+
+# One line for each communicator of each rank.
+sub lines_of {
+    my ($serve, $printed, $what) = @_;
+    my $form = qr/^symwin: process \d+, communicator (\d) 0x[\da-f]+, (rank \d of 2): (.*)$/;
+    my @lines = map { /$form/ ? "$1, $2: $3" : $_ } split /\n/, $printed;
+    is(join("\n", sort @lines),
+        join("\n", map { my $c = $_; map { "$c, rank $_ of 2: $what" } 0, 1 } 0, 1),
+        "NCCL_DEBUG=INFO, $serve");
+}
+my $any = qr/\Asymwin: process /;
+lines_of('all', passes('report', [2, 1], "$mixed NCCL_DEBUG=INFO", $any),
+    'may serve allreduce reduce_scatter allgather alltoall reduce gather scatter sendrecv');
+
+done_testing();
