@@ -28,15 +28,6 @@ static const char magic[8] = "symwin1";
 
 /* ---- this process's part ---- */
 
-static uint64_t hash(uint64_t seed, const char *bytes, size_t count)
-{
-    size_t i;
-
-    for (i = 0; i < count; i++)
-        seed = (seed ^ (unsigned char)bytes[i]) * 0x100000001b3u;
-    return seed;
-}
-
 /* Ranks of one host find each other if boot and mount namespace are one, as symwin has it. */
 static uint64_t host(void)
 {
@@ -47,14 +38,14 @@ static uint64_t host(void)
     FILE *file;
 
     if (id != NULL)
-        return hash(1, id, strlen(id));
+        return sw_hash(1, id, strlen(id));
     file = fopen("/proc/sys/kernel/random/boot_id", "re");
     if (file != NULL) {
         length = fread(text, 1, 64, file);
         fclose(file);
     }
     linked = readlink("/proc/self/ns/mnt", text + length, sizeof text - length);
-    return hash(2, text, length + (linked > 0 ? (size_t)linked : 0));
+    return sw_hash(2, text, length + (linked > 0 ? (size_t)linked : 0));
 }
 
 static struct record record_of(const struct sw_comm *comm)
@@ -161,50 +152,6 @@ ncclResult_t sw_attach_learn(struct sw_comm *comm)
     return ncclSuccess;
 }
 
-/* ---- for several communicators, each in a thread of its own ---- */
-
-struct job {
-    ncclResult_t (*run)(struct sw_comm *comm);
-    struct sw_comm *comm;
-    ncclResult_t result;
-    pthread_t thread;
-    int threaded;
-};
-
-static void *job_main(void *data)
-{
-    struct job *job = data;
-
-    job->result = job->run(job->comm);
-    return NULL;
-}
-
-/* The first failure. */
-static ncclResult_t run_all(ncclResult_t (*run)(struct sw_comm *comm), struct sw_comm *const *comms,
-                            int count)
-{
-    struct job *jobs = calloc((size_t)count, sizeof *jobs);
-    ncclResult_t result = ncclSuccess;
-    int i;
-
-    if (jobs == NULL)
-        return sw_error(ncclSystemError, "symwin: no host memory");
-    for (i = 0; i < count; i++) {
-        jobs[i] = (struct job){.run = run, .comm = comms[i]};
-        jobs[i].threaded = pthread_create(&jobs[i].thread, NULL, job_main, &jobs[i]) == 0;
-    }
-    for (i = 0; i < count; i++) {
-        if (jobs[i].threaded)
-            pthread_join(jobs[i].thread, NULL);
-        else
-            jobs[i].result = sw_error(ncclSystemError, "symwin: no thread is left");
-        if (result == ncclSuccess)
-            result = jobs[i].result;
-    }
-    free(jobs);
-    return result;
-}
-
 /* ---- symwin's communicator ------------------------------------------------------------------- */
 
 static size_t slot_bytes(const struct sw_comm *comm)
@@ -216,10 +163,10 @@ static size_t slot_bytes(const struct sw_comm *comm)
     return slot;
 }
 
-static void register_window(struct sw_comm *comm, struct sw_nccl_window *window)
+void sw_window_open(struct sw_comm *comm, struct sw_nccl_window *window)
 {
     /* If it is refused, it is on all ranks, and calls go through symwin's own memory. */
-    if (window->window == NULL)
+    if (window->window == NULL && atomic_load(&comm->symwin) != NULL)
         (void)symwin_window_register(atomic_load(&comm->symwin), window->ptr, window->size, 0,
                                      &window->window);
 }
@@ -230,7 +177,7 @@ static void register_windows(struct sw_comm *comm)
     struct sw_nccl_window *window;
 
     for (window = comm->windows; window != NULL; window = window->next)
-        register_window(comm, window);
+        sw_window_open(comm, window);
 }
 
 /* Ranks make it right after they have met, so one that does not come has failed or ended. */
@@ -292,7 +239,7 @@ static ncclResult_t meet(struct sw_comm *comm)
         comm->server = SW_NOBODY; /* NCCL's calls so far are over: the meeting came after them */
         if (first->has_id) {
             comm->opened = 1;
-            comm->place = hash(3, (const char *)first->id.bytes, sizeof first->id.bytes);
+            comm->place = sw_hash(3, first->id.bytes, sizeof first->id.bytes);
             return create(comm, &first->id);
         }
         if (agreed) {
@@ -318,6 +265,48 @@ static ncclResult_t attach(struct sw_comm *comm)
     return result;
 }
 
+/* ---- for several communicators, each in a thread of its own ---- */
+
+struct job {
+    struct sw_comm *comm;
+    ncclResult_t result;
+    pthread_t thread;
+    int threaded;
+};
+
+static void *job_main(void *data)
+{
+    struct job *job = data;
+
+    job->result = attach(job->comm);
+    return NULL;
+}
+
+/* The first failure. */
+static ncclResult_t attach_all(struct sw_comm *const *comms, int count)
+{
+    struct job *jobs = calloc((size_t)count, sizeof *jobs);
+    ncclResult_t result = ncclSuccess;
+    int i;
+
+    if (jobs == NULL)
+        return sw_error(ncclSystemError, "symwin: no host memory");
+    for (i = 0; i < count; i++) {
+        jobs[i].comm = comms[i];
+        jobs[i].threaded = pthread_create(&jobs[i].thread, NULL, job_main, &jobs[i]) == 0;
+    }
+    for (i = 0; i < count; i++) {
+        if (jobs[i].threaded)
+            pthread_join(jobs[i].thread, NULL);
+        else
+            jobs[i].result = sw_error(ncclSystemError, "symwin: no thread is left");
+        if (result == ncclSuccess)
+            result = jobs[i].result;
+    }
+    free(jobs);
+    return result;
+}
+
 /* Sends and receives are symwin's where it has a communicator, which only a collective makes: the
  * ranks that a message is not for do not come. */
 int sw_attach_is_due(struct sw_comm *comm, int ours)
@@ -331,7 +320,7 @@ int sw_attach_is_due(struct sw_comm *comm, int ours)
 /* In a group this thread's calls of NCCL would wait for its end. */
 ncclResult_t sw_attach(struct sw_comm *const *comms, int count, int in_group)
 {
-    return in_group ? run_all(attach, comms, count) : attach(comms[0]);
+    return in_group ? attach_all(comms, count) : attach(comms[0]);
 }
 
 void sw_close(struct sw_comm *comm, int users)

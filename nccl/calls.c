@@ -126,14 +126,12 @@ static int asks_for_more(const ncclCollConfig_t *config)
 /* What NCCL refuses is passed on, so that it says why: an all-to-all in place too. */
 int sw_call_is_ours(struct sw_call *call)
 {
-    const int alone = call->kind == SW_SEND || call->kind == SW_RECV;
-
     call->sort = SW_PLAIN_CALL;
     if (sw_type_bytes(call->type) == 0 || !read_op(call) ||
         (call->kind == SW_ALL_TO_ALL && call->in == call->out) ||
         (has_root(call->kind) && (call->root < 0 || call->root >= call->comm->ranks)))
         call->sort = SW_WRONG;
-    else if (call->count == 0 && !alone)
+    else if (call->count == 0 && !sw_is_pair(call))
         call->sort = SW_EMPTY;
     else if (asks_for_more(call->config))
         call->sort = SW_CONFIGURED;
@@ -143,7 +141,7 @@ int sw_call_is_ours(struct sw_call *call)
 
 int sw_call_may_meet(const struct sw_call *call)
 {
-    return call->sort == SW_PLAIN_CALL && call->kind != SW_SEND && call->kind != SW_RECV;
+    return call->sort == SW_PLAIN_CALL && !sw_is_pair(call);
 }
 
 /* ---- to symwin ---- */
@@ -205,8 +203,7 @@ ncclResult_t sw_call_serve(const struct sw_call *call)
 
 /* ---- a call ---- */
 
-/* The ranks agree at their first collective, and then some of them may want more than rank 0 did.
- * */
+/* The ranks agree at their first collective, and then some may want more than rank 0 did. */
 static ncclResult_t alone(struct sw_call *call)
 {
     struct sw_comm *comm = call->comm;

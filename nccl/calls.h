@@ -28,6 +28,12 @@ struct sw_call {
     enum sw_server server;
 };
 
+/* A send or receive, which only two ranks make. */
+static inline int sw_is_pair(const struct sw_call *call)
+{
+    return call->kind == SW_SEND || call->kind == SW_RECV;
+}
+
 /* Passes the call on. */
 ncclResult_t sw_call_pass(const struct sw_call *call);
 

@@ -128,6 +128,9 @@ int sw_attach_is_due(struct sw_comm *comm, int ours);
  * rank 0 wants symwin's communicator, they make it as well. */
 ncclResult_t sw_attach(struct sw_comm *const *comms, int count, int in_group);
 
+/* Makes NCCL's window one of symwin's too, if there is a communicator of symwin. */
+void sw_window_open(struct sw_comm *comm, struct sw_nccl_window *window);
+
 /* Ends symwin's part. `users` of the communicator's users are the caller. */
 void sw_close(struct sw_comm *comm, int users);
 

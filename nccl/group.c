@@ -169,11 +169,6 @@ void sw_group_forget(struct sw_comm *comm)
 
 /* ---- at the outermost end ---- */
 
-static int is_pair(const struct sw_call *call)
-{
-    return call->kind == SW_SEND || call->kind == SW_RECV;
-}
-
 static void find_servers(struct group *g)
 {
     int i;
@@ -182,11 +177,11 @@ static void find_servers(struct group *g)
         struct sw_call *call = &g->calls[i];
 
         call->server = sw_call_is_ours(call) ? SW_OURS : SW_NCCLS;
-        if (!is_pair(call) && call->server == SW_NCCLS)
+        if (!sw_is_pair(call) && call->server == SW_NCCLS)
             call->comm->group_is_nccls = 1;
     }
     for (i = 0; i < g->call_count; i++)
-        if (!is_pair(&g->calls[i]) && g->calls[i].comm->group_is_nccls)
+        if (!sw_is_pair(&g->calls[i]) && g->calls[i].comm->group_is_nccls)
             g->calls[i].server = SW_NCCLS;
 }
 
@@ -239,7 +234,7 @@ static cudaStream_t stream_of_pairs(const struct group *g, int which)
 {
     int i = 0;
 
-    while (g->calls[i].comm != g->calls[which].comm || !is_pair(&g->calls[i]))
+    while (g->calls[i].comm != g->calls[which].comm || !sw_is_pair(&g->calls[i]))
         i++;
     return g->calls[i].stream;
 }
@@ -252,7 +247,7 @@ static void join_pairs(struct group *g, int after)
     for (i = 0; i < g->call_count; i++) {
         struct sw_call *call = &g->calls[i];
 
-        if (call->server == SW_OURS && is_pair(call)) {
+        if (call->server == SW_OURS && sw_is_pair(call)) {
             const cudaStream_t stream = stream_of_pairs(g, i);
 
             if (stream != call->stream)
@@ -278,7 +273,7 @@ static ncclResult_t launch_one(struct group *g, const struct sw_call *which)
 {
     struct sw_call call = *which;
 
-    if (is_pair(&call))
+    if (sw_is_pair(&call))
         call.stream = stream_of_pairs(g, (int)(which - g->calls));
     return sw_call_serve(&call);
 }

@@ -1,7 +1,5 @@
 /* The ranks of a communicator exchange records over NCCL, in a stream of its own. The host waits by
  * asking, so that an abort or a deadline ends it. */
-#include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -88,7 +88,7 @@ int sw_serve_any(void)
     return kind < SW_KINDS;
 }
 
-static uint64_t hash(uint64_t seed, const void *bytes, size_t count)
+uint64_t sw_hash(uint64_t seed, const void *bytes, size_t count)
 {
     const unsigned char *byte = bytes;
     size_t i;
@@ -101,14 +101,14 @@ static uint64_t hash(uint64_t seed, const void *bytes, size_t count)
 uint64_t sw_serve_fingerprint(void)
 {
     const struct sw_setup *setup = sw_setup();
-    uint64_t seed = hash(0xcbf29ce484222325u, setup->serve, sizeof setup->serve);
+    uint64_t seed = sw_hash(0xcbf29ce484222325u, setup->serve, sizeof setup->serve);
     int i;
 
-    seed = hash(seed, &setup->room, sizeof setup->room);
+    seed = sw_hash(seed, &setup->room, sizeof setup->room);
     for (i = 0; i < ROWS; i++) {
-        seed = hash(seed, &table[i].ranks, sizeof table[i].ranks);
-        seed = hash(seed, table[i].ours, sizeof table[i].ours);
-        seed = hash(seed, table[i].nccls, sizeof table[i].nccls);
+        seed = sw_hash(seed, &table[i].ranks, sizeof table[i].ranks);
+        seed = sw_hash(seed, table[i].ours, sizeof table[i].ours);
+        seed = sw_hash(seed, table[i].nccls, sizeof table[i].nccls);
     }
     return seed;
 }

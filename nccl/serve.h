@@ -7,6 +7,7 @@
 
 int sw_serve_any(void); /* 0: no variable leaves anything to symwin */
 uint64_t sw_serve_fingerprint(void);
+uint64_t sw_hash(uint64_t seed, const void *bytes, size_t count);
 
 /* The classes of sizes that are symwin's. */
 void sw_serve_sizes(int ranks, int capability, uint64_t sizes[SW_KINDS]);

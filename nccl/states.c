@@ -249,8 +249,7 @@ void sw_window_add(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t ha
     if (window == NULL)
         return;
     *window = (struct sw_nccl_window){.handle = handle, .ptr = ptr, .size = size};
-    if (atomic_load(&comm->symwin) != NULL)
-        (void)symwin_window_register(atomic_load(&comm->symwin), ptr, size, 0, &window->window);
+    sw_window_open(comm, window);
     pthread_mutex_lock(&windows);
     while (*end != NULL)
         end = &(*end)->next;
