@@ -55,16 +55,22 @@ if ($sanitized) {
 
 # ---- bugs that it notices ------------------------------------------------------------------------
 
-# A missing signal is a race, at which ThreadSanitizer would end the program.
+# A missing signal is a race, at which ThreadSanitizer would end the program. On a busy machine the
+# ranks may happen to come in the right order once.
 sub noticed {
     my ($signal, $counts) = @_;
-    my ($status, $output, $errors) = example('NTHREADS=2', "--without $signal 1K");
+    my $barrier = qr/^barrier: .*$counts signal$/m;
+    my @wrong = map {
+        qr/^$_: .*: one-shot wrong in [1-9]\d* places, two-shot in [1-9]\d*$/m
+    } qw(f32 f16 bf16);
+    my ($status, $output, $errors);
+    for (1 .. 4) {
+        ($status, $output, $errors) = example('NTHREADS=2', "--without $signal 1K");
+        last if !grep { $output !~ $_ } $barrier, @wrong;
+    }
     is($status, 1, "without the $signal signal: exit status") or diag($errors);
-    like($output, qr/^barrier: .*$counts signal$/m,
-        'the test of the barrier says which one is missing');
-    like($output, qr/^$_: .*: one-shot wrong in [1-9]\d* places, two-shot in [1-9]\d*$/m,
-        "wrong results of $_")
-      for qw(f32 f16 bf16);
+    like($output, $barrier, 'the test of the barrier says which one is missing');
+    like($output, $_, 'wrong results') for @wrong;
     unlike($output, qr/verified/, 'claims no success');
 }
 
