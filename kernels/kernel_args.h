@@ -195,6 +195,12 @@ enum sw_loads_stage {
     SW_LOADS_ROOT = 2   /* reduces this rank's share of the message, for the root: reduce */
 };
 
+/* args.stage of a push that moves bytes. */
+enum sw_move_stage {
+    SW_MOVE_FLAGS = 0,
+    SW_MOVE_BUNDLES = 1 /* parts are large: all ranks send bundles (bundles.cuh) */
+};
+
 /* Bits of args.stage of the put, and of the gather by loads. */
 enum sw_put_place {
     SW_PUT_OFFERED = 1, /* each rank tells the root its output's offset: scatter */
@@ -222,8 +228,8 @@ struct sw_kernel_args {
     uint32_t digest;
     uint32_t op;   /* enum sw_kernel_op; each kernel supports some of them (kernel_list.h) */
     uint64_t done; /* address of a 32-bit word to which each block adds one when it ends, or 0 */
-    /* of a call by copies, a put or loads (copies_layout.h, put_layout.h, sw_loads_stage);
-     * otherwise 0 */
+    /* of a call by copies, a put, loads or a push that moves bytes (copies_layout.h, put_layout.h,
+     * sw_loads_stage, sw_move_stage); otherwise 0 */
     uint32_t stage;
     uint32_t what;       /* SW_WHAT(): for comparison of calls whose digests differ */
     uint64_t slot_bytes; /* half of a receive slot, a multiple of 16 */

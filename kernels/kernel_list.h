@@ -160,6 +160,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 #define SW_KERNEL_LIST_MULTICAST_MOVE(X) X(multicast, move, oneshot_mc, bytes, move, n, any)
 #define SW_KERNEL_LIST_MOVE(X)                                                                     \
     X(move, move, oneshot, bytes, move, n, any)                                                    \
+    X(move, move, oneshot, bytes, move, n, long)                                                   \
     X(move, move, oneshot, bytes, move, 2, short)                                                  \
     X(move, move, oneshot, bytes, move, 4, short)                                                  \
     X(move, move, oneshot, bytes, move, 8, short)                                                  \

@@ -6,13 +6,14 @@
  *              and `out` may be the same memory
  *   slots      2 * slot_bytes for each source
  *   grid       any; ranks' grids may differ; all blocks must be resident together with the peers'
- *   entries    eight bytes with flags, because the bytes may have any value
+ *   entries    eight bytes with flags, because the bytes may have any value; of large parts,
+ *              bundles (bundles.cuh)
  *   types      none: bytes are moved
  *
  * In place: a thread loads all its entries of a round before it stores what it receives in the
  * round, and entry i of each part is its own in `in` as in `out`.
  */
-#include "pattern.cuh"
+#include "bundles.cuh"
 
 struct sw_move {
     typedef sw_byte element;
@@ -142,6 +143,10 @@ SYMWIN_DEVICE void sw_move_run(const struct sw_kernel_args &args)
 {
     if constexpr (shape == SW_SHAPE_short || shape == SW_SHAPE_tiny)
         sw_pattern_run_short<N, sw_move_short<N, shape>>(args, args, sw_role_of_thread(), 0);
+    else if constexpr (shape == SW_SHAPE_long)
+        sw_bundles_run<sw_items_whole>(args);
+    else if (args.stage == SW_MOVE_BUNDLES)
+        sw_bundles_run<sw_items_any>(args);
     else
         sw_pattern_run<sw_move>(args);
 }

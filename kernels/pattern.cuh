@@ -64,20 +64,25 @@ struct sw_to_sources {
     }
 };
 
-/* Steps first .. end - 1 from this rank: those to which it sends, without itself. */
+/* Steps first .. end - 1 from this rank: those of `ranks` without itself. */
 struct sw_steps {
     int32_t first, end;
 };
 
-SYMWIN_DEVICE sw_steps sw_pattern_steps(const struct sw_kernel_args &args)
+SYMWIN_DEVICE sw_steps sw_pattern_steps_to(const struct sw_kernel_args &args, int32_t ranks)
 {
-    const int32_t step = args.to - args.rank;
+    const int32_t step = ranks - args.rank;
 
-    if (args.to == SW_EVERY_RANK)
+    if (ranks == SW_EVERY_RANK)
         return {1, args.nranks};
-    if (args.to == SW_NO_RANK || step == 0)
+    if (ranks == SW_NO_RANK || step == 0)
         return {0, 0};
     return {step < 0 ? step + args.nranks : step, step < 0 ? step + args.nranks + 1 : step + 1};
+}
+
+SYMWIN_DEVICE sw_steps sw_pattern_steps(const struct sw_kernel_args &args)
+{
+    return sw_pattern_steps_to(args, args.to);
 }
 
 /* ---- a round --------------------------------------------------------------------------------- */

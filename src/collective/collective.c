@@ -379,9 +379,7 @@ static struct sw_kernel_args args_of(const struct call *c, const struct sw_turn 
               (c->scalar_on_device ? (uint32_t)SW_KERNEL_SCALAR_AT : 0);
     args.scalar = c->scalar;
     args.bytes = q->bytes;
-    args.stage = plan->algorithm->stage;
-    if (plan->algorithm->vectors > 0 && q->comm->sharers == 1)
-        args.stage |= SW_PUT_BESIDE;
+    args.stage = plan->stage;
     args.to = sw_call_sends_to(c);
     args.from = sw_call_receives_from(c);
     args.in_step = c->collective->in_each ? q->bytes : 0;

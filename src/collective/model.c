@@ -120,10 +120,16 @@ static double sent_us(const struct sw_model *m, double sent, double rate)
     return HOP_US + (m->nranks - 1.0) * sent / rate;
 }
 
+/* Bytes pushed for a part that is moved: half of them are flags, or 1/8 in bundles. */
+static double moved_bytes(const struct sw_model *m)
+{
+    return (m->bundles ? 8.0 / 7 : 2) * (double)m->bytes;
+}
+
 /* From one rank, or to one. */
 double sw_model_send(const struct sw_model *m)
 {
-    return sent_us(m, 2 * (double)m->bytes, alone_rate(m));
+    return sent_us(m, moved_bytes(m), alone_rate(m));
 }
 
 /* The largest push slower to one rank, which sums: 64 MiB took 189 us on two H200s, 128 MiB 473. */
@@ -138,7 +144,7 @@ double sw_model_collect(const struct sw_model *m)
 /* Parts of several ranks. On one device nothing is handled beside a transfer. */
 static double parts_us(const struct sw_model *m, double rate)
 {
-    const double sent = 2 * (double)m->bytes;
+    const double sent = moved_bytes(m);
 
     return sent_us(m, sent, rate) + (m->one_device ? 0 : m->nranks * sent / BESIDE_BYTES_US);
 }

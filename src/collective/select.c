@@ -8,6 +8,8 @@ enum {
     ITEM_BYTES = 16, /* of a message, handled by one thread at a time */
     WORD_BYTES = 8,  /* the same in a short message */
     WARP = 32,
+    BUNDLE_BYTES = 7 * ITEM_BYTES, /* of a part: what a thread sends at a time; and what the */
+    GROUP_BYTES = 4096,            /* threads of a warp take of a slot (bundles.cuh) */
     /* threads of a block that do no part of the message, if the block has more */
     CONTROL_THREADS = 32,
     LEAST_WORKERS = 64,    /* of a block on a GPU; more if there would be too many blocks */
@@ -20,6 +22,10 @@ enum {
     SHORT_BLOCK_BYTES = 4 << 10, /* if there are enough blocks for about one word a thread */
     /* per rank: a message of this size is faster if its stages overlap (H200s) */
     LONG_SHARE = 2 << 20,
+    /* what a rank sends to all is faster in bundles from this size on (2, 4 and 8 ranks on one
+     * H200, and two H200s) */
+    BUNDLES_BYTES = 256 << 10,
+    EMULATED_BUNDLES = 16 << 10,
     EMULATED_SHORT = 4 << 10, /* on the emulated driver, whose threads soon have several entries */
     EMULATED_LONG = EMULATED_SHORT + ITEM_BYTES,
     IN_PLACE_BYTES = 256 << 20,  /* copies may serve a message of this size in place (H200s) */
@@ -83,6 +89,27 @@ static int is_short(const struct sw_query *q, const struct sw_algorithm *a)
     return a->words && q->bytes <= most && (blocks == 0 || q->bytes <= blocks * SHORT_BLOCK_BYTES);
 }
 
+static uint64_t bytes_to_all(const struct sw_query *q)
+{
+    return q->bytes * (uint64_t)q->comm->nranks;
+}
+
+/* Whether all ranks send bundles. What one rank alone knows has no part in it. */
+static int has_bundles(const struct sw_query *q, const struct sw_algorithm *a)
+{
+    const uint64_t least = sw_driver_is_emulated() ? EMULATED_BUNDLES : BUNDLES_BYTES;
+
+    return a->bundles && bytes_to_all(q) >= least && 2 * q->comm->slot_bytes >= GROUP_BYTES;
+}
+
+/* Whether a part is one round of them. */
+static int is_one_round(const struct sw_query *q)
+{
+    const uint64_t data = WARP * BUNDLE_BYTES;
+
+    return (q->bytes + data - 1) / data <= 2 * q->comm->slot_bytes / GROUP_BYTES;
+}
+
 /* Bytes of the message in an entry of a push. */
 static uint64_t entry_bytes(const struct sw_query *q, const struct sw_algorithm *a)
 {
@@ -98,6 +125,9 @@ static enum sw_kernel_shape shape_of(const struct sw_query *q, symwin_algo algo)
         return SW_SHAPE_long;
     if (a->any)
         return SW_SHAPE_any;
+    if (has_bundles(q, a))
+        return q->aligned && q->bytes % ITEM_BYTES == 0 && is_one_round(q) ? SW_SHAPE_long
+                                                                           : SW_SHAPE_any;
     if (!q->aligned || q->bytes > round_bytes(q->comm, a))
         return SW_SHAPE_any;
     if (a->words && a->flags && (q->bytes == 1 || q->bytes == 2 || q->bytes == 4))
@@ -178,6 +208,7 @@ static void by_model(const struct sw_query *q, struct sw_plan *plan)
                                .most_blocks = blocks,
                                .own_loads = (blocks > 0 || c->in_each) &&
                                             has_own(q, SYMWIN_ALGO_TWOSHOT),
+                               .bundles = has_bundles(q, &c->algos[c->small]),
                                .one_device = q->comm->sharers == q->comm->nranks};
     double best_us = c->algos[c->small].model_us(&m);
     int i;
@@ -311,6 +342,15 @@ unsigned sw_select_workers(const struct sw_algorithm *a, const symwin_comm *comm
     return workers < most ? (unsigned)workers : most;
 }
 
+/* Threads of a block for one item each, if all blocks are there: as few as can be. */
+static uint64_t workers_of_all(uint64_t items, uint64_t blocks, uint64_t most)
+{
+    const uint64_t each = (items + blocks - 1) / blocks;
+    const uint64_t warps = (each + WARP - 1) / WARP * WARP;
+
+    return warps < LEAST_WORKERS ? LEAST_WORKERS : warps < most ? warps : most;
+}
+
 /* Threads for the work: in small blocks if there are enough multiprocessors for them, or in blocks
  * of `asked_threads` if not 0. */
 static struct sw_grid spread(const struct sw_query *q, const struct sw_algorithm *a,
@@ -325,8 +365,11 @@ static struct sw_grid spread(const struct sw_query *q, const struct sw_algorithm
                           : a->control_warps              ? entry_bytes(q, a)
                                                           : ITEM_BYTES;
     const int all = (a->needs & SW_NEEDS_WINDOWS) != 0; /* a push handles all parts together */
-    const uint64_t items = ((all ? size_of(q) : q->bytes) + size - 1) / size;
+    const int bundles = has_bundles(q, a);
+    const uint64_t items = bundles ? bytes_to_all(q) / BUNDLE_BYTES
+                                   : ((all ? size_of(q) : q->bytes) + size - 1) / size;
     const uint64_t workers = whole > 0 ? most - control
+                             : bundles ? workers_of_all(items, most_blocks, most - control)
                                        : sw_select_workers(a, q->comm, items, most_blocks,
                                                            (unsigned)(most - control));
     uint64_t blocks = (items + workers - 1) / workers;
@@ -510,6 +553,13 @@ int sw_select_wants_windows(const struct sw_query *q, symwin_algo algo)
     return wants;
 }
 
+static uint32_t stage_of(const struct sw_query *q, const struct sw_algorithm *a)
+{
+    if (has_bundles(q, a))
+        return SW_MOVE_BUNDLES;
+    return a->stage | (a->vectors > 0 && q->comm->sharers == 1 ? (uint32_t)SW_PUT_BESIDE : 0);
+}
+
 symwin_status sw_select_plan(const struct sw_query *q, symwin_algo algo,
                              const struct sw_grid *asked, struct sw_plan *out)
 {
@@ -529,6 +579,7 @@ symwin_status sw_select_plan(const struct sw_query *q, symwin_algo algo,
     if (out->measured)
         measured = (struct sw_grid){row->blocks, row->threads};
     out->algorithm = algorithm_of(q, out->algo);
+    out->stage = stage_of(q, out->algorithm);
     status = grid_of(q, out->algorithm, out->kernel, &measured, asked, &out->grid);
     if (status == SYMWIN_OK && q->in_place && out->algorithm->queue != NULL &&
         sw_collectives[q->collective].reduces)

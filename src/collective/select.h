@@ -83,6 +83,7 @@ struct sw_plan {
     const struct sw_algorithm *algorithm;
     const struct sw_kernel *kernel;
     struct sw_grid grid;
+    uint32_t stage; /* args.stage of the kernel */
     const struct sw_kernel
         *put; /* reductions by copies in place begin with this two-shot put; otherwise NULL */
     struct sw_grid put_grid;

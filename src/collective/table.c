@@ -58,6 +58,7 @@ static const struct sw_algorithm allreduce[SW_ALGOS] = {
                              .control_warps = 1,                                                   \
                              .round_slots = 1,                                                     \
                              .words = 1,                                                           \
+                             .bundles = 1,                                                         \
                              .flags = 1}
 #define PUT(us, more, where)                                                                       \
     [SYMWIN_ALGO_PUT] = {.chosen = SW_CHOSEN,                                                      \

@@ -24,6 +24,7 @@ struct sw_model {
     int is_float;
     int most_blocks; /* a limit that slows the message; 0: none */
     int own_loads;   /* loads over windows use a kernel for this number of ranks */
+    int bundles;     /* pushes that move bytes send bundles */
     int one_device;  /* all ranks share it, and no link is used */
 };
 
@@ -67,10 +68,11 @@ struct sw_algorithm {
     int control_warps; /* the last warp of a block only exchanges control words (push.cuh) */
     /* half slots that a round uses; SW_ANY_RANKS: one per rank; 0: any size */
     int round_slots;
-    int shared; /* its blocks use the maximum of shared memory */
-    int words;  /* has kernels for short messages, with entries of one word */
-    int flags;  /* half of an entry is flags whatever the type; otherwise those of integers' are */
-    int any;    /* only its kernels for any message serve the collective */
+    int shared;  /* its blocks use the maximum of shared memory */
+    int words;   /* has kernels for short messages, with entries of one word */
+    int bundles; /* large parts are sent in bundles (bundles.cuh) */
+    int flags;   /* half of an entry is flags whatever the type; otherwise those of integers' are */
+    int any;     /* only its kernels for any message serve the collective */
     /* number of ranks with kernels for long messages, or SW_ANY_RANKS; 0: none */
     int long_ranks;
     unsigned most_blocks; /* more are not faster; 0: more are */

@@ -14,6 +14,7 @@
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
 enum { GUARD = 32, WORD = 8, ENTRY = 16, IN_FLIGHT = 24, TURNS = 6 };
+enum { GROUP = 4096, GROUP_DATA = 3584 }; /* of bundles: bytes of a slot, and of a part */
 
 /* To ThreadSanitizer 72 ranks are nothing that 17 are not, and take it many times as long. THREADS
  * is the limit of a block in the emulated driver (kernels/emu_image.cc). */
@@ -42,6 +43,7 @@ struct call {
     int root;
     const struct pattern *is;
     size_t base; /* of its buffers in both areas */
+    int bundles; /* parts are sent in bundles */
 };
 
 static struct call call_of(size_t bytes, unsigned seed, int alike, int nranks)
@@ -51,6 +53,7 @@ static struct call call_of(size_t bytes, unsigned seed, int alike, int nranks)
                          alike,
                          (int)(seed / COUNT_OF(patterns)) % nranks,
                          &patterns[seed % COUNT_OF(patterns)],
+                         0,
                          0};
 }
 
@@ -110,8 +113,10 @@ static struct place place_of(const struct team *team, const struct call *c, int 
                        .grid = 1 + random % 3,
                        .block = 1 + random / 4 % THREADS};
 
-    at.in += random / 256 % 16;
-    at.out += random / 4096 % 16;
+    if (!c->bundles || random / 128 % 2 == 0) {
+        at.in += random / 256 % 16;
+        at.out += random / 4096 % 16;
+    }
     if (random / 65536 % 3 == 0 && sends(c, rank) && receives(c, rank)) { /* in place */
         if (!c->is->in_each)
             at.in = at.out + (c->is->out_each ? (size_t)rank * c->bytes : 0);
@@ -121,6 +126,26 @@ static struct place place_of(const struct team *team, const struct call *c, int 
             at.out = at.in + (size_t)rank * c->bytes;
     }
     return at;
+}
+
+/* Rounds are those of whole slots: of entries of a word each, or of groups of bundles. */
+static uint32_t rounds_of(const struct team *team, const struct call *c)
+{
+    const size_t each = c->bundles ? GROUP_DATA : WORD, slot = c->bundles ? GROUP : ENTRY;
+    const size_t parts = (c->bytes + each - 1) / each, most = 2 * team->slot_bytes / slot;
+
+    return (uint32_t)((parts + most - 1) / most);
+}
+
+/* Of bundles a rank whose parts are whole items may use the kernel for these. */
+static const char *kernel_name(const struct team *team, const struct call *c, int rank)
+{
+    const struct place at = place_of(team, c, rank);
+    const int whole = c->bytes % 16 == 0 && at.in % 16 == 0 && at.out % 16 == 0;
+
+    return c->bundles && whole && rounds_of(team, c) == 1 && (c->seed + (unsigned)rank) % 3 != 0
+               ? "sw_move_oneshot_bytes_move_n_long"
+               : "sw_move_oneshot_bytes_move_n_any";
 }
 
 static CUfunction kernel_of(const struct team *team, const char *name)
@@ -154,6 +179,7 @@ static void launch(const struct team *team, const struct call *c, int rank)
                                   .in_step = c->is->in_each ? c->bytes : 0,
                                   .out_step = c->is->out_each ? c->bytes : 0,
                                   .digest = c->seed,
+                                  .stage = c->bundles ? SW_MOVE_BUNDLES : SW_MOVE_FLAGS,
                                   .done = own + offsetof(struct sw_comm_state, done),
                                   .slot_bytes = team->slot_bytes,
                                   .timeout_ns = 20000000000u};
@@ -163,8 +189,8 @@ static void launch(const struct team *team, const struct call *c, int rank)
     must(sw_drv.cuCtxSetCurrent(team->context[rank]), "cuCtxSetCurrent");
     must(sw_drv.cuMemHostGetDevicePointer(&report, team->report[rank], 0), "report");
     args.report = report;
-    must(sw_drv.cuLaunchKernel(kernel_of(team, "sw_move_oneshot_bytes_move_n_any"), at.grid, 1, 1,
-                               at.block, 1, 1, 0, team->stream[rank], params, NULL),
+    must(sw_drv.cuLaunchKernel(kernel_of(team, kernel_name(team, c, rank)), at.grid, 1, 1, at.block,
+                               1, 1, 0, team->stream[rank], params, NULL),
          "cuLaunchKernel");
 }
 
@@ -216,14 +242,6 @@ static int has_come(const struct team *team, const struct call *c, int rank)
     return wrong == 0;
 }
 
-/* Rounds are those of whole slots of entries of a word each. */
-static uint32_t rounds_of(const struct team *team, const struct call *c)
-{
-    const size_t words = (c->bytes + WORD - 1) / WORD, most = 2 * team->slot_bytes / ENTRY;
-
-    return (uint32_t)((words + most - 1) / most);
-}
-
 static int run(struct team *team, const struct call *c)
 {
     struct sw_comm_state before[TEAM_MAX_RANKS];
@@ -255,20 +273,21 @@ static int run(struct team *team, const struct call *c)
 
 /* Calls under way at the same time, of any patterns and any number of rounds: no entry may come to
  * a slot that still has another. */
-static void test_in_flight(int nranks)
+static void test_in_flight(int nranks, int bundles)
 {
     const size_t pitch = (size_t)1 << 12;
     struct call calls[IN_FLIGHT];
     struct team team;
     int r, i, turn, ok = 1;
 
-    team_open(&team, nranks, nranks < 4 ? nranks : 4, 0, 32, (size_t)1 << 17);
+    team_open(&team, nranks, nranks < 4 ? nranks : 4, 0, bundles ? GROUP / 2 : 32, (size_t)1 << 17);
     for (turn = 0; turn < TURNS; turn++) {
         for (i = 0; i < IN_FLIGHT; i++) {
             const uint32_t random = mix((uint32_t)(turn * IN_FLIGHT + i));
 
             calls[i] = call_of(1 + random % 200, random, 0, nranks);
             calls[i].base = (size_t)i * pitch;
+            calls[i].bundles = bundles && random / 256 % 2 == 0;
             for (r = 0; r < nranks; r++)
                 prepare(&team, &calls[i], r);
         }
@@ -283,7 +302,8 @@ static void test_in_flight(int nranks)
             ok = team_slots_are_empty(&team, r) && team_state(&team, r).failed == 0 && ok;
         }
     }
-    tap_ok(ok, "%d ranks: calls of all patterns under way", nranks);
+    tap_ok(ok, "%d ranks: calls of all patterns under way%s", nranks,
+           bundles ? ", some in bundles" : "");
     team_close(&team);
 }
 
@@ -316,6 +336,30 @@ static void test_ranks(int nranks, size_t slot_bytes)
     team_close(&team);
 }
 
+/* Around item, bundle, group and round. Half of the cases have parts of whole items at places that
+ * are aligned to one. */
+static void test_bundles(int nranks, size_t slot_bytes)
+{
+    static const size_t bytes[] = {1,    16,   111,  112,  496,  3568,  3583,
+                                   3584, 3585, 3600, 7168, 7169, 10752, 14001};
+    struct team team;
+    unsigned seed = 1;
+    size_t i;
+    int k, ok = 1;
+
+    team_open(&team, nranks, nranks < 4 ? nranks : 4, 0, slot_bytes, (size_t)1 << 17);
+    for (i = 0; i < COUNT_OF(bytes); i++)
+        for (k = 0; k < 6; k++, seed++) {
+            struct call c = call_of(bytes[i], seed, k == 0, nranks);
+
+            c.bundles = 1;
+            if (seed % THIN == 0)
+                ok = run(&team, &c) && ok;
+        }
+    tap_ok(ok, "%d ranks, slots of %zu bytes: bundles", nranks, slot_bytes);
+    team_close(&team);
+}
+
 /* ---- failures -------------------------------------------------------------------------------- */
 
 static int output_is_untouched(const struct team *team, const struct call *c, int rank)
@@ -334,7 +378,7 @@ static int output_is_untouched(const struct team *team, const struct call *c, in
 /* A kernel that begins after a failure sends nothing and receives nothing. */
 static void test_after_a_failure(void)
 {
-    const struct call c = {700, 10, 1, 0, &patterns[0], 0};
+    const struct call c = {700, 10, 1, 0, &patterns[0], 0, 0};
     struct sw_comm_state state;
     struct team team;
 
@@ -452,8 +496,15 @@ int main(void)
     for (i = 0; i < COUNT_OF(counts) && counts[i] <= MOST_RANKS; i++)
         test_ranks(counts[i], 64);
     test_ranks(3, 16); /* rounds of two words */
-    test_in_flight(3);
-    test_in_flight(6);
+    for (i = 0; i < 2; i++) {
+        test_in_flight(3, (int)i);
+        test_in_flight(6, (int)i);
+    }
+    test_bundles(1, GROUP / 2);
+    test_bundles(2, GROUP / 2); /* rounds of a group */
+    test_bundles(3, GROUP);
+    test_bundles(5, GROUP / 2);
+    test_bundles(8, 2 * GROUP);
     test_after_a_failure();
     test_names(0);
     test_names(1);
