@@ -347,15 +347,16 @@ static uint64_t workers_of_all(uint64_t items, uint64_t blocks, uint64_t most)
 {
     const uint64_t each = (items + blocks - 1) / blocks;
     const uint64_t warps = (each + WARP - 1) / WARP * WARP;
+    const uint64_t workers = warps < LEAST_WORKERS ? LEAST_WORKERS : warps;
 
-    return warps < LEAST_WORKERS ? LEAST_WORKERS : warps < most ? warps : most;
+    return workers < most ? workers : most;
 }
 
 /* Threads for the work: in small blocks if there are enough multiprocessors for them, or in blocks
  * of `asked_threads` if not 0. */
 static struct sw_grid spread(const struct sw_query *q, const struct sw_algorithm *a,
                              const struct sw_kernel *kernel, uint64_t most_blocks,
-                             uint64_t asked_threads)
+                             uint64_t asked_threads, int bundles)
 {
     const uint64_t room = (uint64_t)kernel->threads;
     const uint64_t whole = (asked_threads + WARP - 1) / WARP * WARP;
@@ -365,7 +366,6 @@ static struct sw_grid spread(const struct sw_query *q, const struct sw_algorithm
                           : a->control_warps              ? entry_bytes(q, a)
                                                           : ITEM_BYTES;
     const int all = (a->needs & SW_NEEDS_WINDOWS) != 0; /* a push handles all parts together */
-    const int bundles = has_bundles(q, a);
     const uint64_t items = bundles ? bytes_to_all(q) / BUNDLE_BYTES
                                    : ((all ? size_of(q) : q->bytes) + size - 1) / size;
     const uint64_t workers = whole > 0 ? most - control
@@ -481,7 +481,7 @@ static symwin_status grid_of(const struct sw_query *q, const struct sw_algorithm
 
     if (status != SYMWIN_OK)
         return status;
-    *grid = spread(q, a, kernel, limits.blocks, limits.threads);
+    *grid = spread(q, a, kernel, limits.blocks, limits.threads, has_bundles(q, a));
     if (a->only_words) {
         grid->blocks = 1;
         grid->threads = smaller(grid->threads, SW_FLAG_THREADS);
@@ -502,7 +502,7 @@ symwin_status sw_select_group(const struct sw_query *q, const struct sw_kernel *
     const struct sw_algorithm *a = algorithm_of(q, SYMWIN_ALGO_ONESHOT);
     const struct sw_grid limits = limits_of(q, a, kernel, &(struct sw_grid){0, 0}, asked);
 
-    *grid = spread(q, a, kernel, limits.blocks / parts, limits.threads);
+    *grid = spread(q, a, kernel, limits.blocks / parts, limits.threads, 0);
     grid->blocks *= parts;
     return sw_select_check(q, kernel, &(struct sw_grid){0, 0});
 }

@@ -399,6 +399,56 @@ static void test_after_a_failure(void)
     team_close(&team);
 }
 
+/* Rank 0 alone receives a group of bundles from rank 1, which lies in its slot but for word
+ * `missing` of one bundle: it waits for that one. */
+static int waits_for(unsigned missing)
+{
+    enum { RANKS = 2, EPOCH = 1, BUNDLE = 5, GROUP_BUNDLES = 32, WORDS = GROUP / WORD };
+    struct sw_kernel_args args = {0};
+    const uint64_t header = (uint64_t)EPOCH << 32, flag = (uint64_t)1 << 63;
+    const struct team_call call = {.count = GROUP_DATA, .timeout_ns = 30000000};
+    void *params[] = {&args};
+    uint64_t slot[WORDS];
+    CUdeviceptr address = 0;
+    struct team team;
+    unsigned i;
+    int waited;
+
+    team_open(&team, RANKS, RANKS, 0, GROUP / 2, GROUP);
+    for (i = 0; i < WORDS; i++)
+        slot[i] = flag;
+    if (missing < 2 * GROUP / GROUP_BUNDLES / ENTRY)
+        slot[2 * (missing / 2 * GROUP_BUNDLES + BUNDLE) + missing % 2] = 0;
+    team_write(&team, 0, SW_STATE_HEADER(RANKS, EPOCH & 1, 1), &header, sizeof header);
+    team_write(&team, 0, SW_STATE_SLOT(RANKS, team.slot_bytes, 1, 1), slot, sizeof slot);
+    args = team_args(&team, &call, 0);
+    args.digest = 0;
+    args.bytes = GROUP_DATA;
+    args.stage = SW_MOVE_BUNDLES;
+    args.to = SW_NO_RANK;
+    args.from = 1;
+    must(sw_drv.cuCtxSetCurrent(team.context[0]), "cuCtxSetCurrent");
+    must(sw_drv.cuMemHostGetDevicePointer(&address, team.report[0], 0), "report");
+    args.report = address;
+    must(sw_drv.cuLaunchKernel(kernel_of(&team, "sw_move_oneshot_bytes_move_n_any"), 1, 1, 1, 1, 1,
+                               1, 0, team.stream[0], params, NULL),
+         "cuLaunchKernel");
+    team_wait(&team, 0);
+    waited = team.report[0]->code == SW_KERNEL_TIMEOUT && team.report[0]->found.rank == 1;
+    team_close(&team);
+    return waited;
+}
+
+static void test_whole_bundles(void)
+{
+    unsigned missing;
+    int ok = 1;
+
+    for (missing = 0; missing < 16; missing++)
+        ok = waits_for(missing) && ok;
+    tap_ok(ok && !waits_for(missing), "a bundle is taken when all its words are there");
+}
+
 /* ---- unequal parts --------------------------------------------------------------------------- */
 
 /* Rank 0 alone, to whom all seem to have come; rank 1 does not tell its counts, or tells that it
@@ -505,6 +555,7 @@ int main(void)
     test_bundles(3, GROUP);
     test_bundles(5, GROUP / 2);
     test_bundles(8, 2 * GROUP);
+    test_whole_bundles();
     test_after_a_failure();
     test_names(0);
     test_names(1);

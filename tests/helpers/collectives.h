@@ -479,6 +479,9 @@ HARNESS_UNUSED void job_run(const struct rank *r, const struct job *j)
 
 /* ---- ranks ---- */
 
+/* The slots of the next communicators. */
+HARNESS_UNUSED size_t rank_slot_bytes = SLOT;
+
 HARNESS_UNUSED void open_rank(struct processes *p, struct rank *r, int kernel_timeout_ms)
 {
     const symwin_comm_options options = {.size = sizeof options,
@@ -486,7 +489,7 @@ HARNESS_UNUSED void open_rank(struct processes *p, struct rank *r, int kernel_ti
                                                   (r->nranks == 5 ? SYMWIN_COMM_GRAPH_LAUNCH : 0),
                                          .timeout_ms = WAIT_MS,
                                          .kernel_timeout_ms = kernel_timeout_ms,
-                                         .slot_bytes = SLOT};
+                                         .slot_bytes = rank_slot_bytes};
 
     host_must(symwin_comm_create(processes_id(p, r->rank), r->nranks, r->rank, r->device, &options,
                                  &r->comm),

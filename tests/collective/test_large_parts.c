@@ -1,0 +1,74 @@
+/* Large parts of bytes, which travel in bundles (kernels/bundles.cuh): in one round and in several,
+ * where each rank has its own alignments, grid and place of its input. */
+#define TEST_SLOT_BYTES 8192
+#define TEST_ROOM (1 << 22)
+#include "collectives.h"
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { CALLS = 30 };
+#else
+enum { CALLS = 120 };
+#endif
+
+/* Bundles begin where all parts together have 256 KiB, on the emulated driver 16. */
+static struct job large_job(const struct rank *r, unsigned number)
+{
+    const uint32_t all = mix(number * 2654435761u + 17);
+    const uint32_t own = mix(all + (uint32_t)r->rank * 7919u + 1);
+    const size_t least = (size_t)(sw_driver_is_emulated() ? 16 : 256) << 10;
+    size_t bytes = (least - 64 + all / 8 % (2 * least)) / (size_t)r->nranks;
+    struct job j = {.options = {.size = sizeof j.options,
+                                .algo = SYMWIN_ALGO_ONESHOT,
+                                .blocks = own % 3 == 0 ? 1 + (int)(own / 3 % 3) : 0,
+                                .threads = own % 5 == 0 ? 1 + (int)(own / 5 % 40) : 0},
+                    .type = SYMWIN_U8,
+                    .root = (int)(mix(all + 3) % (uint32_t)r->nranks),
+                    .in = GUARD,
+                    .out = GUARD,
+                    .in_place = mix(own + 4) % 3 == 0,
+                    .seed = number,
+                    .scalars = number};
+
+    do
+        j.is = &shapes[mix(all + number++) % SHAPES];
+    while (j.is->reduces);
+    if (all % 2 == 0)
+        bytes = bytes / 16 * 16; /* whole items, */
+    j.count = bytes;
+    if (all % 4 != 0) { /* which are aligned on some ranks */
+        j.in += own / 16 % 3 * 8 + own / 64 % 2;
+        j.out += own / 128 % 3 * 8 + own / 512 % 2;
+    }
+    return j;
+}
+
+static void body(struct processes *p, int rank)
+{
+    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    unsigned i;
+
+    open_rank(p, &r, WAIT_MS);
+    for (i = 0; i < CALLS; i++) {
+        const struct job j = large_job(&r, i);
+
+        job_run(&r, &j);
+    }
+    close_rank(p, &r);
+}
+
+int main(void)
+{
+    static const size_t slots[] = {SLOT, (size_t)1 << 20};
+    struct processes *p;
+    int i, nranks, right;
+
+    for (i = 0; i < 2; i++) {
+        rank_slot_bytes = slots[i];
+        for (nranks = 1; nranks <= 5; nranks++) {
+            right = places_run(&places_all[0], nranks, body, NULL, &p);
+            tap_ok(right, "%d ranks, slots of %zu bytes", nranks, slots[i]);
+            processes_free(p);
+        }
+    }
+    return tap_done();
+}
