@@ -29,7 +29,8 @@ extern "C" {
  *                                      a result of symwin_mem_alloc() or symwin_mem_import(), in
  *                                      its chunk. windows: what keeps it from being freed, which
  *                                      are windows, registered ranges, channels and graphs
- *   comm N rank= nranks= device= base= stride= multicast= allocations= windows=
+ *   comm N rank= nranks= device= base= stride= multicast= allocations= windows= name=
+ *                                      name: of symwin_comm_set_name(), or -
  *   window ADDRESS comm= bytes= offset= transports= allocations=
  *                                      offset: in the flat range. transports: peer, multicast.
  *                                      allocations: this rank's physical allocations under it
@@ -57,6 +58,14 @@ extern "C" {
  *                     been written
  *   SYMWIN_FORKED     in a forked child of a process that used symwin */
 SYMWIN_API symwin_status symwin_dump(int fd);
+
+/* Sets the name of a communicator in symwin_dump() and symwin-info, on this rank alone. The first
+ * 63 characters count, and all but ASCII letters, digits and _-.:/# become _. Any thread, before
+ * symwin_comm_destroy() begins.
+ *
+ *   SYMWIN_INVALID    comm or name is NULL
+ *   SYMWIN_FORKED     as above */
+SYMWIN_API symwin_status symwin_comm_set_name(symwin_comm *comm, const char *name);
 
 #ifdef __cplusplus
 }

@@ -30,6 +30,7 @@ struct sw_calls;
 struct sw_channels;
 
 #define SW_BALLOT_VALUES 14
+#define SW_COMM_NAME_BYTES 64 /* of a communicator's name */
 
 /* One rank's part of an agreement. */
 struct sw_ballot {
@@ -85,7 +86,8 @@ struct symwin_comm {
     atomic_flag busy;               /* a thread is inside a collective call */
     atomic_int watchers;            /* threads in symwin_comm_abort() and symwin_comm_check() */
     uint64_t sequence;              /* number of collective host calls so far */
-    pthread_mutex_t mutex;          /* protects the windows */
+    pthread_mutex_t mutex;          /* protects the windows and the name */
+    char name[SW_COMM_NAME_BYTES];  /* as symwin_dump() writes it */
     struct sw_handle_table windows; /* owned, with its struct sw_window */
     struct sw_window_index *index;
     struct sw_registrations *registrations; /* owned: register.h */

@@ -3,6 +3,7 @@
  * The whole text is made in host memory first. A reader may be slow, and must not hold up a thread
  * that needs a lock. symwin/inspect.h documents the format. Any thread.
  */
+#include <ctype.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -197,9 +198,10 @@ static void see_comm(symwin_comm *comm, void *context)
     pthread_mutex_lock(&comm->mutex);
     line(t,
          "comm %u rank=%d nranks=%d device=%d base=0x%llx stride=%zu multicast=%d allocations=%d "
-         "windows=%zu",
+         "windows=%zu name=%s",
          number, comm->rank, comm->nranks, comm->device, comm->group->base, comm->group->stride,
-         comm->group->multicast, allocations, comm->windows.count);
+         comm->group->multicast, allocations, comm->windows.count,
+         comm->name[0] != '\0' ? comm->name : "-");
     while ((w = sw_handle_table_next(&comm->windows, &at)) != NULL)
         line(t, "window 0x%llx comm=%u bytes=%zu offset=%zu transports=%s allocations=%d",
              (unsigned long long)(uintptr_t)w->ptr, number, w->bytes, w->offset,
@@ -208,6 +210,28 @@ static void see_comm(symwin_comm *comm, void *context)
     pthread_mutex_unlock(&comm->mutex);
     sw_registrations_each(comm, see_range, t);
     sw_channels_each(comm, see_channel, t);
+}
+
+symwin_status symwin_comm_set_name(symwin_comm *comm, const char *name)
+{
+    static const char others[] = "_-.:/#";
+    const symwin_status status = sw_fork_check("symwin_comm_set_name");
+    size_t i;
+
+    if (status != SYMWIN_OK)
+        return status;
+    if (comm == NULL || name == NULL)
+        return sw_fail(SYMWIN_INVALID, "symwin_comm_set_name: %s is NULL",
+                       comm == NULL ? "comm" : "name");
+    pthread_mutex_lock(&comm->mutex);
+    for (i = 0; i < sizeof comm->name - 1 && name[i] != '\0'; i++) {
+        const unsigned char c = (unsigned char)name[i];
+
+        comm->name[i] = (char)(c < 128 && (isalnum(c) || strchr(others, c) != NULL) ? c : '_');
+    }
+    comm->name[i] = '\0';
+    pthread_mutex_unlock(&comm->mutex);
+    return SYMWIN_OK;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

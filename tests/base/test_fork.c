@@ -146,6 +146,7 @@ static void every_call(const struct all *all)
     FORKED(symwin_unique_id_share(1, 0, no_allgather, NULL, &id));
     FORKED(symwin_comm_create(&id, 1, 0, 0, NULL, &comm));
     FORKED(symwin_comm_query(all->comm, &comm_info));
+    FORKED(symwin_comm_set_name(all->comm, "x"));
     FORKED(symwin_comm_check(all->comm));
     FORKED(symwin_comm_check_calls(all->comm));
     FORKED(symwin_comm_follow(all->comm, NULL));

@@ -313,6 +313,10 @@ static void window_calls(struct caller *c)
     host_expect("symwin_window_find: NULL", symwin_window_find(comm, NULL, 4, &window),
                 SYMWIN_INVALID, "symwin_window_find|no window of rank");
     tap_ok(window == SENTINEL && ptr == SENTINEL, "windows: the results are untouched");
+    host_expect("symwin_comm_set_name: NULL", symwin_comm_set_name(NULL, "x"), SYMWIN_INVALID,
+                "symwin_comm_set_name|comm is NULL");
+    host_expect("symwin_comm_set_name: no name", symwin_comm_set_name(comm, NULL), SYMWIN_INVALID,
+                "symwin_comm_set_name|name is NULL");
     host_expect("symwin_comm_query: no result", symwin_comm_query(comm, NULL), SYMWIN_INVALID,
                 "symwin_comm_query|info is NULL");
 }

@@ -198,7 +198,7 @@ static void windows_body(struct harness_team *team, int rank, void *arg)
     symwin_channel_end *end = NULL;
     symwin_channel channel;
     symwin_window_info info;
-    char name[64], line[512];
+    char name[64], line[512], long_name[101] = "";
     void *small;
 
     member_open(&m, team, rank, 4 * GRANULE);
@@ -226,8 +226,17 @@ static void windows_body(struct harness_team *team, int rank, void *arg)
                "a window's line is symwin_window_query()");
         tap_ok(strstr(d->text, " rank=0 nranks=2 device=0 ") != NULL &&
                    strstr(d->text, " rank=1 nranks=2 device=1 ") != NULL &&
-                   strstr(d->text, " allocations=2 windows=3\n") != NULL,
+                   strstr(d->text, " allocations=2 windows=3 name=-\n") != NULL,
                "communicators' lines");
+        host_must(symwin_comm_set_name(m.comm, "tensor-parallel:0 a\nb\xc3\xa4"), "set_name");
+        take(d);
+        tap_ok(strstr(d->text, " windows=3 name=tensor-parallel:0_a_b__\n") != NULL,
+               "a name is a word of a line");
+        memset(long_name, 'n', sizeof long_name - 1);
+        host_must(symwin_comm_set_name(m.comm, long_name), "set_name");
+        take(d);
+        tap_ok(strstr(d->text, long_name) == NULL && strstr(d->text, long_name + 37) != NULL,
+               "and has 63 characters");
         whole(d);
     }
     harness_barrier(team);

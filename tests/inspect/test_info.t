@@ -287,7 +287,7 @@ like($output, $_, "--pools: $_")
   for qr/^Process \d+, libsymwin \Q$version\E$/m, qr/^Device 0: 3 allocations of/m,
   qr/^  chunk 0x\w+ on device 0, 64 MiB, suballocated, 2 allocations$/m,
   qr/^    0x\w+ +at +0: +1000 bytes in +1024, 0 windows$/m,
-  qr/^Communicator 0: rank 0 of 1 on device 0, 1 windows/m;
+  qr/^Communicator 0, without a name: rank 0 of 1 on device 0, 1 windows/m;
 is(join(' ', glob "$folder/tmp/*/*"), '', '--pools: nothing is left where processes meet');
 
 my $dump =
@@ -395,7 +395,7 @@ is("$status$error", '0', '--pid: exit status, without a driver');
 like($output, $_, "--pid: $_")
   for qr/^Process $pid, libsymwin \Q$version\E$/m, 
   qr/^    0x\w+ +at +0: +102400 bytes in +102400, 1 windows$/m,
-  qr/^Communicator 0: rank 0 of 1 on device 0, 1 windows/m;
+  qr/^Communicator 0, without a name: rank 0 of 1 on device 0, 1 windows/m;
 ($status, $output) = info('', "--pid $pid --table");
 is(join(':', @{ (tables($output))[-1] }),
     'window,comm,bytes,offset,transports,allocations:1:0', '--pid --table');

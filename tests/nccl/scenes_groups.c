@@ -132,6 +132,7 @@ void scene_births(struct rank *rank)
     ncclComm_t one, two, child, none = (ncclComm_t)(void *)rank;
     ncclWindow_t windows[2] = {NULL};
     int *in = room(65536), *out = room(65536);
+    char name[64];
 
     EXPECT(ncclGroupStart(), ncclSuccess);
     EXPECT(ncclCommInitRank(&one, rank->ranks, world->ids[0], me), ncclSuccess);
@@ -158,6 +159,8 @@ void scene_births(struct rank *rank)
     meet(rank);
     EXPECT(dumped("window", "bytes=65536"), rank->ranks / rank->processes);
     EXPECT(dumped("window", "bytes=32768"), rank->ranks / rank->processes);
+    snprintf(name, sizeof name, " name=nccl:%p", (void *)child);
+    EXPECT(dumped("comm", name), 1);
     meet(rank);
     EXPECT(calls(STAND_IN_ncclAllReduce), 0);
     EXPECT(ncclCommWindowDeregister(one, windows[0]), ncclSuccess);

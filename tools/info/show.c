@@ -81,6 +81,14 @@ static void device_line(FILE *out, const struct line *l)
             value_of(l, "frees"));
 }
 
+/* Earlier versions wrote none. */
+static const char *name_of(const struct line *l)
+{
+    const char *name = value_of(l, "name");
+
+    return strcmp(name, "?") == 0 || strcmp(name, "-") == 0 ? "without a name" : name;
+}
+
 static void show_line(FILE *out, const struct line *l)
 {
     char a[32];
@@ -103,13 +111,14 @@ static void show_line(FILE *out, const struct line *l)
                 value_of(l, "offset"), value_of(l, "asked"), value_of(l, "bytes"),
                 value_of(l, "windows"));
     else if (strcmp(l->what, "comm") == 0)
-        fprintf(out,
-                "\nCommunicator %s: rank %s of %s on device %s, %s windows on %s allocations%s\n"
-                "  flat range at %s, %s for each rank\n",
-                l->name, value_of(l, "rank"), value_of(l, "nranks"), value_of(l, "device"),
-                value_of(l, "windows"), value_of(l, "allocations"),
-                number_of(l, "multicast") ? ", with multicast" : "", value_of(l, "base"),
-                info_bytes(number_of(l, "stride"), a));
+        fprintf(
+            out,
+            "\nCommunicator %s, %s: rank %s of %s on device %s, %s windows on %s allocations%s\n"
+            "  flat range at %s, %s for each rank\n",
+            l->name, name_of(l), value_of(l, "rank"), value_of(l, "nranks"), value_of(l, "device"),
+            value_of(l, "windows"), value_of(l, "allocations"),
+            number_of(l, "multicast") ? ", with multicast" : "", value_of(l, "base"),
+            info_bytes(number_of(l, "stride"), a));
     else if (strcmp(l->what, "window") == 0)
         fprintf(out, "    %-18s: %12s bytes at %12s of each rank's part, %s\n", l->name,
                 value_of(l, "bytes"), value_of(l, "offset"), value_of(l, "transports"));
