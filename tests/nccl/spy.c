@@ -17,7 +17,7 @@
 
 static atomic_int ids, released, comms, destroyed, windows, ended;
 static atomic_size_t slot;
-static atomic_int kernel_timeout, spared;
+static atomic_int kernel_timeout, spared, flags;
 
 static int fails(const char *what)
 {
@@ -82,6 +82,7 @@ SYMWIN_API symwin_status symwin_comm_create(const symwin_unique_id *id, int nran
     atomic_store(&slot, options->slot_bytes);
     atomic_store(&kernel_timeout, options->kernel_timeout_ms);
     atomic_store(&spared, options->spare_multiprocessors);
+    atomic_store(&flags, (int)options->flags);
     return status;
 }
 
@@ -94,12 +95,12 @@ SYMWIN_API void symwin_comm_destroy(symwin_comm *comm)
 }
 
 SYMWIN_API symwin_status symwin_window_register(symwin_comm *comm, void *ptr, size_t bytes,
-                                                unsigned flags, symwin_window **window)
+                                                unsigned how, symwin_window **window)
 {
     symwin_status status;
     NEXT(symwin_window_register);
 
-    status = next(comm, ptr, bytes, flags, window);
+    status = next(comm, ptr, bytes, how, window);
     atomic_fetch_add(&windows, status == SYMWIN_OK);
     return status;
 }
@@ -116,8 +117,8 @@ __attribute__((destructor)) static void print(void)
 {
     fprintf(stderr,
             "spy: ids %d, released %d, communicators %d, destroyed %d, windows %d, ended %d, slot "
-            "%zu, timeout %d, spared %d\n",
+            "%zu, timeout %d, spared %d, flags %d\n",
             atomic_load(&ids), atomic_load(&released), atomic_load(&comms), atomic_load(&destroyed),
             atomic_load(&windows), atomic_load(&ended), atomic_load(&slot),
-            atomic_load(&kernel_timeout), atomic_load(&spared));
+            atomic_load(&kernel_timeout), atomic_load(&spared), atomic_load(&flags));
 }

@@ -49,8 +49,10 @@ my $report = 'SYMWIN_NCCL_REPORT=1';
 
 # ---- what belongs to a communicator --------------------------------------------------------------
 
+my ($no_graph_register) = slurp('symwin.h') =~ /SYMWIN_COMM_NO_GRAPH_REGISTER = (\d+)/;
 spies('collectives', 2, "$all STAND_IN_SERVED=1", ids => '0 1', communicators => '1 1',
-    destroyed => '1 1', timeout => '-1 -1', spared => '32 32', slot => '8388608 8388608');
+    destroyed => '1 1', timeout => '-1 -1', spared => '32 32', slot => '8388608 8388608',
+    flags => join ' ', ($no_graph_register) x 2);
 for (['1M', 131072], ['2048K', 262144], ['1G', 32 << 20], [16 << 20, 2 << 20]) {
     my ($memory, $slot) = @$_;
     spies('capture', 2, "$all SYMWIN_NCCL_MEMORY=$memory", slot => "$slot $slot");
