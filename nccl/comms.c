@@ -10,6 +10,7 @@ enum { BUCKETS = 256 };
 
 static _Atomic(struct sw_comm *) buckets[BUCKETS];
 static pthread_mutex_t additions = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t sw_comm_windows = PTHREAD_MUTEX_INITIALIZER;
 static unsigned numbers;
 
 static _Atomic(struct sw_comm *) *bucket_of(ncclComm_t handle)
@@ -101,12 +102,14 @@ void sw_comm_hide(struct sw_comm *comm)
 
 static void forget(struct sw_comm *comm)
 {
+    pthread_mutex_lock(&sw_comm_windows);
     while (comm->windows != NULL) {
         struct sw_nccl_window *window = comm->windows;
 
         comm->windows = window->next;
         free(window);
     }
+    pthread_mutex_unlock(&sw_comm_windows);
     while (comm->ops != NULL) {
         struct sw_nccl_op *op = comm->ops;
 

@@ -4,6 +4,7 @@
  *   SPY_CAPABILITY=N     the devices' compute capability; 0: no device can be used
  *   SPY_FAIL=ids         no unique id can be made
  *   SPY_FAIL=comms       no communicator can be made
+ *   SPY_PAUSE=MS         how long the end of a window takes
  *
  * When the process ends it prints a line with the counts. */
 #include <dlfcn.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "symwin.h"
 #include "symwin/driver.h"
@@ -107,8 +109,11 @@ SYMWIN_API symwin_status symwin_window_register(symwin_comm *comm, void *ptr, si
 
 SYMWIN_API symwin_status symwin_window_deregister(symwin_comm *comm, symwin_window *window)
 {
+    const char *ms = getenv("SPY_PAUSE");
     NEXT(symwin_window_deregister);
 
+    if (ms != NULL)
+        usleep(1000 * (unsigned)atoi(ms));
     atomic_fetch_add(&ended, 1);
     return next(comm, window);
 }

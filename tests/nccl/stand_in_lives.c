@@ -39,6 +39,28 @@ void test_windows(struct rank *rank)
     EXPECT(ncclCommInitRank(&rank->comm, rank->ranks, world->ids[1], rank->rank), ncclSuccess);
 }
 
+/* Some ranks free buffers with windows on them while others end communicators that have some. */
+void test_freed(struct rank *rank)
+{
+    enum { BYTES = 4096, TURNS = 20 };
+    ncclWindow_t window;
+    ncclComm_t child;
+    void *data;
+
+    for (int i = 0; i < TURNS; i++) {
+        data = room(BYTES);
+        EXPECT(ncclCommSplit(rank->comm, 0, 0, &child, NULL), ncclSuccess);
+        EXPECT(ncclCommWindowRegister(child, data, BYTES, &window, NCCL_WIN_COLL_SYMMETRIC),
+               ncclSuccess);
+        EXPECT(ones(child, rank->stream), rank->ranks);
+        if ((i + rank->rank) % 2 == 0)
+            EXPECT(ncclCommDestroy(child), ncclSuccess);
+        room_free(data);
+        if ((i + rank->rank) % 2 != 0)
+            EXPECT(ncclCommDestroy(child), ncclSuccess);
+    }
+}
+
 /* Rank 0 is left out: once while nothing is under way, and while all others wait for it. */
 void test_left_out(struct rank *rank)
 {

@@ -84,6 +84,7 @@ long long ones(ncclComm_t comm, CUstream stream); /* the sum of 1 of each rank *
     X(configured, 0)                                                                               \
     X(order, 0)                                                                                    \
     X(windows, 0) /* stand_in_lives.c */                                                           \
+    X(freed, 0)                                                                                    \
     X(left_out, 0)                                                                                 \
     X(again, 0)                                                                                    \
     X(early, 1)                                                                                    \

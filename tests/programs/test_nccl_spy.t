@@ -22,20 +22,22 @@ $ENV{SYMWIN_EMU_DEVICES} = 4;
 $ENV{SYMWIN_DRIVER}      = 'emu';
 my $sanitizer = join ' ', map { /=> (\S*lib[at]san\S*) / ? $1 : () } `ldd $place/stand_in_user`;
 
-# Runs a test in processes of one rank. What they have counted must be `wanted`, each: names and
-# numbers. Returns what else was printed on stderr.
+# Runs a test in processes of one rank, or in [processes, ranks of each]. What they have counted
+# must be `wanted`, each: names and numbers. Returns what else was printed on stderr.
 sub spies {
     my ($test, $processes, $setting, %wanted) = @_;
     my $preload = "LD_PRELOAD='$sanitizer $place/libspy.so $build/libsymwin-nccl.so'";
+    my $threads = 1;
+    ($processes, $threads) = @$processes if ref $processes;
     my $output = `timeout --foreground 60 env $preload $setting \\
-        $place/stand_in_user $test $processes 1 2>$scratch/stderr`;
+        $place/stand_in_user $test $processes $threads 2>$scratch/stderr`;
     my $status  = $?;
     my $printed = slurp("$scratch/stderr");
     my @spies   = $printed =~ /^spy: (.*)$/mg;
 
     pop @spies; # of the process that has started the others
     ok($status == 0 && $output =~ /, 0 failed, 0 killed$/ && @spies == $processes,
-        "$test: $processes processes, $setting")
+        "$test: $processes processes of $threads threads, $setting")
       or diag("status $status\n$output$printed");
     for my $name (sort keys %wanted) {
         my @got = sort map { /$name (-?\d+)/ } @spies;
@@ -61,6 +63,8 @@ spies('capture', 4, "$all SYMWIN_NCCL_MEMORY=1M", slot => join ' ', (65536) x 4)
 spies('collectives', 1, $all, ids => 0, communicators => 0);
 spies('windows', 2, $all, communicators => '2 2', destroyed => '2 2', windows => '5 5',
     ended => '2 2');
+spies('freed', [1, 4], "$all SPY_PAUSE=5", communicators => 80, destroyed => 80, windows => 80,
+    ended => 40); # which ThreadSanitizer sees
 
 # ---- what the ranks agree on ---------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ my $segments = '/dev/shm/stand-in-*';
 my %before   = map { $_ => 1 } glob $segments;
 
 for my $test (qw(types collectives groups capture context pairs crossed mixed failed premul
-    configured order windows left_out early again children growth not_blocking registration
+    configured order windows freed left_out early again children growth not_blocking registration
     arguments abort revoke))
 {
     passes($test, 4, 1, 0);
