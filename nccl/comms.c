@@ -132,6 +132,21 @@ void sw_comm_remove(struct sw_comm *comm)
     atomic_store(&comm->state, SW_FREE);
 }
 
+/* Detached from its beginning: the process may end at any time, and has lost no thread then. */
+int sw_comm_begin_thread(void *(*run)(void *data), void *data)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    int begun;
+
+    if (pthread_attr_init(&attributes) != 0)
+        return 0;
+    begun = pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED) == 0 &&
+            pthread_create(&thread, &attributes, run, data) == 0;
+    pthread_attr_destroy(&attributes);
+    return begun;
+}
+
 void sw_comm_each(void (*visit)(struct sw_comm *comm, void *data), void *data)
 {
     int i;

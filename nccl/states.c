@@ -116,20 +116,18 @@ static void remove_soon(struct sw_comm *comm)
 {
     struct removal *r = calloc(1, sizeof *r);
     struct timespec until;
-    pthread_t thread;
 
     if (r != NULL) {
         *r = (struct removal){.comm = comm, .holders = 2};
         pthread_mutex_init(&r->mutex, NULL);
         pthread_cond_init(&r->over, NULL);
     }
-    if (r == NULL || pthread_create(&thread, NULL, removal_main, r) != 0) {
+    if (r == NULL || !sw_comm_begin_thread(removal_main, r)) {
         free(r);
         stop(comm);
         sw_comm_remove(comm);
         return;
     }
-    pthread_detach(thread);
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += 5000000;
     until.tv_sec += until.tv_nsec / 1000000000;
