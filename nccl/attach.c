@@ -165,10 +165,16 @@ static size_t slot_bytes(const struct sw_comm *comm)
 
 void sw_window_open(struct sw_comm *comm, struct sw_nccl_window *window)
 {
+    symwin_comm *symwin = atomic_load(&comm->symwin);
+    symwin_window *made = NULL;
+
     /* If it is refused, it is on all ranks, and calls go through symwin's own memory. */
-    if (window->window == NULL && atomic_load(&comm->symwin) != NULL)
-        (void)symwin_window_register(atomic_load(&comm->symwin), window->ptr, window->size, 0,
-                                     &window->window);
+    if (window->window != NULL || symwin == NULL ||
+        symwin_window_register(symwin, window->ptr, window->size, 0, &made) != SYMWIN_OK)
+        return;
+    pthread_mutex_lock(&sw_comm_windows);
+    window->window = made;
+    pthread_mutex_unlock(&sw_comm_windows);
 }
 
 /* In the order in which they were registered, which is equal on all ranks. */
@@ -326,11 +332,24 @@ ncclResult_t sw_attach(struct sw_comm *const *comms, int count, int in_group)
     return in_group ? attach_all(comms, count) : attach(comms[0]);
 }
 
+/* symwin's communicator, which ends, and its windows with it: nobody finds them any more. */
+static symwin_comm *take_out(struct sw_comm *comm)
+{
+    struct sw_nccl_window *window;
+    symwin_comm *symwin;
+
+    pthread_mutex_lock(&sw_comm_windows);
+    symwin = atomic_exchange(&comm->symwin, NULL);
+    for (window = comm->windows; window != NULL; window = window->next)
+        window->window = NULL;
+    pthread_mutex_unlock(&sw_comm_windows);
+    return symwin;
+}
+
 void sw_close(struct sw_comm *comm, int users)
 {
     const struct timespec moment = {.tv_nsec = 20000};
-    symwin_comm *symwin = atomic_exchange(&comm->symwin, NULL);
-    struct sw_nccl_window *window;
+    symwin_comm *symwin = take_out(comm);
 
     comm->opened = 0;
     if (comm->event != NULL) {
@@ -343,6 +362,4 @@ void sw_close(struct sw_comm *comm, int users)
     while (atomic_load(&comm->users) > users)
         nanosleep(&moment, NULL);
     symwin_comm_destroy(symwin);
-    for (window = comm->windows; window != NULL; window = window->next)
-        window->window = NULL;
 }

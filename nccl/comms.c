@@ -10,6 +10,7 @@ enum { BUCKETS = 256 };
 
 static _Atomic(struct sw_comm *) buckets[BUCKETS];
 static pthread_mutex_t additions = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t sw_comm_windows = PTHREAD_MUTEX_INITIALIZER;
 static unsigned numbers;
 
 static _Atomic(struct sw_comm *) *bucket_of(ncclComm_t handle)
@@ -101,12 +102,14 @@ void sw_comm_hide(struct sw_comm *comm)
 
 static void forget(struct sw_comm *comm)
 {
+    pthread_mutex_lock(&sw_comm_windows);
     while (comm->windows != NULL) {
         struct sw_nccl_window *window = comm->windows;
 
         comm->windows = window->next;
         free(window);
     }
+    pthread_mutex_unlock(&sw_comm_windows);
     while (comm->ops != NULL) {
         struct sw_nccl_op *op = comm->ops;
 
@@ -127,6 +130,21 @@ void sw_comm_remove(struct sw_comm *comm)
     sw_meet_end(comm);
     forget(comm);
     atomic_store(&comm->state, SW_FREE);
+}
+
+/* Detached from its beginning: the process may end at any time, and has lost no thread then. */
+int sw_comm_begin_thread(void *(*run)(void *data), void *data)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    int begun;
+
+    if (pthread_attr_init(&attributes) != 0)
+        return 0;
+    begun = pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED) == 0 &&
+            pthread_create(&thread, &attributes, run, data) == 0;
+    pthread_attr_destroy(&attributes);
+    return begun;
 }
 
 void sw_comm_each(void (*visit)(struct sw_comm *comm, void *data), void *data)

@@ -101,6 +101,13 @@ struct sw_comm *sw_comm_get(ncclComm_t handle, void *caller);
 void sw_comm_hide(struct sw_comm *comm);
 void sw_comm_remove(struct sw_comm *comm);
 
+/* Runs it in a thread that nobody waits for. Whether there is one. */
+int sw_comm_begin_thread(void *(*run)(void *data), void *data);
+
+/* Held where lists of windows change, and where threads look through those of others: any thread
+ * may free a buffer, whose windows end. */
+extern pthread_mutex_t sw_comm_windows;
+
 /* Calls `visit` for each that is known. */
 void sw_comm_each(void (*visit)(struct sw_comm *comm, void *data), void *data);
 

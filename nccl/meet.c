@@ -171,7 +171,6 @@ static void *release_main(void *data)
 void sw_meet_end(struct sw_comm *comm)
 {
     struct remains *r;
-    pthread_t thread;
 
     if (comm->context == NULL)
         return;
@@ -181,8 +180,6 @@ void sw_meet_end(struct sw_comm *comm)
     *r = (struct remains){comm->meeting.stream, comm->meeting.memory, comm->context, comm->device};
     comm->meeting = (struct sw_meeting){0};
     comm->context = NULL;
-    if (pthread_create(&thread, NULL, release_main, r) == 0)
-        pthread_detach(thread);
-    else
+    if (!sw_comm_begin_thread(release_main, r))
         (void)release_main(r);
 }

@@ -116,20 +116,18 @@ static void remove_soon(struct sw_comm *comm)
 {
     struct removal *r = calloc(1, sizeof *r);
     struct timespec until;
-    pthread_t thread;
 
     if (r != NULL) {
         *r = (struct removal){.comm = comm, .holders = 2};
         pthread_mutex_init(&r->mutex, NULL);
         pthread_cond_init(&r->over, NULL);
     }
-    if (r == NULL || pthread_create(&thread, NULL, removal_main, r) != 0) {
+    if (r == NULL || !sw_comm_begin_thread(removal_main, r)) {
         free(r);
         stop(comm);
         sw_comm_remove(comm);
         return;
     }
-    pthread_detach(thread);
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += 5000000;
     until.tv_sec += until.tv_nsec / 1000000000;
@@ -203,8 +201,6 @@ SW_DEFINE(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *error), (comm, 
 
 /* ---- windows ---- */
 
-static pthread_mutex_t windows = PTHREAD_MUTEX_INITIALIZER;
-
 /* Ends symwin's windows on a buffer that is freed with NCCL's windows still on it. */
 struct freed {
     const char *ptr;
@@ -234,9 +230,9 @@ void sw_windows_end(void *ptr)
     if (symwin_mem_query(ptr, &info) != SYMWIN_OK)
         return;
     freed.end = freed.ptr + info.bytes;
-    pthread_mutex_lock(&windows);
+    pthread_mutex_lock(&sw_comm_windows);
     sw_comm_each(end_windows, &freed);
-    pthread_mutex_unlock(&windows);
+    pthread_mutex_unlock(&sw_comm_windows);
 }
 
 void sw_window_add(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t handle)
@@ -250,11 +246,11 @@ void sw_window_add(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t ha
         return;
     *window = (struct sw_nccl_window){.handle = handle, .ptr = ptr, .size = size};
     sw_window_open(comm, window);
-    pthread_mutex_lock(&windows);
+    pthread_mutex_lock(&sw_comm_windows);
     while (*end != NULL)
         end = &(*end)->next;
     *end = window;
-    pthread_mutex_unlock(&windows);
+    pthread_mutex_unlock(&sw_comm_windows);
 }
 
 SW_DEFINE(ncclCommWindowRegister,
@@ -282,7 +278,7 @@ SW_DEFINE(ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t window), (com
     struct sw_comm *known = from->inside ? NULL : sw_comm_find(comm);
     struct sw_nccl_window **at = known != NULL ? &known->windows : NULL, *gone = NULL;
 
-    pthread_mutex_lock(&windows);
+    pthread_mutex_lock(&sw_comm_windows);
     while (at != NULL && *at != NULL && (*at)->handle != window)
         at = &(*at)->next;
     if (at != NULL && *at != NULL) {
@@ -291,7 +287,7 @@ SW_DEFINE(ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t window), (com
         if (gone->window != NULL)
             (void)symwin_window_deregister(atomic_load(&known->symwin), gone->window);
     }
-    pthread_mutex_unlock(&windows);
+    pthread_mutex_unlock(&sw_comm_windows);
     free(gone);
     sw_comm_leave(known);
     return sw_error_is_nccls(SW_PASS(from, ncclCommWindowDeregister, (comm, window)));

@@ -1,9 +1,6 @@
 /* Scenes of programs on NCCL with libsymwin-nccl.so, on the stand-in for NCCL: run by
  * tests/programs/test_nccl_scenes.t. Ranks are threads of one or several processes. A rank goes on
- * after a check that fails.
- *
- *   SCENES_SET=PROCESS:NAME=VALUE   a variable of one process alone
- *   SCENES_BARE=PROCESS             a process that has no preloaded library */
+ * after a check that fails. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -199,58 +196,10 @@ static void process_main(const struct scene *scene, int process, int processes, 
     free(starts);
 }
 
-/* Of `text`, which begins with the number of a process and a colon, what follows; or NULL. */
-static char *own_part(char *text, int process)
-{
-    char *end = NULL;
-
-    return text != NULL && strtol(text, &end, 10) == process && end != text ? end : NULL;
-}
-
-/* Does not return where the process must begin again, without a preloaded library. */
-static void begin_process(char **argv, int process)
-{
-    char *setting = own_part(getenv("SCENES_SET"), process), number[16];
-
-    if (setting != NULL)
-        putenv(setting + 1);
-    if (own_part(getenv("SCENES_BARE"), process) == NULL)
-        return;
-    snprintf(number, sizeof number, "%d", process);
-    setenv("SCENES_PROCESS", number, 1);
-    unsetenv("LD_PRELOAD");
-    execv("/proc/self/exe", argv);
-    exit(1);
-}
-
-/* The world is the file WORLD_FILE of all processes. */
-enum { WORLD_FILE = 99 };
-
-static void map_world(void)
-{
-    world = mmap(NULL, sizeof *world, PROT_READ | PROT_WRITE, MAP_SHARED, WORLD_FILE, 0);
-    if (world == MAP_FAILED)
-        exit(2);
-}
-
-static void make_world(void)
-{
-    const int file = memfd_create("scenes", 0);
-    int i;
-
-    if (file < 0 || ftruncate(file, sizeof *world) != 0 || dup2(file, WORLD_FILE) != WORLD_FILE)
-        exit(2);
-    close(file);
-    map_world();
-    for (i = 0; i < MOST_IDS; i++)
-        EXPECT(ncclGetUniqueId(&world->ids[i]), ncclSuccess);
-}
-
 /* scenes SCENE PROCESSES THREADS: prints how many checks were made and how many failed. */
 int main(int argc, char **argv)
 {
     const int processes = argc == 4 ? atoi(argv[2]) : 0, threads = argc == 4 ? atoi(argv[3]) : 0;
-    const char *number = getenv("SCENES_PROCESS");
     const struct scene *scene = scenes;
     int bad = 0, status, i;
 
@@ -260,15 +209,13 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: scenes SCENE PROCESSES THREADS\n");
         return 2;
     }
-    if (number != NULL) {
-        map_world();
-        process_main(scene, atoi(number), processes, threads);
-        return 0;
-    }
-    make_world();
+    world = mmap(NULL, sizeof *world, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (world == MAP_FAILED)
+        return 2;
+    for (i = 0; i < MOST_IDS; i++)
+        EXPECT(ncclGetUniqueId(&world->ids[i]), ncclSuccess);
     for (i = 0; i < processes; i++)
         if (fork() == 0) {
-            begin_process(argv, i);
             process_main(scene, i, processes, threads);
             exit(0); /* and not _exit(): sanitizers look for leaks */
         }

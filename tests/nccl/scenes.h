@@ -110,7 +110,6 @@ int dumped(const char *word, const char *pair);
 #define SCENES(X)                                                                                  \
     X(many) /* scenes_life.c */                                                                    \
     X(memory)                                                                                      \
-    X(missing)                                                                                     \
     X(blocking)                                                                                    \
     X(report)                                                                                      \
     X(abort) /* scenes_abort.c */                                                                  \

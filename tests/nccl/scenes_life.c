@@ -1,12 +1,12 @@
-/* Lives of communicators: many of them, their memory, births with a rank that is late or has no
- * library, and calls that a report counts. */
+/* Lives of communicators: many of them, their memory, births with a rank that is late, and calls
+ * that a report counts. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "scenes.h"
 
-enum { FLAG_LATE, FLAG_DONE };
+enum { FLAG_LATE };
 
 static ncclComm_t split(ncclComm_t comm, int color, int key)
 {
@@ -122,40 +122,6 @@ void scene_memory(struct rank *rank)
     room_free(data);
 }
 
-/* ---- a rank without the library ---- */
-
-/* SCENES_BARE=1. With the variable SCENES_GROUP the birth is in a group. */
-void scene_missing(struct rank *rank)
-{
-    const char *bare = getenv("SCENES_PROCESS"), *limit = getenv("SYMWIN_BOOTSTRAP_TIMEOUT_MS");
-    const long long most = limit != NULL ? atoll(limit) * 1000 : 0, before = now_us();
-    ncclComm_t comm = NULL, same = (ncclComm_t)(void *)rank;
-    ncclResult_t result;
-
-    comm = same;
-    if (is_set("SCENES_GROUP"))
-        EXPECT(ncclGroupStart(), ncclSuccess);
-    result = ncclCommInitRank(&comm, rank->ranks, world->ids[0], rank->rank);
-    if (is_set("SCENES_GROUP")) {
-        EXPECT(result, ncclSuccess);
-        result = ncclGroupEnd();
-    }
-    if (bare != NULL) {
-        EXPECT(result, ncclSuccess);
-        flag_wait(FLAG_DONE, rank->ranks - rank->ranks / rank->processes);
-        EXPECT(ncclCommAbort(comm), ncclSuccess);
-        return;
-    }
-    EXPECT(result, ncclSystemError);
-    EXPECT(now_us() - before < most + (SLOW ? 3000000 : 1000000), 1);
-    EXPECT(comm == NULL, 1);
-    EXPECT(strstr(ncclGetLastError(NULL),
-                  "preload libsymwin-nccl.so on all ranks or on none, or raise "
-                  "SYMWIN_BOOTSTRAP_TIMEOUT_MS") != NULL,
-           1);
-    flag_set(FLAG_DONE);
-}
-
 /* ---- births that do not block ---- */
 
 /* Polls it until it is ready. No call may block, but on a machine that is loaded a few are slow. */
@@ -178,35 +144,30 @@ static ncclResult_t poll(ncclComm_t comm)
 
 enum { HOW_ALONE, HOW_GROUP, HOWS };
 
-static void born_later(struct rank *rank, int id, int how)
+static void born_later(struct rank *rank, int how)
 {
-    const int late = id % rank->ranks, count = how == HOW_GROUP ? 2 : 1;
+    const int late = how % rank->ranks, count = how == HOW_GROUP ? 2 : 1;
     ncclConfig_t config = {.size = 80, .magic = NCCL_CONFIG_MAGIC, .blocking = 0};
     const unsigned before = calls(STAND_IN_ncclAllReduce);
     ncclComm_t comms[2];
     int i;
 
     meet(rank);
-    /* Even ones come late, others look late whether they are born. */
-    if (rank->rank == late && id % 2 == 0) {
+    if (rank->rank == late) {
         usleep(200000);
         flag_set(FLAG_LATE);
     }
     if (how == HOW_GROUP)
         EXPECT(ncclGroupStart(), ncclSuccess);
     for (i = 0; i < count; i++)
-        EXPECT(ncclCommInitRankConfig(&comms[i], rank->ranks, world->ids[2 * id + i], rank->rank,
+        EXPECT(ncclCommInitRankConfig(&comms[i], rank->ranks, world->ids[2 * how + i], rank->rank,
                                       &config),
                how == HOW_GROUP ? ncclSuccess : ncclInProgress);
     if (how == HOW_GROUP)
         EXPECT(ncclGroupEnd(), ncclInProgress);
-    if (rank->rank == late && id % 2 == 1) {
-        usleep(200000);
-        flag_set(FLAG_LATE);
-    }
     for (i = count - 1; i >= 0; i--) {
         EXPECT(poll(comms[i]), ncclSuccess);
-        EXPECT(atomic_load(&world->flags[FLAG_LATE]), id + 1);
+        EXPECT(atomic_load(&world->flags[FLAG_LATE]), how + 1);
     }
     for (i = 0; i < count; i++) {
         EXPECT(sum(rank, comms[i], 1), rank->ranks);
@@ -220,10 +181,10 @@ static void born_later(struct rank *rank, int id, int how)
 
 void scene_blocking(struct rank *rank)
 {
-    int id;
+    int how;
 
-    for (id = 0; id < 4; id++)
-        born_later(rank, id, id / 2);
+    for (how = 0; how < HOWS; how++)
+        born_later(rank, how);
 }
 
 /* ---- calls to be counted ---- */

@@ -4,6 +4,7 @@
  *   SPY_CAPABILITY=N     the devices' compute capability; 0: no device can be used
  *   SPY_FAIL=ids         no unique id can be made
  *   SPY_FAIL=comms       no communicator can be made
+ *   SPY_PAUSE=MS         how long the end of a window takes
  *
  * When the process ends it prints a line with the counts. */
 #include <dlfcn.h>
@@ -11,13 +12,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "symwin.h"
 #include "symwin/driver.h"
 
 static atomic_int ids, released, comms, destroyed, windows, ended;
 static atomic_size_t slot;
-static atomic_int kernel_timeout, spared;
+static atomic_int kernel_timeout, spared, flags;
 
 static int fails(const char *what)
 {
@@ -82,6 +84,7 @@ SYMWIN_API symwin_status symwin_comm_create(const symwin_unique_id *id, int nran
     atomic_store(&slot, options->slot_bytes);
     atomic_store(&kernel_timeout, options->kernel_timeout_ms);
     atomic_store(&spared, options->spare_multiprocessors);
+    atomic_store(&flags, (int)options->flags);
     return status;
 }
 
@@ -94,20 +97,23 @@ SYMWIN_API void symwin_comm_destroy(symwin_comm *comm)
 }
 
 SYMWIN_API symwin_status symwin_window_register(symwin_comm *comm, void *ptr, size_t bytes,
-                                                unsigned flags, symwin_window **window)
+                                                unsigned how, symwin_window **window)
 {
     symwin_status status;
     NEXT(symwin_window_register);
 
-    status = next(comm, ptr, bytes, flags, window);
+    status = next(comm, ptr, bytes, how, window);
     atomic_fetch_add(&windows, status == SYMWIN_OK);
     return status;
 }
 
 SYMWIN_API symwin_status symwin_window_deregister(symwin_comm *comm, symwin_window *window)
 {
+    const char *ms = getenv("SPY_PAUSE");
     NEXT(symwin_window_deregister);
 
+    if (ms != NULL)
+        usleep(1000 * (unsigned)atoi(ms));
     atomic_fetch_add(&ended, 1);
     return next(comm, window);
 }
@@ -116,8 +122,8 @@ __attribute__((destructor)) static void print(void)
 {
     fprintf(stderr,
             "spy: ids %d, released %d, communicators %d, destroyed %d, windows %d, ended %d, slot "
-            "%zu, timeout %d, spared %d\n",
+            "%zu, timeout %d, spared %d, flags %d\n",
             atomic_load(&ids), atomic_load(&released), atomic_load(&comms), atomic_load(&destroyed),
             atomic_load(&windows), atomic_load(&ended), atomic_load(&slot),
-            atomic_load(&kernel_timeout), atomic_load(&spared));
+            atomic_load(&kernel_timeout), atomic_load(&spared), atomic_load(&flags));
 }

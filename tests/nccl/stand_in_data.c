@@ -327,6 +327,7 @@ void test_one_thread(struct rank *rank)
     const int common = getenv("STAND_IN_SERVED") == NULL;
     ncclComm_t comms[MANY];
     CUstream streams[MANY], own[MANY];
+    ncclWindow_t windows[MANY];
     int *data[MANY];
     int device;
 
@@ -350,6 +351,12 @@ void test_one_thread(struct rank *rank)
             EXPECT(wrong_sums(data[i], MANY, 0, COUNT), 0);
             EXPECT(cu.cuStreamDestroy(own[i]), CUDA_SUCCESS);
         }
+        EXPECT(ncclGroupStart(), ncclSuccess);
+        for (int i = 0; i < MANY; i++)
+            EXPECT(ncclCommWindowRegister(comms[i], data[i], COUNT * sizeof *data[i], &windows[i],
+                                          NCCL_WIN_COLL_SYMMETRIC),
+                   ncclSuccess);
+        EXPECT(ncclGroupEnd(), ncclSuccess);
         for (int i = 0; i < MANY; i++) {
             EXPECT(ncclCommDestroy(comms[i]), ncclSuccess);
             room_free(data[i]);

@@ -1,6 +1,5 @@
-/* What programs do around collectives: contexts, groups, streams, operations, configurations,
- * windows. With the library of symwin some of the calls are symwin's; test_nccl_calls.t says how
- * many of them NCCL may get. */
+/* What programs do around collectives: contexts, groups, streams, operations, configurations. With
+ * the library of symwin some calls are symwin's; test_nccl_calls.t says how many NCCL may get. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +7,7 @@
 
 #include "stand_in_user.h"
 
-enum { COUNT = 20000, FLAG_DONE = 1, FLAG_CALLED };
+enum { COUNT = 20000 };
 
 static int is_served(void)
 {
@@ -46,19 +45,6 @@ static void fill_late(void *data)
     usleep(20000);
     for (int i = 0; i < COUNT; i++)
         late->at[i] = late->value;
-}
-
-/* The sum of 1 of each rank. */
-static long long ones(ncclComm_t comm, CUstream stream)
-{
-    long long *data = room(sizeof *data), result;
-
-    *data = 1;
-    EXPECT(ncclAllReduce(data, data, 1, ncclInt64, ncclSum, comm, stream), ncclSuccess);
-    EXPECT(cu.cuStreamSynchronize(stream), CUDA_SUCCESS);
-    result = *data;
-    room_free(data);
-    return result;
 }
 
 /* ---- what a call leaves as it was ---- */
@@ -132,6 +118,16 @@ void test_pairs(struct rank *rank)
     EXPECT(cu.cuStreamSynchronize(second), CUDA_SUCCESS);
     EXPECT(others(out, 200 + left), 0);
     sync_stream(rank);
+
+    late.value = -1; /* the same bytes by another type */
+    fill_late(&late);
+    EXPECT(ncclGroupStart(), ncclSuccess);
+    EXPECT(ncclSend(out, COUNT, ncclInt32, left, rank->comm, rank->stream), ncclSuccess);
+    EXPECT(ncclRecv(in, COUNT * sizeof *in, ncclInt8, right, rank->comm, rank->stream),
+           ncclSuccess);
+    EXPECT(ncclGroupEnd(), ncclSuccess);
+    sync_stream(rank);
+    EXPECT(others(in, 200 + me), 0);
     EXPECT(cu.cuStreamDestroy(second), CUDA_SUCCESS);
     room_free(in);
     room_free(out);
@@ -337,81 +333,4 @@ void test_order(struct rank *rank)
     room_free(in);
     room_free(sum);
     room_free(out);
-}
-
-/* ---- what hangs on a communicator ---- */
-
-/* Registered before the first call, after it, in a group; ended by the program, by the end of the
- * memory, by the communicator's end. */
-void test_windows(struct rank *rank)
-{
-    enum { BYTES = 1 << 16 };
-    char *data[4];
-    ncclWindow_t windows[4];
-
-    for (int i = 0; i < 4; i++)
-        data[i] = room(BYTES);
-#define REGISTER(i, flags)                                                                         \
-    EXPECT(ncclCommWindowRegister(rank->comm, data[i], BYTES, &windows[i], flags), ncclSuccess)
-    REGISTER(0, NCCL_WIN_COLL_SYMMETRIC);
-    EXPECT(ones(rank->comm, rank->stream), rank->ranks);
-    REGISTER(1, NCCL_WIN_COLL_SYMMETRIC);
-    EXPECT(ncclGroupStart(), ncclSuccess);
-    REGISTER(2, NCCL_WIN_COLL_SYMMETRIC);
-    EXPECT(ncclGroupEnd(), ncclSuccess);
-    REGISTER(3, 0);
-#undef REGISTER
-    EXPECT(ncclCommWindowDeregister(rank->comm, windows[1]), ncclSuccess);
-    room_free(data[1]);
-    EXPECT(ncclCommSuspend(rank->comm, 0), ncclSuccess);
-    EXPECT(ncclCommResume(rank->comm), ncclSuccess);
-    EXPECT(ones(rank->comm, rank->stream), rank->ranks);
-    room_free(data[2]); /* with its window */
-    EXPECT(ones(rank->comm, rank->stream), rank->ranks);
-    EXPECT(ncclCommDestroy(rank->comm), ncclSuccess);
-    room_free(data[0]);
-    room_free(data[3]);
-    EXPECT(ncclCommInitRank(&rank->comm, rank->ranks, world->ids[1], rank->rank), ncclSuccess);
-}
-
-/* Rank 0 is left out: once while nothing is under way, and while all others wait for it. */
-void test_left_out(struct rank *rank)
-{
-    int *data = numbers(1), first = 0;
-    ncclComm_t fewer;
-    CUstream second;
-
-    EXPECT(cu.cuStreamCreate(&second, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    EXPECT(ones(rank->comm, rank->stream), rank->ranks);
-    if (is_served() && rank->rank != 0) {
-        EXPECT(ncclCommShrink(rank->comm, &first, 1, &fewer, NULL, NCCL_SHRINK_ABORT), ncclSuccess);
-        EXPECT(ncclCommDestroy(fewer), ncclSuccess);
-    }
-    EXPECT(ones(rank->comm, rank->stream), rank->ranks);
-    if (rank->rank != 0) {
-        EXPECT(ncclAllReduce(data, data, COUNT, ncclInt32, ncclSum, rank->comm, rank->stream),
-               ncclSuccess);
-        flag_set(FLAG_CALLED);
-        flag_wait(FLAG_CALLED, rank->ranks - 1);
-        EXPECT(ncclCommShrink(rank->comm, &first, 1, &fewer, NULL, NCCL_SHRINK_ABORT), ncclSuccess);
-        sync_stream(rank);
-        EXPECT(ones(fewer, second), rank->ranks - 1);
-        EXPECT(ncclCommDestroy(fewer), ncclSuccess);
-        flag_set(FLAG_DONE);
-    }
-    flag_wait(FLAG_DONE, rank->ranks - 1);
-    EXPECT(cu.cuStreamDestroy(second), CUDA_SUCCESS);
-    room_free(data);
-}
-
-/* The process ends with its communicator. */
-void test_undestroyed(struct rank *rank)
-{
-    ncclComm_t comm = NULL;
-
-    EXPECT(ncclCommInitRank(&comm, rank->ranks, world->ids[0], rank->rank), ncclSuccess);
-    EXPECT(ones(comm, rank->stream), rank->ranks);
-    flag_set(FLAG_DONE);
-    flag_wait(FLAG_DONE, rank->ranks);
-    exit(0);
 }

@@ -68,6 +68,18 @@ void room_free(void *ptr)
     EXPECT(ncclMemFree(ptr), ncclSuccess);
 }
 
+long long ones(ncclComm_t comm, CUstream stream)
+{
+    long long *data = room(sizeof *data), result;
+
+    *data = 1;
+    EXPECT(ncclAllReduce(data, data, 1, ncclInt64, ncclSum, comm, stream), ncclSuccess);
+    EXPECT(cu.cuStreamSynchronize(stream), CUDA_SUCCESS);
+    result = *data;
+    room_free(data);
+    return result;
+}
+
 static void load_driver(void)
 {
     static const struct driver_entry entries[] = {

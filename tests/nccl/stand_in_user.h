@@ -66,6 +66,7 @@ ncclResult_t wait_ready(ncclComm_t comm); /* while it is in progress */
 void sync_stream(const struct rank *rank);
 void *room(size_t bytes); /* device memory, zeroed */
 void room_free(void *ptr);
+long long ones(ncclComm_t comm, CUstream stream); /* the sum of 1 of each rank */
 
 /* Each test is a function test_NAME. BARE ones make and end communicators themselves. */
 #define STAND_IN_TESTS(X)                                                                          \
@@ -82,8 +83,11 @@ void room_free(void *ptr);
     X(premul, 0)                                                                                   \
     X(configured, 0)                                                                               \
     X(order, 0)                                                                                    \
-    X(windows, 0)                                                                                  \
+    X(windows, 0) /* stand_in_lives.c */                                                           \
+    X(freed, 0)                                                                                    \
     X(left_out, 0)                                                                                 \
+    X(again, 0)                                                                                    \
+    X(early, 1)                                                                                    \
     X(undestroyed, 1)                                                                              \
     X(children, 0) /* stand_in_states.c */                                                         \
     X(growth, 1)                                                                                   \

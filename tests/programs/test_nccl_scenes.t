@@ -19,8 +19,8 @@ delete @ENV{qw(FAKE_CUDA LD_PRELOAD NCCL_DEBUG)};
 $ENV{LD_LIBRARY_PATH}    = "$place/shared";
 $ENV{SYMWIN_EMU_DEVICES} = 4;
 $ENV{SYMWIN_DRIVER}      = 'emu';
-plan skip_all => 'not under sanitizers yet'
-  if system("grep -qs -e -fsanitize= $build/flags") == 0;
+
+my $sanitized = system("grep -qs -e -fsanitize= $build/flags") == 0;
 
 # Sanitizers have to be the first library of a process.
 my $sanitizer = join ' ', map { /=> (\S*lib[at]san\S*) / ? $1 : () } `ldd $place/scenes`;
@@ -80,7 +80,7 @@ sub pass_together {
 # ---- where time counts -------------------------------------------------------------------------
 
 for my $ranks (@ranks) {
-    passes($_, $ranks, $all) for qw(abort opening);
+    passes($_, $ranks, $all) for qw(abort opening blocking);
 }
 
 # ---- lives, order, groups and windows ----------------------------------------------------------
@@ -102,10 +102,11 @@ pass_together(@together);
 my %lives = (
     CommInitRank => 2, CommInitRankConfig => 1, CommSplit => 1, CommWindowRegister => 1,
     CommWindowDeregister => 1, CommSuspend => 1, CommResume => 1, CommDestroy => 4, CommAbort => 4,
-    AllReduce => 1, Broadcast => 1, GroupStart => 3, GroupEnd => 3, RedOpCreatePreMulSum => 1,
-    RedOpDestroy => 1
+    CommGetAsyncError => 10, AllGather => 5, AllReduce => 1, Broadcast => 1, GroupStart => 3,
+    GroupEnd => 3, RedOpCreatePreMulSum => 1, RedOpDestroy => 1
 );
-my $patience = 'SYMWIN_BOOTSTRAP_TIMEOUT_MS=2000 STAND_IN_TIMEOUT_MS=1000';
+my $patience = $sanitized ? 'SYMWIN_BOOTSTRAP_TIMEOUT_MS=6000 STAND_IN_TIMEOUT_MS=3000'
+  : 'SYMWIN_BOOTSTRAP_TIMEOUT_MS=2000 STAND_IN_TIMEOUT_MS=1000';
 my $code     = 0;
 my @failing;
 for my $name (sort { $lives{$b} <=> $lives{$a} || $a cmp $b } keys %lives) {
@@ -114,6 +115,17 @@ for my $name (sort { $lives{$b} <=> $lives{$a} || $a cmp $b } keys %lives) {
     push @failing, "${abort}SCENES_FAIL=nccl$name:" . ($code++ % 6 + 1) . ":$lives";
 }
 pass_together(map { ['errors', [2, 1], "$mixed $patience $_"] } @failing);
+
+# Calls of the driver: which one is first, which is next, and whether all that follow fail.
+$patience = $sanitized ? 'SYMWIN_BOOTSTRAP_TIMEOUT_MS=3000 STAND_IN_TIMEOUT_MS=2000'
+  : 'SYMWIN_BOOTSTRAP_TIMEOUT_MS=500 STAND_IN_TIMEOUT_MS=300';
+my @steps = $sanitized ? ('1:97:0', '20:171:1') : ('1:5:0', '2:5:0', '3:79:1', '30:171:1');
+{
+    local $ENV{LD_LIBRARY_PATH} = "$place/emulated:$place/shared";
+    my $turn = 0;
+    pass_together(map { ['driver', $turn++ % 2 ? [1, 2] : [2, 1], "$all $patience SCENES_STEP=$_"] }
+          @steps);
+}
 
 # ---- ways into a program -------------------------------------------------------------------------
 

@@ -22,20 +22,22 @@ $ENV{SYMWIN_EMU_DEVICES} = 4;
 $ENV{SYMWIN_DRIVER}      = 'emu';
 my $sanitizer = join ' ', map { /=> (\S*lib[at]san\S*) / ? $1 : () } `ldd $place/stand_in_user`;
 
-# Runs a test in processes of one rank. What they have counted must be `wanted`, each: names and
-# numbers. Returns what else was printed on stderr.
+# Runs a test in processes of one rank, or in [processes, ranks of each]. What they have counted
+# must be `wanted`, each: names and numbers. Returns what else was printed on stderr.
 sub spies {
     my ($test, $processes, $setting, %wanted) = @_;
     my $preload = "LD_PRELOAD='$sanitizer $place/libspy.so $build/libsymwin-nccl.so'";
+    my $threads = 1;
+    ($processes, $threads) = @$processes if ref $processes;
     my $output = `timeout --foreground 60 env $preload $setting \\
-        $place/stand_in_user $test $processes 1 2>$scratch/stderr`;
+        $place/stand_in_user $test $processes $threads 2>$scratch/stderr`;
     my $status  = $?;
     my $printed = slurp("$scratch/stderr");
     my @spies   = $printed =~ /^spy: (.*)$/mg;
 
     pop @spies; # of the process that has started the others
     ok($status == 0 && $output =~ /, 0 failed, 0 killed$/ && @spies == $processes,
-        "$test: $processes processes, $setting")
+        "$test: $processes processes of $threads threads, $setting")
       or diag("status $status\n$output$printed");
     for my $name (sort keys %wanted) {
         my @got = sort map { /$name (-?\d+)/ } @spies;
@@ -49,8 +51,10 @@ my $report = 'SYMWIN_NCCL_REPORT=1';
 
 # ---- what belongs to a communicator --------------------------------------------------------------
 
+my ($no_graph_register) = slurp('symwin.h') =~ /SYMWIN_COMM_NO_GRAPH_REGISTER = (\d+)/;
 spies('collectives', 2, "$all STAND_IN_SERVED=1", ids => '0 1', communicators => '1 1',
-    destroyed => '1 1', timeout => '-1 -1', spared => '32 32', slot => '8388608 8388608');
+    destroyed => '1 1', timeout => '-1 -1', spared => '32 32', slot => '8388608 8388608',
+    flags => join ' ', ($no_graph_register) x 2);
 for (['1M', 131072], ['2048K', 262144], ['1G', 32 << 20], [16 << 20, 2 << 20]) {
     my ($memory, $slot) = @$_;
     spies('capture', 2, "$all SYMWIN_NCCL_MEMORY=$memory", slot => "$slot $slot");
@@ -59,6 +63,8 @@ spies('capture', 4, "$all SYMWIN_NCCL_MEMORY=1M", slot => join ' ', (65536) x 4)
 spies('collectives', 1, $all, ids => 0, communicators => 0);
 spies('windows', 2, $all, communicators => '2 2', destroyed => '2 2', windows => '5 5',
     ended => '2 2');
+spies('freed', [1, 4], "$all SPY_PAUSE=5", communicators => 80, destroyed => 80, windows => 80,
+    ended => 40); # which ThreadSanitizer sees
 
 # ---- what the ranks agree on ---------------------------------------------------------------------
 

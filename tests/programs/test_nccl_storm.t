@@ -1,5 +1,10 @@
 #!/usr/bin/env perl
 # Random calls of NCCL whose results are checked: tests/nccl/storm.c, on the emulated driver.
+#
+# STORM_CALLS=N makes N calls with libsymwin-nccl.so and nothing else, in runs of 20000:
+#
+#   make NVCC= SANITIZE=thread BUILD=build/tsan tests
+#   STORM_CALLS=1000000 SYMWIN_BUILD=build/tsan setarch -R tests/programs/test_nccl_storm.t
 use strict;
 use warnings;
 use Cwd qw(abs_path);
@@ -18,32 +23,56 @@ delete @ENV{qw(SYMWIN_DRIVER FAKE_CUDA LD_PRELOAD STAND_IN_FAIL STAND_IN_TIMEOUT
 $ENV{LD_LIBRARY_PATH}    = "$place/cuda";
 $ENV{SYMWIN_EMU_DEVICES} = 4;
 
+# Sanitizers have to be the first library of a process.
+my $sanitizer = join ' ', map { /=> (\S*lib[at]san\S*) / ? $1 : () } `ldd $place/storm`;
+
 # A name, and settings of the environment: who serves the calls.
-my @servers = (['the stand-in', '']);
-push @servers,
-  ['symwin', "SYMWIN_DRIVER=emu SYMWIN_NCCL_SERVE=all SYMWIN_NCCL_MEMORY=8M "
-      . "LD_LIBRARY_PATH=$place/shared LD_PRELOAD=$build/libsymwin-nccl.so"]
-  unless system("grep -qs -e -fsanitize= $build/flags") == 0;
+my @servers = (
+    ['the stand-in', ''],
+    ['symwin', 'SYMWIN_DRIVER=emu SYMWIN_NCCL_SERVE=all SYMWIN_NCCL_MEMORY=8M '
+          . "LD_LIBRARY_PATH=$place/shared LD_PRELOAD='$sanitizer $build/libsymwin-nccl.so'"],
+);
+
+# Under sanitizers there are fewer calls.
+my $less = system("grep -qs -e -fsanitize= $build/flags") == 0 ? 4 : 1;
 
 # Seed, calls of all ranks, processes, threads of each.
 my @runs = ([1, 4000, 2, 2], [2, 4000, 1, 4], [3, 4000, 4, 1], [4, 4000, 2, 2], [5, 4000, 1, 4],
     [6, 4000, 4, 1], [7, 2000, 3, 2], [8, 1000, 1, 1]);
 
+my $limit = 100;
+
 sub storm {
     my ($settings, @arguments) = @_;
-    my $output = `timeout 100 env $settings $place/storm @arguments 2>$scratch/stderr`;
+    my $output = `timeout $limit env $settings $place/storm @arguments 2>$scratch/stderr`;
     return ($?, $output, slurp("$scratch/stderr"));
+}
+
+# Returns how many calls it has made.
+sub passes {
+    my ($name, $settings, @run) = @_;
+    my ($status, $output, $errors) = storm($settings, @run);
+    my ($calls) = $output =~ /^(\d+) calls, 0 wrong$/m;
+    ok($status == 0 && ($calls // 0) >= 0.6 * $run[1] && $errors eq '',
+        "$name: seed $run[0], $run[2] processes of $run[3] threads")
+      or diag("status $status\n$output$errors");
+    return $calls // $run[1];
+}
+
+if (my $left = $ENV{STORM_CALLS}) {
+    $limit = 3600;
+    pop @runs; # of one rank, which NCCL serves
+    for (my $seed = 1; $left > 0; $seed++) {
+        my (undef, undef, @ranks) = @{$runs[$seed % @runs]};
+        $left -= passes("$left calls left", $servers[1][1], $seed, 20000, @ranks);
+    }
+    done_testing();
+    exit;
 }
 
 for my $server (@servers) {
     my ($name, $settings) = @$server;
-    for my $run (@runs) {
-        my ($status, $output, $errors) = storm($settings, @$run);
-        my ($calls) = $output =~ /^(\d+) calls, 0 wrong$/m;
-        ok($status == 0 && ($calls // 0) >= 0.6 * $run->[1] && $errors eq '',
-            "$name: seed $run->[0], $run->[2] processes of $run->[3] threads")
-          or diag("status $status\n$output$errors");
-    }
+    passes($name, $settings, $_->[0], $_->[1] / $less, @$_[2, 3]) for @runs;
     my @kinds = qw(collectives groups p2p capture registrations births);
     for my $only (@kinds, 'groups,p2p,capture') {
         my ($status, $output, $errors) = storm("$settings STORM_ONLY=$only", 9, 500, 2, 2);

@@ -39,8 +39,8 @@ my $segments = '/dev/shm/stand-in-*';
 my %before   = map { $_ => 1 } glob $segments;
 
 for my $test (qw(types collectives groups capture context pairs crossed mixed failed premul
-    configured order windows left_out children growth not_blocking registration arguments abort
-    revoke))
+    configured order windows freed left_out early again children growth not_blocking registration
+    arguments abort revoke))
 {
     passes($test, 4, 1, 0);
     passes($test, 1, 4, 0);
