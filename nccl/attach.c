@@ -218,7 +218,7 @@ static ncclResult_t create(struct sw_comm *comm, const symwin_unique_id *id)
             (void)symwin_unique_id_release(id); /* which may fail with a sentence of its own */
         return ncclSuccess;
     }
-    (void)snprintf(name, sizeof name, "nccl:%p", atomic_load(&comm->handle));
+    (void)snprintf(name, sizeof name, "nccl:%p", (void *)atomic_load(&comm->handle));
     (void)symwin_comm_set_name(made, name); /* as NCCL's own lines call it */
     atomic_store(&comm->symwin, made);
     if (atomic_load(&comm->stop)) /* which has not seen it */

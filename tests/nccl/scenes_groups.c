@@ -1,5 +1,6 @@
 /* Groups of births, windows, operations and calls; and windows. */
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
