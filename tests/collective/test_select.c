@@ -636,7 +636,7 @@ int main(void)
         {SYMWIN_COMM_NO_MULTICAST, 16, BYTES, ASKS(some_asks), 0},
         {SYMWIN_COMM_NO_MULTICAST, 0, LARGE, ASKS(large_asks), 0},
         {SYMWIN_COMM_NO_MULTICAST, 0, LARGE, ASKS(shared_asks), 1},
-        {SYMWIN_COMM_MULTICAST, 0, BYTES, ASKS(multicast_asks), 0},
+        {SYMWIN_COMM_MULTICAST, 0, 4 * BYTES, ASKS(multicast_asks), 0},
     };
     struct harness_leaks before;
     size_t i;
