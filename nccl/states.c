@@ -28,8 +28,9 @@ SW_DEFINE(ncclCommShrink,
     struct sw_comm *parent = (flags & NCCL_SHRINK_ABORT) != 0 && !from->inside ? sw_comm_find(comm)
                                                                                : NULL;
 
-    /* Only what is under way ends: without that, NCCL's parent goes on as before. */
-    if (parent != NULL && atomic_load(&parent->symwin) != NULL && !sw_meet_idle(parent, 8))
+    /* Only what is under way ends: without that, NCCL's parent goes on as before. What has all that
+     * it needs ends soon, on a busy machine too. */
+    if (parent != NULL && atomic_load(&parent->symwin) != NULL && !sw_meet_idle(parent, 300))
         stop(parent);
     sw_comm_leave(parent);
     return sw_error_is_nccls(
