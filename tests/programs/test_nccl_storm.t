@@ -33,8 +33,9 @@ my @servers = (
           . "LD_LIBRARY_PATH=$place/shared LD_PRELOAD='$sanitizer $build/libsymwin-nccl.so'"],
 );
 
-# Under sanitizers there are fewer calls.
+# Under sanitizers there are fewer calls, all with the library.
 my $less = system("grep -qs -e -fsanitize= $build/flags") == 0 ? 4 : 1;
+shift @servers if $less > 1;
 
 # Seed, calls of all ranks, processes, threads of each.
 my @runs = ([1, 4000, 2, 2], [2, 4000, 1, 4], [3, 4000, 4, 1], [4, 4000, 2, 2], [5, 4000, 1, 4],
@@ -64,7 +65,7 @@ if (my $left = $ENV{STORM_CALLS}) {
     pop @runs; # of one rank, which NCCL serves
     for (my $seed = 1; $left > 0; $seed++) {
         my (undef, undef, @ranks) = @{$runs[$seed % @runs]};
-        $left -= passes("$left calls left", $servers[1][1], $seed, 20000, @ranks);
+        $left -= passes("$left calls left", $servers[-1][1], $seed, 20000, @ranks);
     }
     done_testing();
     exit;
@@ -80,6 +81,11 @@ for my $server (@servers) {
             "$name: only $only")
           or diag("status $status\n$output$errors");
     }
+}
+
+if ($less > 1) {
+    done_testing();
+    exit;
 }
 
 # What a run is, and that it is one only by its seed.
