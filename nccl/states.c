@@ -20,6 +20,14 @@ static void stop(struct sw_comm *comm)
         (void)symwin_comm_abort(symwin);
 }
 
+/* Whether calls wait for a rank, or did until another rank ended them. What has all that it needs
+ * ends soon, on a busy machine too. */
+static int is_stuck(struct sw_comm *comm)
+{
+    return !sw_meet_idle(comm, 300) ||
+           symwin_comm_check_calls(atomic_load(&comm->symwin)) != SYMWIN_OK;
+}
+
 SW_DEFINE(ncclCommShrink,
           (ncclComm_t comm, int *excluded, int count, ncclComm_t *child, ncclConfig_t *config,
            int flags),
@@ -28,9 +36,8 @@ SW_DEFINE(ncclCommShrink,
     struct sw_comm *parent = (flags & NCCL_SHRINK_ABORT) != 0 && !from->inside ? sw_comm_find(comm)
                                                                                : NULL;
 
-    /* Only what is under way ends: without that, NCCL's parent goes on as before. What has all that
-     * it needs ends soon, on a busy machine too. */
-    if (parent != NULL && atomic_load(&parent->symwin) != NULL && !sw_meet_idle(parent, 300))
+    /* Only what is under way ends: without that, NCCL's parent goes on as before. */
+    if (parent != NULL && atomic_load(&parent->symwin) != NULL && is_stuck(parent))
         stop(parent);
     sw_comm_leave(parent);
     return sw_error_is_nccls(
