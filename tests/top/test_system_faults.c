@@ -345,13 +345,13 @@ static int is_late(const struct plan *plan)
     return 0;
 }
 
-/* One run, again if a rank is late once. Returns whether the fault hit. */
+/* One run, again while a rank is late, three times at most. Returns whether the fault hit. */
 static int run(const struct arrangement *arrangement, const struct plan *plan)
 {
     const char *wrong;
     int hit, r, again;
 
-    for (again = 0;; again = 1) {
+    for (again = 0;; again++) {
         if (pool.p == NULL)
             pool_start(arrangement);
         seen.runs++;
@@ -361,7 +361,7 @@ static int run(const struct arrangement *arrangement, const struct plan *plan)
             return 1;
         }
         wrong = judge(plan, pool.p, pool.board);
-        if (wrong == NULL || again || !is_late(plan))
+        if (wrong == NULL || again == 3 || !is_late(plan))
             break;
         seen.late++;
         pool_stop(0);
