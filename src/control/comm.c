@@ -331,31 +331,31 @@ void sw_comm_leave(symwin_comm *comm)
     atomic_flag_clear_explicit(&comm->busy, memory_order_release);
 }
 
-symwin_status symwin_comm_check(symwin_comm *comm)
+/* `calls`: only what kernels of this rank have found is of interest. */
+static symwin_status check(symwin_comm *comm, const char *call, int calls)
 {
     symwin_status status;
 
     if (comm == NULL)
-        return sw_fail(SYMWIN_INVALID, "symwin_comm_check: comm is NULL");
+        return sw_fail(SYMWIN_INVALID, "%s: comm is NULL", call);
+    status = sw_fork_check(call);
+    if (status != SYMWIN_OK)
+        return status;
     atomic_fetch_add(&comm->watchers, 1);
-    status = sw_comm_status(comm, "symwin_comm_check");
+    if (!calls || __atomic_load_n(&comm->report->code, __ATOMIC_ACQUIRE) != SW_KERNEL_OK)
+        status = sw_comm_status(comm, call);
     atomic_fetch_sub(&comm->watchers, 1);
     return status;
 }
 
+symwin_status symwin_comm_check(symwin_comm *comm)
+{
+    return check(comm, "symwin_comm_check", 0);
+}
+
 symwin_status symwin_comm_check_calls(symwin_comm *comm)
 {
-    symwin_status status = sw_fork_check("symwin_comm_check_calls");
-
-    if (status != SYMWIN_OK)
-        return status;
-    if (comm == NULL)
-        return sw_fail(SYMWIN_INVALID, "symwin_comm_check_calls: comm is NULL");
-    atomic_fetch_add(&comm->watchers, 1);
-    if (__atomic_load_n(&comm->report->code, __ATOMIC_ACQUIRE) != SW_KERNEL_OK)
-        status = sw_comm_status(comm, "symwin_comm_check_calls");
-    atomic_fetch_sub(&comm->watchers, 1);
-    return status;
+    return check(comm, "symwin_comm_check_calls", 1);
 }
 
 symwin_status symwin_comm_abort(symwin_comm *comm)
