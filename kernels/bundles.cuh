@@ -47,6 +47,12 @@ SYMWIN_DEVICE uint32_t sw_bundle_first(uint32_t b, uint32_t of_bundle)
     return b / SW_GROUP_BUNDLES * (SW_GROUP_BUNDLES * of_bundle) + b % SW_GROUP_BUNDLES;
 }
 
+/* Address of the first entry of bundle `b` in the slot there. */
+SYMWIN_DEVICE uint64_t sw_bundle_at(uint64_t slot, uint32_t b)
+{
+    return slot + (uint64_t)sw_bundle_first(b, SW_BUNDLE_ENTRIES) * SW_ENTRY_BYTES;
+}
+
 template <class W>
 SYMWIN_DEVICE void sw_bundle_load(const sw_part &part, uint32_t b, uint64_t word[SW_BUNDLE_WORDS])
 {
@@ -72,7 +78,7 @@ SYMWIN_DEVICE void sw_bundle_store(const sw_part &part, uint32_t b,
 /* Sends the words to the slot at `to`. */
 SYMWIN_DEVICE void sw_bundle_send(uint64_t to, uint32_t b, const uint64_t word[SW_BUNDLE_WORDS])
 {
-    const uint64_t at = to + (uint64_t)sw_bundle_first(b, SW_BUNDLE_ENTRIES) * SW_ENTRY_BYTES;
+    const uint64_t at = sw_bundle_at(to, b);
     uint64_t replaced = 0;
 
     SYMWIN_UNROLL
@@ -91,7 +97,7 @@ SYMWIN_DEVICE void sw_bundle_send(uint64_t to, uint32_t b, const uint64_t word[S
 SYMWIN_DEVICE bool sw_bundle_receive(const struct sw_kernel_args &args, sw_call &call, int32_t p,
                                      uint64_t from, uint32_t b, uint64_t word[SW_BUNDLE_WORDS])
 {
-    const uint64_t at = from + (uint64_t)sw_bundle_first(b, SW_BUNDLE_ENTRIES) * SW_ENTRY_BYTES;
+    const uint64_t at = sw_bundle_at(from, b);
     symwin_v16 entry[SW_BUNDLE_ENTRIES];
     sw_wait wait = {0, 0, 0};
 
@@ -220,9 +226,7 @@ SYMWIN_DEVICE void sw_bundles_answer(const struct sw_kernel_args &args, const sw
     for (; of.is_there(); of.u += role.workers) {
         of.find(args);
         if (sw_to_sources::has(args, of.p))
-            sw_entry_pair::store(sw_state_address(args, call, of.p, place) +
-                                     (uint64_t)sw_bundle_first(of.b, SW_BUNDLE_ENTRIES) *
-                                         SW_ENTRY_BYTES,
+            sw_entry_pair::store(sw_bundle_at(sw_state_address(args, call, of.p, place), of.b),
                                  {SW_BUNDLE_FLAG, SW_BUNDLE_FLAG});
     }
 }
@@ -242,8 +246,7 @@ SYMWIN_DEVICE bool sw_bundles_take_answers(const struct sw_kernel_args &args, sw
         of.find(args);
         if (!sw_from_targets::has(args, of.p))
             continue;
-        at = slots + (uint32_t)of.p * 2 * args.slot_bytes +
-             (uint64_t)sw_bundle_first(of.b, SW_BUNDLE_ENTRIES) * SW_ENTRY_BYTES;
+        at = sw_bundle_at(slots + (uint32_t)of.p * 2 * args.slot_bytes, of.b);
         while (!sw_entry_pair::is_there(sw_entry_pair::load(at)))
             if (sw_wait_turn(wait) && !sw_wait_look(args, call, wait, of.p))
                 return false;
