@@ -25,6 +25,9 @@ enum {
     /* what a rank sends to all is faster in bundles from this size on (2, 4 and 8 ranks on one
      * H200, and two H200s) */
     BUNDLES_BYTES = 256 << 10,
+    /* for each multiprocessor: more threads with bundles are slower (two and four H100s, 4 MiB and
+     * more: by a third, and by half) */
+    BUNDLE_WORKERS = 192,
     EMULATED_BUNDLES = 16 << 10,
     EMULATED_SHORT = 4 << 10, /* on the emulated driver, whose threads soon have several entries */
     EMULATED_LONG = EMULATED_SHORT + ITEM_BYTES,
@@ -342,14 +345,18 @@ unsigned sw_select_workers(const struct sw_algorithm *a, const symwin_comm *comm
     return workers < most ? (unsigned)workers : most;
 }
 
-/* Threads of a block for one item each, if all blocks are there: as few as can be. */
-static uint64_t workers_of_all(uint64_t items, uint64_t blocks, uint64_t most)
+/* Threads of a block for a bundle each, if all blocks are there: as few as can be. */
+static uint64_t bundle_workers(const struct sw_query *q, uint64_t bundles, uint64_t blocks,
+                               uint64_t most)
 {
-    const uint64_t each = (items + blocks - 1) / blocks;
+    const uint64_t processors = (uint64_t)sw_kernels_multiprocessors(q->comm->kernels);
+    const uint64_t each = (bundles + blocks - 1) / blocks;
     const uint64_t warps = (each + WARP - 1) / WARP * WARP;
+    const uint64_t enough = BUNDLE_WORKERS * processors / blocks / WARP * WARP;
+    const uint64_t room = enough < most ? enough : most;
     const uint64_t workers = warps < LEAST_WORKERS ? LEAST_WORKERS : warps;
 
-    return workers < most ? workers : most;
+    return workers < room ? workers : room;
 }
 
 /* Threads for the work: in small blocks if there are enough multiprocessors for them, or in blocks
@@ -369,7 +376,7 @@ static struct sw_grid spread(const struct sw_query *q, const struct sw_algorithm
     const uint64_t items = bundles ? bytes_to_all(q) / BUNDLE_BYTES
                                    : ((all ? size_of(q) : q->bytes) + size - 1) / size;
     const uint64_t workers = whole > 0 ? most - control
-                             : bundles ? workers_of_all(items, most_blocks, most - control)
+                             : bundles ? bundle_workers(q, items, most_blocks, most - control)
                                        : sw_select_workers(a, q->comm, items, most_blocks,
                                                            (unsigned)(most - control));
     uint64_t blocks = (items + workers - 1) / workers;
