@@ -29,19 +29,29 @@ struct plan {
 
 /* ---- queueing ---- */
 
+static int group_begin(struct rank *r, const struct plan *plan)
+{
+    return plan->result->way->kind == WAY_NCCL ? rival_group_begin(r) : ok(symwin_group_begin());
+}
+
+static int group_end(struct rank *r, const struct plan *plan)
+{
+    return plan->result->way->kind == WAY_NCCL ? rival_group_end(r) : ok(symwin_group_end());
+}
+
 /* Call `i` of `calls`; with --group it may begin or end a group. */
 static int queue_call(struct rank *r, const struct plan *plan, int i)
 {
     const int group = r->job->options.group;
 
-    if (group > 1 && i % group == 0 && !ok(symwin_group_begin()))
+    if (group > 1 && i % group == 0 && !group_begin(r, plan))
         return 0;
     if (!way_call(r, plan->result, &plan->pairs[i % plan->rotate])) {
         if (group > 1)
-            (void)symwin_group_end();
+            (void)group_end(r, plan);
         return 0;
     }
-    return group == 1 || (i % group != group - 1 && i != plan->calls - 1) || ok(symwin_group_end());
+    return group == 1 || (i % group != group - 1 && i != plan->calls - 1) || group_end(r, plan);
 }
 
 static int queue_calls(struct rank *r, void *context)

@@ -52,9 +52,10 @@ static const char usage[] =
     "  --window 0|1   buffers in windows, or in plain device memory                   1\n"
     "  --in-place 0|1|both                                                            0\n"
     "  --rotate N     pairs of buffers that consecutive calls take in turn            1\n"
-    "  --group N      calls between symwin_group_begin() and symwin_group_end(); the time is\n"
-    "                 still that of one call. N or a multiple for --rotate: calls that write to\n"
-    "                 the same buffers wait for each other                           1\n"
+    "  --group N      calls between symwin_group_begin() and symwin_group_end(), of NCCL\n"
+    "                 between ncclGroupStart() and ncclGroupEnd(); the time is still that of one\n"
+    "                 call. N or a multiple for --rotate: calls that write to the same buffers\n"
+    "                 wait for each other                                            1\n"
     "  -c 0|1         check the results                                               1\n"
     "  --host-data    make and compare data on the host, not by kernels (without nvcc: always).\n"
     "                 In place, each repetition except the last then starts with the results of\n"
@@ -611,10 +612,10 @@ const char *options_complete(struct perf_options *options, int emulated)
         (options->percentiles > 0 || options->rotate > 1 || options->sm_limit > 0))
         return "--against: torch cannot be combined with --percentiles --rotate --sm-limit, which "
                "do not apply to it";
-    if (options->group > 1 &&
-        (options->rivals != 0 || options->kernel_count > 0 || options->link || options->launch))
-        return "--group groups calls of symwin only: leave out --against, --kernel, --link and "
-               "--launch";
+    if (options->group > 1 && ((options->rivals & PERF_TORCH) != 0 || options->kernel_count > 0 ||
+                               options->link || options->launch))
+        return "--group groups calls of symwin and NCCL only: leave out --against torch, --kernel, "
+               "--link and --launch";
     return NULL;
 }
 

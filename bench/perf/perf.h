@@ -358,6 +358,10 @@ int rival_serves(symwin_collective collective, int as_window);
 /* Queues a call. SYMWIN_UNSUPPORTED: NCCL does not have it in place. */
 int rival_call(struct rank *r, const struct result *result, const void *in, void *out);
 
+/* Calls between the two are a group of NCCL's. */
+int rival_group_begin(struct rank *r);
+int rival_group_end(struct rank *r);
+
 /* ---- torch.c --------------------------------------------------------------------------------- */
 
 /* Whether execvp() would find the program. */

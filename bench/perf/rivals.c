@@ -259,6 +259,16 @@ static const struct {
     [PERF_SENDRECV] = {NAMED(ncclSend), .windows = 1},
 };
 
+int rival_group_begin(struct rank *r)
+{
+    return check(r, nccl.ncclGroupStart(), "ncclGroupStart");
+}
+
+int rival_group_end(struct rank *r)
+{
+    return check(r, nccl.ncclGroupEnd(), "ncclGroupEnd");
+}
+
 int rival_serves(symwin_collective collective, int as_window)
 {
     return calls[collective].name != NULL && (!as_window || calls[collective].windows);

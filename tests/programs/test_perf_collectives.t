@@ -245,6 +245,11 @@ SKIP: {
     is(join(' ', map { "$_->{collective}:$_->{algo}" } @rows),
         'allreduce:nccl allreduce:nccl-window reduce_scatter:nccl reduce_scatter:nccl-window '
           . 'reduce:nccl', 'a pre-multiplied sum');
+    @rows = good($nccl, '-t 3 -b 96 -e 96 -n 7 -G 1 --group 3 --rotate 3 --algo none '
+          . '--collective allgather,reduce --against nccl-plain');
+    is(join(' ', map { "$_->{collective}:$_->{algo}" } @rows),
+        'allgather:nccl-plain reduce:nccl-plain', 'groups of NCCL\'s calls');
+    refused($nccl, '-t 2 --group 2 --against nccl,torch', '--group groups calls of symwin and NCCL');
     refused($nccl, '-t 2 --collective barrier --against nccl',
         'no collective that was selected has nccl');
     refused($nccl, '-t 2 --collective broadcast,reduce --against nccl-window',
