@@ -54,17 +54,23 @@ static int queue_call(struct rank *r, const struct plan *plan, int i)
     return group == 1 || (i % group != group - 1 && i != plan->calls - 1) || group_end(r, plan);
 }
 
+/* The host's time of a call, or of a group divided by its calls. */
 static int queue_calls(struct rank *r, void *context)
 {
     struct plan *plan = context;
+    const int group = r->job->options.group;
     int good = 1;
 
-    for (int i = 0; i < plan->calls && good; i++) {
+    for (int first = 0; first < plan->calls && good; first += group) {
+        const int end = first + group < plan->calls ? first + group : plan->calls;
         const double before = bench_now_us();
+        double each;
 
-        good = queue_call(r, plan, i);
-        if (plan->host_us != NULL)
-            plan->host_us[i] = bench_now_us() - before;
+        for (int i = first; i < end && good; i++)
+            good = queue_call(r, plan, i);
+        each = (bench_now_us() - before) / (end - first);
+        for (int i = first; i < end && plan->host_us != NULL; i++)
+            plan->host_us[i] = each;
     }
     return good;
 }

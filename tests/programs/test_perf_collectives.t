@@ -249,7 +249,8 @@ SKIP: {
           . '--collective allgather,reduce --against nccl-plain');
     is(join(' ', map { "$_->{collective}:$_->{algo}" } @rows),
         'allgather:nccl-plain reduce:nccl-plain', 'groups of NCCL\'s calls');
-    refused($nccl, '-t 2 --group 2 --against nccl,torch', '--group groups calls of symwin and NCCL');
+    refused($nccl, '-t 2 --group 2 --against nccl,torch',
+        '--group groups calls of symwin and NCCL');
     refused($nccl, '-t 2 --collective barrier --against nccl',
         'no collective that was selected has nccl');
     refused($nccl, '-t 2 --collective broadcast,reduce --against nccl-window',
