@@ -20,6 +20,9 @@ struct sw_group_item {
     struct sw_said_call says;
     uint32_t begin; /* entries of the calls before it, in each slot */
     uint32_t waits; /* it uses what calls before it write: these end first on this rank */
+    uint32_t op;    /* if it reduces, as in sw_kernel_args */
+    uint32_t reduces;
+    uint64_t scalar;
 };
 
 struct sw_group_args {

@@ -167,7 +167,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     X(move, move, oneshot, bytes, move, 2, tiny)                                                   \
     X(move, move, oneshot, bytes, move, 4, tiny)                                                   \
     X(move, move, oneshot, bytes, move, 8, tiny)                                                   \
-    X(move, group, oneshot, bytes, move, n, any)                                                   \
+    X(move, group, oneshot, bytes, other, n, any)                                                  \
     X(move, group, oneshot, bytes, move, 2, short)                                                 \
     X(move, group, oneshot, bytes, move, 4, short)                                                 \
     X(move, group, oneshot, bytes, move, 8, short)

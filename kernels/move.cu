@@ -13,6 +13,7 @@
  * In place: a thread loads all its entries of a round before it stores what it receives in the
  * round, and entry i of each part is its own in `in` as in `out`.
  */
+#include "any.cuh"
 #include "bundles.cuh"
 
 struct sw_move {
@@ -158,6 +159,10 @@ SYMWIN_DEVICE void sw_move_run(const struct sw_kernel_args &args)
  * epochs and the proof in push.cuh. Ranks differ in nothing but what they may differ in with one
  * call. Entry k of all is handled by the thread k mod workers.
  *
+ * Some of the calls may reduce: all-reduces, reduce-scatters and reductions to a rank. Each rank
+ * pushes a receiver the part that it adds, and adds what it receives in rank order, so the bits are
+ * those of the same call alone.
+ *
  * A call that uses what a call before it writes on this rank waits until that one has ended here.
  * Then the grid has one block. There is no circular wait: what a rank sends in a call waits for
  * entries of earlier calls only. */
@@ -169,13 +174,14 @@ struct sw_group {
         struct sw_kernel_args args;
         sw_rounds rounds;
         sw_role role;
+        bool reduces;
         bool is_there; /* otherwise it lies between two calls */
     };
 
     SYMWIN_DEVICE turn find(const struct sw_group_args &args, const sw_role &role, uint32_t k)
     {
         uint32_t j = 0;
-        turn t = {args.call, {}, role, false};
+        turn t = {args.call, {}, role, false, false};
 
         while (j + 1 < args.call.calls && k >= args.item[j + 1].begin)
             j++;
@@ -185,6 +191,10 @@ struct sw_group {
         t.args.out_step = args.item[j].out_step;
         t.args.to = args.item[j].to;
         t.args.from = args.item[j].from;
+        t.args.what = args.item[j].says.what;
+        t.args.op = args.item[j].op;
+        t.args.scalar = args.item[j].scalar;
+        t.reduces = args.item[j].reduces != 0;
         t.rounds = sw_rounds_of_bytes<wire>(args.item[j].bytes, SW_GROUP_MOST_ENTRIES);
         t.rounds.before = (uint64_t)args.item[j].begin * wire::bytes;
         t.role.index = k - args.item[j].begin;
@@ -193,20 +203,81 @@ struct sw_group {
         return t;
     }
 
-    SYMWIN_DEVICE void load(const turn &t, sw_outgoing_batch<wire> &batch)
+    /* Its words for the ranks from step `step` on. */
+    SYMWIN_DEVICE void load(const turn &t, int32_t step, int32_t end,
+                            sw_outgoing_batch<wire> &batch)
+    {
+        sw_pattern_load<sw_byte, wire>(t.args, t.rounds, 0, t.role.index, step, end, batch);
+        if (t.reduces)
+            sw_any_scale(t.args, batch.word);
+    }
+
+    SYMWIN_DEVICE void load_first(const turn &t, sw_outgoing_batch<wire> &batch)
     {
         const sw_steps steps = sw_pattern_steps(t.args);
 
         if (t.is_there)
-            sw_pattern_load<sw_byte, wire>(t.args, t.rounds, 0, t.role.index, steps.first,
-                                           steps.end, batch);
+            load(t, steps.first, steps.end, batch);
     }
 
     SYMWIN_DEVICE void send(const turn &t, const sw_call &call, sw_outgoing_batch<wire> &batch)
     {
-        if (t.is_there)
-            sw_pattern_send<sw_byte, wire>(t.args, call, t.role, t.rounds, 0,
-                                           sw_pattern_steps(t.args), batch);
+        const uint64_t place = sw_slot_place<0>(t.args, call.round, t.args.rank, 0) +
+                               t.rounds.before + (uint64_t)t.role.index * wire::bytes;
+        const sw_steps steps = sw_pattern_steps(t.args);
+
+        SYMWIN_NO_UNROLL
+        for (int32_t step = steps.first; t.is_there && step < steps.end;
+             step += sw_batch<0>::ranks) {
+            if (step != steps.first)
+                load(t, step, steps.end, batch);
+            SYMWIN_UNROLL
+            for (int j = 0; j < sw_batch<0>::ranks; j++)
+                if (step + j < steps.end)
+                    wire::store(sw_state_after<0>(t.args, step + j) + place,
+                                wire::encode(batch.word[j]));
+        }
+    }
+
+    /* Receives what is added, and stores the result. */
+    SYMWIN_DEVICE void add(const turn &t, sw_call &call)
+    {
+        const sw_part in = sw_pattern_part<wire>(t.args.in, t.args.in_step, t.args.rank, t.rounds,
+                                                 0);
+        const uint64_t at = call.state + sw_slot_place<0>(t.args, call.round, 0, 0) +
+                            t.rounds.before + (uint64_t)t.role.index * wire::bytes;
+        uint64_t own[1][wire::words], word[1][wire::words];
+        sw_any_sums<1> sums = {};
+
+        if (t.args.from == SW_NO_RANK)
+            return;
+        sw_entry_load<sw_byte, wire>(in, t.role.index, own[0]);
+        sw_any_scale(t.args, own);
+        SYMWIN_NO_UNROLL
+        for (int32_t first = 0; first < t.args.nranks; first += sw_batch<0>::ranks) {
+            const uint64_t from = at + (uint64_t)(uint32_t)first * 2 * t.args.slot_bytes;
+            typename wire::entry entry[sw_batch<0>::ranks];
+
+            if (!sw_entries_await<0, wire>(t.args, call, from, first, entry))
+                return;
+            SYMWIN_NO_UNROLL
+            for (int j = 0; j < sw_batch<0>::ranks && first + j < t.args.nranks; j++) {
+                wire::decode(entry[j], word[0]);
+                sw_any_add(t.args, first + j == 0, first + j == t.args.rank ? own : word, sums);
+            }
+        }
+        sw_any_result(t.args, sums, word);
+        sw_entry_store<sw_byte, wire>(sw_part_of<wire>(t.args.out, t.rounds, 0), t.role.index,
+                                      word[0]);
+        sw_entries_empty<0, wire>(t.args, at);
+    }
+
+    SYMWIN_DEVICE void receive(const turn &t, sw_call &call)
+    {
+        if (t.is_there && t.reduces)
+            add(t, call);
+        else if (t.is_there)
+            sw_move::round(t.args, call, t.role, t.rounds, 0);
     }
 
     /* The calls from `first` on that wait for none of each other: the number of the next one. */
@@ -232,7 +303,7 @@ struct sw_group {
 
         sw_call_order();
         if (role.works && role.index < begin_of(args, together(args, 0)))
-            load(find(args, role, role.index), batch);
+            load_first(find(args, role, role.index), batch);
         call = sw_call_read(args.call);
         SYMWIN_NO_UNROLL
         for (uint32_t first = 0, next; first < args.call.calls; first = next) {
@@ -246,18 +317,14 @@ struct sw_group {
                 const turn t = find(args, role, k);
 
                 if (k != role.index)
-                    load(t, batch);
+                    load_first(t, batch);
                 send(t, call, batch);
             }
             if (first == 0)
                 sw_push_settle(args.call, call, role, 1);
             SYMWIN_NO_UNROLL
-            for (uint32_t k = begin; role.works && !call.failed && k < end; k += role.workers) {
-                const turn t = find(args, role, k);
-
-                if (t.is_there)
-                    sw_move::round(t.args, call, t.role, t.rounds, 0);
-            }
+            for (uint32_t k = begin; role.works && !call.failed && k < end; k += role.workers)
+                receive(find(args, role, k), call);
             if (next < args.call.calls)
                 call.failed = symwin_block_any(call.failed);
         }
@@ -265,8 +332,9 @@ struct sw_group {
     }
 };
 
-/* The same of short calls that do not wait for each other. Each has as many blocks of its own, so
- * nobody searches for the call of an entry. The grid is a multiple of the number of calls. */
+/* The same of short calls that only move bytes and do not wait for each other. Each has as many
+ * blocks of its own, so nobody searches for the call of an entry. The grid is a multiple of the
+ * number of calls. */
 template <int N>
 SYMWIN_DEVICE void sw_group_short(const struct sw_group_args &args)
 {

@@ -15,116 +15,11 @@
  * In place: nobody is sent a rank's own part, and a thread loads an entry of it before it stores
  * the result there.
  */
+#include "any.cuh"
 #include "table.cuh"
 
 /* Words that a thread reduces at the same time: as many as have room in registers. */
 enum { SW_REDUCE_V_BATCH = 2 };
-
-/* What reduces words of a type by any operation. */
-template <typename T>
-struct sw_any_reduce : sw_reduce<T, symwin_op_other> {
-    typedef sw_reduce<T, symwin_op_other> other;
-
-    /* Averages of signed integers are calculated by sw_reduce. */
-    SYMWIN_DEVICE bool is_sum(uint32_t op, bool has_sign)
-    {
-        return op == SW_KERNEL_SUM || (op == SW_KERNEL_AVERAGE && !has_sign);
-    }
-
-    SYMWIN_MEMBER uint64_t result(uint32_t op, bool has_sign, int32_t nranks)
-    {
-        if (op == SW_KERNEL_AVERAGE && !has_sign)
-            return other::base::result(nranks, true);
-        return other::result(has_sign ? op | SW_KERNEL_SIGNED : op, nranks);
-    }
-};
-
-/* The reduction of a batch of words, whatever their type: as many accumulators as there can be. */
-struct sw_any_sums {
-    uint64_t bits[SW_REDUCE_V_BATCH][4];
-};
-
-/* Calls work(r), where r is a sw_any_reduce of the call's type; signed integers have the unsigned
- * type. */
-template <class F>
-SYMWIN_DEVICE void sw_with_type(const struct sw_table_args &args, F work)
-{
-    switch (SW_WHAT_TYPE(args.call.what)) {
-    case SW_KERNEL_F64:
-        return work(sw_any_reduce<symwin_type_f64>());
-    case SW_KERNEL_F32:
-        return work(sw_any_reduce<symwin_type_f32>());
-    case SW_KERNEL_F16:
-        return work(sw_any_reduce<symwin_type_f16>());
-    case SW_KERNEL_BF16:
-        return work(sw_any_reduce<symwin_type_bf16>());
-    case SW_KERNEL_F8E4M3:
-        return work(sw_any_reduce<symwin_type_e4m3>());
-    case SW_KERNEL_F8E5M2:
-        return work(sw_any_reduce<symwin_type_e5m2>());
-    case SW_KERNEL_I8:
-    case SW_KERNEL_U8:
-        return work(sw_any_reduce<symwin_type_u8>());
-    case SW_KERNEL_I32:
-    case SW_KERNEL_U32:
-        return work(sw_any_reduce<symwin_type_u32>());
-    default:
-        return work(sw_any_reduce<symwin_type_u64>());
-    }
-}
-
-SYMWIN_DEVICE bool sw_has_sign(const struct sw_table_args &args)
-{
-    const uint32_t type = SW_WHAT_TYPE(args.call.what);
-
-    return type == SW_KERNEL_I8 || type == SW_KERNEL_I32 || type == SW_KERNEL_I64;
-}
-
-/* Adds a batch of words to the sums; `first`: they are the first. */
-SYMWIN_DEVICE void sw_any_add(const struct sw_table_args &args, bool first,
-                              const uint64_t word[SW_REDUCE_V_BATCH][1], sw_any_sums &sums)
-{
-    const bool has_sign = sw_has_sign(args);
-    const uint32_t op = args.call.op | (has_sign ? (uint32_t)SW_KERNEL_SIGNED : 0);
-
-    sw_with_type(args, [&](auto r) {
-        typedef decltype(r) R;
-        R sum[SW_REDUCE_V_BATCH];
-        auto add = [&](auto o) {
-            SYMWIN_UNROLL
-            for (int j = 0; j < SW_REDUCE_V_BATCH; j++)
-                sum[j].add(word[j][0], op, o);
-        };
-
-        SYMWIN_UNROLL
-        for (int j = 0; j < SW_REDUCE_V_BATCH; j++) {
-            memcpy(&sum[j], sums.bits[j], sizeof sum[j]);
-            if (first)
-                sum[j].first(word[j][0], op);
-        }
-        if (!first && R::is_sum(args.call.op, has_sign))
-            add(symwin_op_sum());
-        else if (!first)
-            R::with_op(op, add);
-        SYMWIN_UNROLL
-        for (int j = 0; j < SW_REDUCE_V_BATCH; j++)
-            memcpy(sums.bits[j], &sum[j], sizeof sum[j]);
-    });
-}
-
-SYMWIN_DEVICE void sw_any_result(const struct sw_table_args &args, const sw_any_sums &sums,
-                                 uint64_t word[SW_REDUCE_V_BATCH][1])
-{
-    const bool has_sign = sw_has_sign(args);
-
-    sw_with_type(args, [&](auto r) {
-        SYMWIN_UNROLL
-        for (int j = 0; j < SW_REDUCE_V_BATCH; j++) {
-            memcpy(&r, sums.bits[j], sizeof r);
-            word[j][0] = r.result(args.call.op, has_sign, args.call.nranks);
-        }
-    });
-}
 
 struct sw_reduce_v {
     typedef sw_byte element;
@@ -134,14 +29,7 @@ struct sw_reduce_v {
     template <int n>
     SYMWIN_DEVICE void input(const struct sw_table_args &args, uint64_t (&word)[n][wire::words])
     {
-        if ((args.call.op & SW_KERNEL_PREMUL_SUM) == SW_KERNEL_PREMUL_SUM)
-            sw_with_type(args, [&](auto r) {
-                const uint64_t scalar = sw_scalar_own<decltype(r)>(args.call);
-
-                SYMWIN_UNROLL
-                for (int j = 0; j < n; j++)
-                    word[j][0] = decltype(r)::scaled(word[j][0], scalar);
-            });
+        sw_any_scale<n>(args.call, word);
     }
 
     /* Entries i, i + workers, ... of rank p's part. False: the wait was given up. */
@@ -176,15 +64,15 @@ struct sw_reduce_v {
     {
         const uint64_t pitch = 2 * args.call.slot_bytes;
         uint64_t word[SW_REDUCE_V_BATCH][wire::words];
-        sw_any_sums sums = {};
+        sw_any_sums<SW_REDUCE_V_BATCH> sums = {};
 
         SYMWIN_NO_UNROLL
         for (int32_t p = 0; p < args.call.nranks; p++) {
             if (!take(args, call, role, p, in, slots + (uint32_t)p * pitch, extent, i, word))
                 return false;
-            sw_any_add(args, p == 0, word, sums);
+            sw_any_add(args.call, p == 0, word, sums);
         }
-        sw_any_result(args, sums, word);
+        sw_any_result(args.call, sums, word);
         SYMWIN_UNROLL
         for (uint32_t j = 0; j < SW_REDUCE_V_BATCH; j++)
             if (i + j * role.workers < extent)

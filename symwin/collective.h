@@ -568,15 +568,15 @@ SYMWIN_API symwin_status symwin_recv_query(symwin_comm *comm, const void *out, u
  *
  * The collectives of a communicator in a group come in the order of the calls. Those of several
  * communicators are launched in an order that the library chooses, so they do not use each other's
- * results; all ranks call them in one order. Up to 16 small calls in a row that move bytes
- * (all-gather, all-to-all, broadcast, gather, scatter; 128 KiB of parts together, with the default
- * slots) are made at once, in one launch. So all ranks put the same collectives in a group. Their
- * streams need not be alike, but two calls are in one capture on all ranks or on none; streams of
- * calls made at once wait for each other. If calls use each other's results, the launch has one
- * block. Memory that has several addresses is known by symwin_window_peer_pointer() of any
- * communicator, and by windows on mappings of one physical allocation, of the communicator that is
- * called; otherwise name it alike in a group. An import counts as another allocation, also in the
- * process that exported the memory.
+ * results; all ranks call them in one order. Up to 16 small calls in a row (128 KiB of parts
+ * together, with the default slots) are made at once, in one launch; but not barriers, calls with
+ * unequal parts, and calls by another algorithm than a one-shot. So all ranks put the same
+ * collectives in a group. Their streams need not be alike, but two calls are in one capture on all
+ * ranks or on none; streams of calls made at once wait for each other. If calls use each other's
+ * results, the launch has one block. Memory that has several addresses is known by
+ * symwin_window_peer_pointer() of any communicator, and by windows on mappings of one physical
+ * allocation, of the communicator that is called; otherwise name it alike in a group. An import
+ * counts as another allocation, also in the process that exported the memory.
  *
  * Registered buffers and captured ones are connected before anything is launched; if a group has
  * several communicators, for each in a thread of its own.

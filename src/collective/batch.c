@@ -1,4 +1,4 @@
-/* Small calls of a group that move bytes by push, in one launch (kernels/move.cu has the kernel).
+/* Small calls of a group that push, in one launch (kernels/move.cu has the kernels).
  *
  * All ranks must find the same calls for a launch. So what they pass alike decides: collective,
  * count, type, root, algorithm and order, and whether streams are captured. What a rank alone knows
@@ -16,7 +16,7 @@ struct batch {
     struct call calls[SW_GROUP_CALLS];
     cuuint64_t capture; /* that the first call's stream is in; 0: none */
     uint32_t stage;     /* the calls from here on do not use each other's results */
-    int are_short;      /* each of them has a kernel for short calls */
+    int are_short;      /* each of them moves bytes and has a kernel for short calls */
     size_t longest;     /* bytes of a part */
     uint64_t digests[SW_GROUP_CALLS];
     int in_flat_range[SW_GROUP_CALLS]; /* a buffer of the call is given by an address there */
@@ -89,7 +89,8 @@ static int is_in_flat_range(const struct call *c)
     return in.found;
 }
 
-/* Whether call `k`, the next, uses what calls of its stage write, or the other way round. */
+/* Whether call `k`, the next, uses what calls of its stage write, or the other way round. A
+ * call with a scalar in device memory waits, wherever that lies, and so does the one after it. */
 static int must_wait(const struct batch *b, const struct call *c, uint32_t k)
 {
     uint32_t i;
@@ -97,6 +98,8 @@ static int must_wait(const struct batch *b, const struct call *c, uint32_t k)
     for (i = b->stage; i < k; i++) {
         const struct call *other = &b->calls[i];
 
+        if (c->scalar_on_device || other->scalar_on_device)
+            return 1;
         if (b->in_flat_range[i] || b->in_flat_range[k] ||
             share_memory(&c->buffers[IN], &other->buffers[OUT]) ||
             share_memory(&c->buffers[OUT], &other->buffers[OUT]) ||
@@ -134,6 +137,9 @@ static void put_in(struct batch *b, const struct call *c, const struct sw_plan *
     item->bytes = c->query.bytes;
     item->to = sw_call_sends_to(c);
     item->from = sw_call_receives_from(c);
+    item->reduces = (uint32_t)c->collective->reduces;
+    item->op = (uint32_t)c->query.op | (c->scalar_on_device ? (uint32_t)SW_KERNEL_SCALAR_AT : 0);
+    item->scalar = c->scalar;
     item->begin = b->args.entries;
     b->args.entries += (uint32_t)entries_of(c);
     b->args.entries = (b->args.entries + SW_GROUP_ENTRIES - 1) / SW_GROUP_ENTRIES *
@@ -143,7 +149,8 @@ static void put_in(struct batch *b, const struct call *c, const struct sw_plan *
     if (item->waits)
         b->stage = k;
     b->args.call.calls++;
-    b->are_short = (k == 0 || b->are_short) && plan->kernel->shape == SW_SHAPE_short;
+    b->are_short = (k == 0 || b->are_short) && !item->reduces &&
+                   plan->kernel->shape == SW_SHAPE_short;
     if (b->longest < c->query.bytes)
         b->longest = c->query.bytes;
     b->calls[k] = *c;
@@ -160,14 +167,16 @@ static symwin_status gather(struct batch *b, const struct call *const *calls, si
     for (i = 0; i < n && status == SYMWIN_OK; i++, number++) {
         const struct call *c = calls[i];
         struct sw_plan plan = {.algo = c->algo};
-        int joins = i < SW_GROUP_CALLS && sw_moves(c->query.collective);
+        int joins = i < SW_GROUP_CALLS && sw_joins(c->query.collective);
 
         if (c->count == 0 && joins)
             continue;
         if (joins)
             status = sw_select_plan(&c->query, c->algo, &c->asked, &plan);
         if (status == SYMWIN_OK && joins)
-            joins = plan.algo == SYMWIN_ALGO_ONESHOT && has_room(b, c);
+            joins = (plan.algo == SYMWIN_ALGO_ONESHOT ||
+                     plan.algo == SYMWIN_ALGO_ONESHOT_SENTINEL) &&
+                    has_room(b, c);
         if (status == SYMWIN_OK && joins)
             status = compare_capture(b, c, &joins);
         if (status == SYMWIN_OK && !joins && b->args.call.calls > 0)

@@ -485,7 +485,7 @@ static symwin_status find_all(void)
 static symwin_status launch_from(size_t first)
 {
     struct grouped_call *at[SW_BATCH_CALLS], *const one = &group.calls[first];
-    const int moves = sw_moves(one->request.collective);
+    const int joins = sw_joins(one->request.collective);
     const struct call *calls[SW_BATCH_CALLS];
     struct sw_table_args table;
     struct sw_request request;
@@ -494,7 +494,7 @@ static symwin_status launch_from(size_t first)
 
     if (one->number == 0)
         one->number = 1;
-    for (i = first; i < group.count && n < (moves ? SW_BATCH_CALLS : 2); i++) {
+    for (i = first; i < group.count && n < (joins ? SW_BATCH_CALLS : 2); i++) {
         struct grouped_call *c = &group.calls[i];
 
         if (c->is_pair || c->request.comm != one->request.comm)
@@ -503,7 +503,7 @@ static symwin_status launch_from(size_t first)
         calls[n] = &c->found;
         at[n++] = c;
     }
-    if (n > 1 && moves)
+    if (n > 1 && joins)
         status = sw_batch_run(calls, n, one->number, &taken);
     for (i = 0; i < taken; i++)
         at[i]->is_launched = 1;

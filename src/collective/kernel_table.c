@@ -174,7 +174,8 @@ static symwin_status load_kernel(struct sw_kernels *kernels, size_t which, struc
     const char *name = kernel_list[which].name;
     struct sw_kernel loading = {.type = (symwin_type)kernel_list[which].type,
                                 .other = kernel_list[which].op == OP_other &&
-                                         kernel_list[which].family != SW_FAMILY_table,
+                                         kernel_list[which].family != SW_FAMILY_table &&
+                                         kernel_list[which].family != SW_FAMILY_group,
                                 .shape = (enum sw_kernel_shape)kernel_list[which].shape};
     CUkernel kernel = NULL;
     symwin_status status;
@@ -390,7 +391,8 @@ const struct sw_kernel *sw_kernels_pairs(const struct sw_kernels *kernels, int f
 const struct sw_kernel *sw_kernels_group(const struct sw_kernels *kernels,
                                          enum sw_kernel_shape shape)
 {
-    const uint16_t *of = kernels->table[SW_FAMILY_group][SYMWIN_ALGO_ONESHOT][0][0];
+    const int op = shape == SW_SHAPE_any ? (int)OP_other : (int)OP_move;
+    const uint16_t *of = kernels->table[SW_FAMILY_group][SYMWIN_ALGO_ONESHOT][TYPE_bytes][op];
     const struct sw_kernel *kernel = &kernels->kernels[of[shape]];
 
     return kernel->function != NULL ? kernel : NULL;

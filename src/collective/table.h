@@ -124,10 +124,10 @@ static inline int sw_has_root(symwin_collective collective)
     return sw_collectives[collective].root_sends || sw_collectives[collective].root_receives;
 }
 
-/* Whether its pushes are those of move.cu, which may share a launch in a group. */
-static inline int sw_moves(symwin_collective collective)
+/* Whether its pushes may share a launch in a group (move.cu). */
+static inline int sw_joins(symwin_collective collective)
 {
-    return sw_algorithm(collective, SYMWIN_ALGO_ONESHOT)->family == SW_FAMILY_move;
+    return !sw_collectives[collective].no_data && !sw_collectives[collective].by_parts;
 }
 
 static inline int sw_algo_is_there(symwin_collective collective, symwin_algo algo)

@@ -17,9 +17,10 @@ enum { MOST = 24, GROUPS = 3, PITCH = ROOM / MOST / GROUPS / 64 * 64, WORDS = 16
 
 /* ---- which calls are one launch -------------------------------------------------------------- */
 
-/* Calls, a letter each: of 16 bytes, allGather, allToall (t), Broadcast, gatHer, Scatter; capitals
- * are all-reduce (R), a call without elements (Z), and broadcasts of half a slot (H) and of more
- * than a slot (L). A digit is the stream of the calls after it. */
+/* Calls, a letter each: of 16 bytes, allGather, allToall (t), Broadcast, gatHer, Scatter, reDuce,
+ * reduCe-scatter; capitals are all-reduce (R), the same by an algorithm that shares no launch (T),
+ * a barrier (B), a call without elements (Z), and broadcasts of half a slot (H) and of more than a
+ * slot (L). A digit is the stream of the calls after it. */
 static const struct counted {
     const char *calls;
     uint32_t launches;
@@ -32,10 +33,17 @@ static const struct counted {
     {"bZbZb", 1},
     {"Z", 0},
     {"ZZ", 0},
-    {"bbRbb", 3},
-    {"RbR", 3},
+    {"RRRRRRRR", 1},
+    {"dcRdcRdcRdcRdcRd", 1},
+    {"dcRdcRdcRdcRdcRdc", 2},
+    {"bbRbb", 1},
+    {"RZbR", 1},
+    {"bbTbb", 3},
+    {"bBR", 3},
+    {"RT", 2},
     {"0b1b0b1b", 1},
-    {"1bb0R1bb", 3},
+    {"1bb0R1bb", 1},
+    {"1bb0T1bb", 3},
     {"Lbb", 2},
     {"bbL", 2},
     {"bLb", 3},
@@ -47,6 +55,8 @@ static const struct counted {
 static void make_counted(const struct rank *r, const struct counted *c)
 {
     const symwin_collective_options oneshot = {.size = sizeof oneshot, .algo = SYMWIN_ALGO_ONESHOT};
+    const symwin_collective_options twoshot = {.size = sizeof twoshot,
+                                               .algo = SYMWIN_ALGO_TWOSHOT_PUSH};
     const int last = r->nranks - 1;
     int stream = 0, k;
 
@@ -74,6 +84,19 @@ static void make_counted(const struct rank *r, const struct counted *c)
             break;
         case 'R':
             status = symwin_allreduce(r->comm, in, out, 4, SYMWIN_F32, SYMWIN_SUM, s);
+            break;
+        case 'T':
+            status = symwin_allreduce_with(r->comm, in, out, 4, SYMWIN_F32, SYMWIN_SUM, &twoshot,
+                                           s);
+            break;
+        case 'd':
+            status = symwin_reduce(r->comm, in, out, 8, SYMWIN_BF16, SYMWIN_MAX, last, s);
+            break;
+        case 'c':
+            status = symwin_reduce_scatter(r->comm, in, out, 4, SYMWIN_I32, SYMWIN_AVG, s);
+            break;
+        case 'B':
+            status = symwin_barrier(r->comm, s);
             break;
         case 'Z':
             status = symwin_broadcast(r->comm, NULL, NULL, 0, SYMWIN_F64, 0, s);
@@ -160,6 +183,75 @@ static void in_order(const struct rank *r)
         }
 }
 
+/* A scalar in device memory that a call of the group writes, and that one writes after it was read;
+ * and results that later calls reduce. */
+static void scalars_in_order(const struct rank *r)
+{
+    float *const a = (float *)(void *)r->in, *const b = (float *)(void *)r->out;
+    float *const scalar = a + 1024, *const later = a + 1088, *const sum = b + 1024;
+    const int n = r->nranks, all = n * (n + 1) / 2;
+    const symwin_collective_options by_scalar = {
+        .size = sizeof by_scalar, .scalar = scalar, .scalar_on_device = 1};
+    const uint32_t before = job_launches(r);
+    float words[WORDS], found[2][WORDS];
+    int i;
+
+    for (i = 0; i < WORDS; i++)
+        words[i] = (float)(r->rank + 1);
+    host_must(host_copy(r->device, a, words, sizeof words), "fill");
+    words[0] = 3;
+    host_must(host_copy(r->device, later, words, sizeof words[0]), "fill");
+    words[0] = 1000;
+    host_must(host_copy(r->device, scalar, words, sizeof words[0]), "fill");
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    /* the scalar becomes 3, then the sum of all ranks' numbers */
+    host_must(symwin_broadcast(r->comm, later, scalar, 1, SYMWIN_F32, 0, r->streams[0]), "1");
+    host_must(symwin_allreduce_with(r->comm, a, b, WORDS, SYMWIN_F32, SYMWIN_PREMUL_SUM, &by_scalar,
+                                    r->streams[0]),
+              "2");
+    host_must(symwin_allreduce(r->comm, a, scalar, 1, SYMWIN_F32, SYMWIN_SUM, r->streams[1]), "3");
+    host_must(symwin_allreduce_with(r->comm, b, sum, WORDS, SYMWIN_F32, SYMWIN_PREMUL_SUM,
+                                    &by_scalar, r->streams[0]),
+              "4");
+    host_must(symwin_group_end(), "symwin_group_end");
+    job_wait(r, 0);
+    job_wait(r, 1);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    must_be(job_launches(r) - before == 1, "one launch", r->rank);
+    host_must(host_copy(r->device, found[0], b, sizeof found[0]), "read");
+    host_must(host_copy(r->device, found[1], sum, sizeof found[1]), "read");
+    for (i = 0; i < WORDS; i++)
+        must_be(found[0][i] == (float)(3 * all) && found[1][i] == (float)(3 * all * all * n),
+                "scalars in the order of the calls", r->rank);
+}
+
+/* Calls for all of which there are kernels for short calls, some of which reduce. */
+static void short_calls(const struct rank *r)
+{
+    float *const in = (float *)(void *)r->in, *const out = (float *)(void *)r->out;
+    const float all = (float)(r->nranks * (r->nranks + 1) / 2);
+    float words[4 * PROCESSES_MOST], found[3][4];
+    int i;
+
+    for (i = 0; i < 4 * r->nranks; i++)
+        words[i] = (float)(r->rank + 1);
+    host_must(host_copy(r->device, in, words, 16 * (size_t)r->nranks), "fill");
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    host_must(symwin_allreduce(r->comm, in, out, 4, SYMWIN_F32, SYMWIN_SUM, r->streams[0]), "1");
+    host_must(symwin_broadcast(r->comm, in, out + 512, 4, SYMWIN_F32, 0, r->streams[0]), "2");
+    host_must(
+        symwin_reduce_scatter(r->comm, in, out + 1024, 4, SYMWIN_F32, SYMWIN_SUM, r->streams[0]),
+        "3");
+    host_must(symwin_group_end(), "symwin_group_end");
+    job_wait(r, 0);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    for (i = 0; i < 3; i++)
+        host_must(host_copy(r->device, found[i], out + 512 * i, sizeof found[i]), "read");
+    for (i = 0; i < 4; i++)
+        must_be(found[0][i] == all && found[1][i] == 1 && found[2][i] == all, "short calls",
+                r->rank);
+}
+
 /* Two all-gathers, each from a place to another, and whether the second one waits for the first. */
 static const struct pair {
     const char *name;
@@ -240,6 +332,30 @@ static void on_two_streams(const struct rank *r)
 
 /* ---- random calls ---------------------------------------------------------------------------- */
 
+static const struct shape allreduce = {.name = "allreduce",
+                                       .collective = SYMWIN_ALLREDUCE,
+                                       .reduces = 1,
+                                       .multicast = SYMWIN_ALGO_ONESHOT_MC};
+
+/* Any call; one of three reduces. */
+static struct job any(const struct rank *r, unsigned number, int k, int place)
+{
+    const int at = place * MOST + k;
+    struct job j = job_any(r, number, k, (size_t)at * PITCH, PITCH);
+    const uint32_t more = mix(number * 7919u + (uint32_t)k);
+
+    if (more % 3 == 0)
+        j.is = more / 3 % 2 == 0 ? &allreduce : &shapes[5 + more / 6 % 2];
+    if (more % 3 == 0 && more / 12 % 4 == 0)
+        j.op = SYMWIN_PREMUL_SUM;
+    j.scalars = (unsigned)at;
+    if (j.is == &allreduce) { /* in windows its buffers lie alike on all ranks */
+        j.in_place = more / 48 % 3 == 0;
+        j.in = j.out = (size_t)at * PITCH + GUARD + more / 144 % 9 * symwin_type_bytes(j.type);
+    }
+    return j;
+}
+
 /* Prepares a group at place `place` of the buffers. */
 static int prepare(const struct rank *r, unsigned number, int place, struct job *jobs)
 {
@@ -247,7 +363,7 @@ static int prepare(const struct rank *r, unsigned number, int place, struct job 
     int k;
 
     for (k = 0; k < n; k++) {
-        jobs[k] = job_any(r, number, k, (size_t)(place * MOST + k) * PITCH, PITCH);
+        jobs[k] = any(r, number, k, place);
         job_prepare(r, &jobs[k]);
     }
     return n;
@@ -406,6 +522,8 @@ static void body(struct processes *p, int rank)
     open_rank(p, &r, WAIT_MS);
     count(&r);
     in_order(&r);
+    scalars_in_order(&r);
+    short_calls(&r);
     waits(&r);
     on_two_streams(&r);
     sweep(&r, 0);

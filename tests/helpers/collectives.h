@@ -12,7 +12,7 @@
 #ifndef TEST_ROOM
 #define TEST_ROOM (1 << 17)
 #endif
-enum { ROOM = TEST_ROOM, GUARD = 64, SLOT = TEST_SLOT_BYTES, FILLED = 0x5a, SCALARS = 64 };
+enum { ROOM = TEST_ROOM, GUARD = 64, SLOT = TEST_SLOT_BYTES, FILLED = 0x5a, SCALARS = 128 };
 
 #if defined(__SANITIZE_THREAD__)
 enum { WAIT_MS = 100000 };

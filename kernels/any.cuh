@@ -1,0 +1,133 @@
+/* Reductions of words whose type and operation are known to the launch only: args.what and args.op
+ * say what they are. One kernel then serves all, of messages so small or so rare that it need not
+ * be the quickest.
+ */
+#ifndef SYMWIN_KERNELS_ANY_CUH
+#define SYMWIN_KERNELS_ANY_CUH
+
+#include "scalar.cuh"
+
+/* What reduces words of a type by any operation. */
+template <typename T>
+struct sw_any_reduce : sw_reduce<T, symwin_op_other> {
+    typedef sw_reduce<T, symwin_op_other> other;
+
+    /* Averages of signed integers are calculated by sw_reduce. */
+    SYMWIN_DEVICE bool is_sum(uint32_t op, bool has_sign)
+    {
+        return op == SW_KERNEL_SUM || (op == SW_KERNEL_AVERAGE && !has_sign);
+    }
+
+    SYMWIN_MEMBER uint64_t result(uint32_t op, bool has_sign, int32_t nranks)
+    {
+        if (op == SW_KERNEL_AVERAGE && !has_sign)
+            return other::base::result(nranks, true);
+        return other::result(has_sign ? op | SW_KERNEL_SIGNED : op, nranks);
+    }
+};
+
+/* The sums of n words, whatever their type: as many accumulators as there can be. */
+template <int n>
+struct sw_any_sums {
+    uint64_t bits[n][4];
+};
+
+/* Calls work(r), where r is a sw_any_reduce of the call's type; signed integers have the unsigned
+ * type. */
+template <class F>
+SYMWIN_DEVICE void sw_with_type(const struct sw_kernel_args &args, F work)
+{
+    switch (SW_WHAT_TYPE(args.what)) {
+    case SW_KERNEL_F64:
+        return work(sw_any_reduce<symwin_type_f64>());
+    case SW_KERNEL_F32:
+        return work(sw_any_reduce<symwin_type_f32>());
+    case SW_KERNEL_F16:
+        return work(sw_any_reduce<symwin_type_f16>());
+    case SW_KERNEL_BF16:
+        return work(sw_any_reduce<symwin_type_bf16>());
+    case SW_KERNEL_F8E4M3:
+        return work(sw_any_reduce<symwin_type_e4m3>());
+    case SW_KERNEL_F8E5M2:
+        return work(sw_any_reduce<symwin_type_e5m2>());
+    case SW_KERNEL_I8:
+    case SW_KERNEL_U8:
+        return work(sw_any_reduce<symwin_type_u8>());
+    case SW_KERNEL_I32:
+    case SW_KERNEL_U32:
+        return work(sw_any_reduce<symwin_type_u32>());
+    default:
+        return work(sw_any_reduce<symwin_type_u64>());
+    }
+}
+
+SYMWIN_DEVICE bool sw_has_sign(const struct sw_kernel_args &args)
+{
+    const uint32_t type = SW_WHAT_TYPE(args.what);
+
+    return type == SW_KERNEL_I8 || type == SW_KERNEL_I32 || type == SW_KERNEL_I64;
+}
+
+/* Multiplies words of this rank's input by its scalar, if the operation does. */
+template <int n>
+SYMWIN_DEVICE void sw_any_scale(const struct sw_kernel_args &args, uint64_t (&word)[n][1])
+{
+    if ((args.op & SW_KERNEL_PREMUL_SUM) == SW_KERNEL_PREMUL_SUM)
+        sw_with_type(args, [&](auto r) {
+            const uint64_t scalar = sw_scalar_own<decltype(r)>(args);
+
+            SYMWIN_UNROLL
+            for (int j = 0; j < n; j++)
+                word[j][0] = decltype(r)::scaled(word[j][0], scalar);
+        });
+}
+
+/* Adds a word to each sum; `first`: they are the first. */
+template <int n>
+SYMWIN_DEVICE void sw_any_add(const struct sw_kernel_args &args, bool first,
+                              const uint64_t (&word)[n][1], sw_any_sums<n> &sums)
+{
+    const bool has_sign = sw_has_sign(args);
+    const uint32_t op = args.op | (has_sign ? (uint32_t)SW_KERNEL_SIGNED : 0);
+
+    sw_with_type(args, [&](auto r) {
+        typedef decltype(r) R;
+        R sum[n];
+        auto add = [&](auto o) {
+            SYMWIN_UNROLL
+            for (int j = 0; j < n; j++)
+                sum[j].add(word[j][0], op, o);
+        };
+
+        SYMWIN_UNROLL
+        for (int j = 0; j < n; j++) {
+            memcpy(&sum[j], sums.bits[j], sizeof sum[j]);
+            if (first)
+                sum[j].first(word[j][0], op);
+        }
+        if (!first && R::is_sum(args.op, has_sign))
+            add(symwin_op_sum());
+        else if (!first)
+            R::with_op(op, add);
+        SYMWIN_UNROLL
+        for (int j = 0; j < n; j++)
+            memcpy(sums.bits[j], &sum[j], sizeof sum[j]);
+    });
+}
+
+template <int n>
+SYMWIN_DEVICE void sw_any_result(const struct sw_kernel_args &args, const sw_any_sums<n> &sums,
+                                 uint64_t (&word)[n][1])
+{
+    const bool has_sign = sw_has_sign(args);
+
+    sw_with_type(args, [&](auto r) {
+        SYMWIN_UNROLL
+        for (int j = 0; j < n; j++) {
+            memcpy(&r, sums.bits[j], sizeof r);
+            word[j][0] = r.result(args.op, has_sign, args.nranks);
+        }
+    });
+}
+
+#endif
