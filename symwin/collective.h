@@ -99,11 +99,12 @@ SYMWIN_API const char *symwin_collective_name(symwin_collective collective);
  * with registered buffers and captures, see below).
  *
  *   in, out  device memory of `count` elements, aligned to the element; equal, or not overlapping.
- *            Any device memory works. If both are in windows, large messages are reduced without a
- *            copy. Then they must be in windows at equal offsets on all ranks, or on no rank;
- *            otherwise large calls end in SYMWIN_MISMATCH. Registered buffers become windows in the
- *            first call that uses them, other buffers in the first capture. For this the host waits
- *            for the other ranks: see symwin/register.h.
+ *            Any device memory works, and pinned host memory, at the speed of the bus; ranks may
+ *            differ in that. If both are in windows, large messages are reduced without a copy.
+ *            Then they must be in windows at equal offsets on all ranks, or on no rank; otherwise
+ *            large calls end in SYMWIN_MISMATCH. Registered buffers become windows in the first
+ *            call that uses them, other buffers in the first capture. For this the host waits for
+ *            the other ranks: see symwin/register.h.
  *   count    elements, equal on all ranks; 0 does nothing. Outside windows it is not checked
  *            against the allocation: past its end, kernels access whatever memory is there, or fail
  *   op       floats of 16 and 8 bits are accumulated in f32; 8-bit floats saturate; integers wrap;
@@ -135,8 +136,8 @@ SYMWIN_API const char *symwin_collective_name(symwin_collective collective);
  * After a failure the contents of `out` are undefined, on all ranks until all their streams have
  * drained: copy engines complete the copies that were queued (see COPIES below).
  *
- *   SYMWIN_INVALID      unknown type or operation; an address that is not device memory of this
- *                       rank; misaligned or partly overlapping buffers; or `count` elements that
+ *   SYMWIN_INVALID      unknown type or operation; an address that is neither device memory of
+ *                       this rank nor pinned host memory; misaligned or partly overlapping buffers; or `count` elements that
  *                       pass the end of the window in which `in` or `out` begins
  *   SYMWIN_UNSUPPORTED  the grid does not fit on the device beside those of other ranks there
  *   SYMWIN_MISMATCH, SYMWIN_TIMEOUT, SYMWIN_ABORTED

@@ -262,14 +262,27 @@ symwin_status sw_comm_status(symwin_comm *comm, const char *call)
     return sw_fail(SYMWIN_ABORTED, "%s: the communicator was aborted; destroy it", call);
 }
 
-/* Queries the driver for the device of an address. `name` is the argument's name in the error
- * text. */
-static symwin_status ask_device(const char *call, const char *name, CUdeviceptr ptr, int *device)
+/* Whether devices access pinned host memory by the address that the program has. */
+static int is_mapped(CUdeviceptr ptr)
+{
+    CUdeviceptr mapped = 0;
+
+    return sw_drv.cuPointerGetAttribute(&mapped, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, ptr) ==
+               CUDA_SUCCESS &&
+           mapped == ptr;
+}
+
+/* Queries the driver for the device of an address; if `pinned`, *device stays as it is for pinned
+ * host memory. `name` is the argument's name in the error text. */
+static symwin_status ask_device(const char *call, const char *name, CUdeviceptr ptr, int pinned,
+                                int *device)
 {
     CUmemorytype type = CU_MEMORYTYPE_DEVICE;
     CUresult result;
 
     result = sw_drv.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr);
+    if (pinned && result == CUDA_SUCCESS && type == CU_MEMORYTYPE_HOST && is_mapped(ptr))
+        return SYMWIN_OK;
     if (result == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE)
         result = sw_drv.cuPointerGetAttribute(device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr);
     if (result == CUDA_ERROR_INVALID_VALUE ||
@@ -291,19 +304,36 @@ int sw_comm_absent(const symwin_comm *comm)
                : -1;
 }
 
+static symwin_status compare_device(const symwin_comm *comm, const char *call, const char *name,
+                                    CUdeviceptr ptr, int device)
+{
+    symwin_status status = SYMWIN_OK;
+
+    if (device != comm->device)
+        status = sw_fail(SYMWIN_INVALID,
+                         "%s: %s (0x%llx) is memory of device %d and rank %d's communicator is on "
+                         "device %d; pass memory of device %d",
+                         call, name, ptr, device, comm->rank, comm->device, comm->device);
+    return status;
+}
+
 symwin_status sw_comm_check_device(const symwin_comm *comm, const char *call, const char *name,
                                    CUdeviceptr ptr, int device)
 {
     symwin_status status = SYMWIN_OK;
 
     if (device < 0)
-        status = ask_device(call, name, ptr, &device);
-    if (status == SYMWIN_OK && device != comm->device)
-        status = sw_fail(SYMWIN_INVALID,
-                         "%s: %s (0x%llx) is memory of device %d and rank %d's communicator is on "
-                         "device %d; pass memory of device %d",
-                         call, name, ptr, device, comm->rank, comm->device, comm->device);
-    return status;
+        status = ask_device(call, name, ptr, 0, &device);
+    return status == SYMWIN_OK ? compare_device(comm, call, name, ptr, device) : status;
+}
+
+symwin_status sw_comm_check_buffer(const symwin_comm *comm, const char *call, const char *name,
+                                   CUdeviceptr ptr)
+{
+    int device = comm->device;
+    const symwin_status status = ask_device(call, name, ptr, 1, &device);
+
+    return status == SYMWIN_OK ? compare_device(comm, call, name, ptr, device) : status;
 }
 
 symwin_status sw_comm_enter(symwin_comm *comm, const char *call)

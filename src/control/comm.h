@@ -145,6 +145,10 @@ int sw_comm_absent(const symwin_comm *comm);
 symwin_status sw_comm_check_device(const symwin_comm *comm, const char *call, const char *name,
                                    CUdeviceptr ptr, int device);
 
+/* The same for a buffer of a call, which may be pinned host memory as well. */
+symwin_status sw_comm_check_buffer(const symwin_comm *comm, const char *call, const char *name,
+                                   CUdeviceptr ptr);
+
 /* Starts a collective call. SYMWIN_BUSY: another thread is inside one. Also fails with the status
  * that ended the communicator. sw_comm_leave() ends the call. */
 symwin_status sw_comm_enter(symwin_comm *comm, const char *call);

@@ -35,7 +35,8 @@ static int is_known(const struct known *k)
     return k->in_window || k->found != SW_FOUND_NONE;
 }
 
-/* One buffer: in a public window, else registered, else any other device memory of this rank. */
+/* One buffer: in a public window, else registered, else any other device memory of this rank, or
+ * pinned host memory. */
 static symwin_status look_up(symwin_comm *comm, const char *call, const char *which,
                              symwin_type type, const struct sw_buffer *buffer, struct known *k)
 {
@@ -62,7 +63,7 @@ static symwin_status look_up(symwin_comm *comm, const char *call, const char *wh
                        call, (unsigned long long)(bytes / element), bytes, which,
                        (size_t)(k->entry.end - (uintptr_t)address));
     if (!k->is_valid)
-        status = sw_comm_check_device(comm, call, which, address, -1);
+        status = sw_comm_check_buffer(comm, call, which, address);
     k->is_valid = status != SYMWIN_INVALID;
     if (status == SYMWIN_OK && address % element != 0)
         return sw_fail(SYMWIN_INVALID,

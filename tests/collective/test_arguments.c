@@ -328,11 +328,10 @@ enum place {
     P_NULL,
     P_IN, /* in the window */
     P_OUT,
-    P_IN_BYTE, /* P_IN and one byte */
-    P_IN_WORD, /* P_IN and one word */
-    P_IN_LAST, /* the window's last word */
-    P_HOST,    /* pageable host memory */
-    P_PINNED,
+    P_IN_BYTE,   /* P_IN and one byte */
+    P_IN_WORD,   /* P_IN and one word */
+    P_IN_LAST,   /* the window's last word */
+    P_HOST,      /* pageable host memory */
     P_PLAIN,     /* from cuMemAlloc, 4 KiB */
     P_ELSEWHERE, /* from cuMemAlloc on another device */
     P_PEER,      /* another rank's allocation */
@@ -379,8 +378,6 @@ static const struct reduction {
     {"in on the host", P_HOST, P_OUT, 4, SYMWIN_F32, 0, 0, 0, SYMWIN_INVALID,
      "in (0x|not device memory"},
     {"out on the host", P_IN, P_HOST, 4, SYMWIN_F32, 0, 0, 0, SYMWIN_INVALID,
-     "out (0x|not device memory"},
-    {"out in pinned memory", P_IN, P_PINNED, 4, SYMWIN_F32, 0, 0, 0, SYMWIN_INVALID,
      "out (0x|not device memory"},
     {"in nowhere", P_NOTHING, P_OUT, 4, SYMWIN_F32, 0, 0, 0, SYMWIN_INVALID, "not device memory"},
     {"in on another device", P_ELSEWHERE, P_OUT, 4, SYMWIN_F32, 0, 0, 0, SYMWIN_INVALID,
@@ -482,12 +479,9 @@ static void reduce_with_places(struct caller *c, void *peer)
     host_must_cuda(sw_drv.cuMemAlloc(&elsewhere, 4096), "cuMemAlloc");
     host_must(sw_scope_enter(c->member.device, &here), "sw_scope_enter");
     host_must_cuda(sw_drv.cuMemAlloc(&plain, 4096), "cuMemAlloc");
-    host_must_cuda(sw_drv.cuMemHostAlloc(&places[P_PINNED], 4096, CU_MEMHOSTALLOC_PORTABLE),
-                   "cuMemHostAlloc");
     places[P_PLAIN] = (void *)(uintptr_t)plain;
     places[P_ELSEWHERE] = (void *)(uintptr_t)elsewhere;
     reduce_calls(c, places);
-    host_must_cuda(sw_drv.cuMemFreeHost(places[P_PINNED]), "cuMemFreeHost");
     host_must_cuda(sw_drv.cuMemFree(plain), "cuMemFree");
     sw_scope_leave(&here);
     host_must_cuda(sw_drv.cuMemFree(elsewhere), "cuMemFree");

@@ -11,7 +11,7 @@ enum { SWEEP = 60, FLIGHTS = 2, REPLAYS = 3, MOST_RANKS = 5 };
 #else
 enum { SWEEP = 400, FLIGHTS = 8, REPLAYS = 5, MOST_RANKS = 8 };
 #endif
-enum { IN_FLIGHT = 16, CAPTURED = SHAPES, TURNS = 20 };
+enum { IN_FLIGHT = 16, CAPTURED = SHAPES, TURNS = 20, PINNED = SWEEP / 8 };
 
 /* ---- random calls ---------------------------------------------------------------------------- */
 
@@ -88,6 +88,29 @@ static void sweep(const struct rank *r, unsigned seed, unsigned count, int windo
 
         job_run(r, &j);
     }
+}
+
+/* Buffers in pinned host memory, on some ranks or all. */
+static void pinned(const struct rank *r)
+{
+    struct rank on_host = *r;
+    void *in = NULL, *out = NULL;
+    struct sw_scope scope;
+    unsigned i;
+
+    host_must(sw_scope_enter(r->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuMemHostAlloc(&in, ROOM, CU_MEMHOSTALLOC_PORTABLE), "cuMemHostAlloc");
+    host_must_cuda(sw_drv.cuMemHostAlloc(&out, ROOM, CU_MEMHOSTALLOC_PORTABLE), "cuMemHostAlloc");
+    for (i = 0; i < PINNED; i++) {
+        const struct job j = job_of(r, 50000u + i, 0, ROOM / 4, 0);
+
+        on_host.in = mix(i) % 3 == 0 && r->rank == 0 ? r->in : (unsigned char *)in;
+        on_host.out = mix(i) % 3 == 1 && r->rank == 0 ? r->out : (unsigned char *)out;
+        job_run(&on_host, &j);
+    }
+    host_must_cuda(sw_drv.cuMemFreeHost(in), "cuMemFreeHost");
+    host_must_cuda(sw_drv.cuMemFreeHost(out), "cuMemFreeHost");
+    sw_scope_leave(&scope);
 }
 
 /* ---- several calls under way ----------------------------------------------------------------- */
@@ -579,6 +602,7 @@ static void body(struct processes *p, int rank)
     scalar_in_group(&r);
     barriers(p, &r);
     sweep(&r, 0, SWEEP, 0);
+    pinned(&r);
     in_flight(&r, 0);
     graphs(p, &r, 0, SYMWIN_ALGO_AUTO);
     in_windows(p, &r);
