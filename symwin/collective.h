@@ -137,8 +137,9 @@ SYMWIN_API const char *symwin_collective_name(symwin_collective collective);
  * drained: copy engines complete the copies that were queued (see COPIES below).
  *
  *   SYMWIN_INVALID      unknown type or operation; an address that is neither device memory of
- *                       this rank nor pinned host memory; misaligned or partly overlapping buffers; or `count` elements that
- *                       pass the end of the window in which `in` or `out` begins
+ *                       this rank nor pinned host memory; misaligned or partly overlapping buffers;
+ *                       or `count` elements that pass the end of the window in which `in` or `out`
+ *                       begins
  *   SYMWIN_UNSUPPORTED  the grid does not fit on the device beside those of other ranks there
  *   SYMWIN_MISMATCH, SYMWIN_TIMEOUT, SYMWIN_ABORTED
  *                       an earlier call failed: see symwin_comm_check() */
