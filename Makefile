@@ -328,6 +328,9 @@ $(BUILD)/flags $(BUILD)/flags.cu $(BUILD)/flags.headers $(BUILD)/flags.tables \
 $(BUILD):
 	@mkdir -p $@
 
+# Of tests, which are compiled more often than they run.
+$(BUILD)/obj/tests/%.c.o $(BUILD)/obj/fuzz/%.c.o: CFLAGS := $(subst -O2,-O1,$(CFLAGS))
+
 $(BUILD)/obj/%.c.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(COMPILE_C) -c -o $@ $<

@@ -6,9 +6,9 @@
 /* REPLAYED: ranks. With 9 of them, a call takes a second. */
 enum { THIN = 131, RUNS = 8, REPLAYED = 5, LARGE = 1 << 18 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { THIN = 9, RUNS = 100, REPLAYED = 9, LARGE = 1 << 20 };
+enum { THIN = 21, RUNS = 50, REPLAYED = 9, LARGE = 1 << 20 };
 #else
-enum { THIN = 1, RUNS = 400, REPLAYED = 9, LARGE = 1 << 20 };
+enum { THIN = 2, RUNS = 200, REPLAYED = 9, LARGE = 1 << 20 };
 #endif
 
 int main(void)

@@ -11,9 +11,9 @@
 #if defined(__SANITIZE_THREAD__)
 enum { SWEEP = 14, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5, ONE_BLOCK = 64 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { SWEEP = 20, FLIGHTS = 2, REPLAYS = 3, MOST_RANKS = 5, ONE_BLOCK = 1024 };
+enum { SWEEP = 10, FLIGHTS = 1, REPLAYS = 3, MOST_RANKS = 5, ONE_BLOCK = 1024 };
 #else
-enum { SWEEP = 125, FLIGHTS = 8, REPLAYS = 6, MOST_RANKS = 8, ONE_BLOCK = 1024 };
+enum { SWEEP = 60, FLIGHTS = 4, REPLAYS = 6, MOST_RANKS = 8, ONE_BLOCK = 1024 };
 #endif
 enum { IN_FLIGHT = 8 };
 

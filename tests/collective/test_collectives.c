@@ -7,9 +7,9 @@
 #if defined(__SANITIZE_THREAD__)
 enum { SWEEP = 40, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { SWEEP = 60, FLIGHTS = 2, REPLAYS = 3, MOST_RANKS = 5 };
+enum { SWEEP = 40, FLIGHTS = 2, REPLAYS = 3, MOST_RANKS = 5 };
 #else
-enum { SWEEP = 400, FLIGHTS = 8, REPLAYS = 5, MOST_RANKS = 8 };
+enum { SWEEP = 250, FLIGHTS = 5, REPLAYS = 5, MOST_RANKS = 8 };
 #endif
 enum { IN_FLIGHT = 16, CAPTURED = SHAPES, TURNS = 20, PINNED = SWEEP / 8 };
 

@@ -5,9 +5,9 @@
 #include "collectives.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { MOST_RANKS = 2, EACH = 6 };
+enum { MOST_RANKS = 2, EACH = 7 };
 #else
-enum { MOST_RANKS = 4, EACH = 1 };
+enum { MOST_RANKS = 4, EACH = 2 };
 #endif
 enum { CUTS = 4, COUNT = 512, SHORT_MS = 1500 };
 

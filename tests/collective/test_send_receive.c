@@ -10,7 +10,7 @@ enum { SWEEP = 6, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5 };
 #elif defined(__SANITIZE_ADDRESS__)
 enum { SWEEP = 6, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5 };
 #else
-enum { SWEEP = 24, FLIGHTS = 3, REPLAYS = 3, MOST_RANKS = 8 };
+enum { SWEEP = 12, FLIGHTS = 2, REPLAYS = 3, MOST_RANKS = 8 };
 #endif
 enum { HALF = ROOM / 2, MESSAGES = 256, MOST_OF_PAIR = 2, AHEAD = 100 };
 /* EACH: two small messages and a large one for each pair. */

@@ -34,12 +34,12 @@ my @servers = (
 );
 
 # Under sanitizers there are fewer calls, all with the library.
-my $less = system("grep -qs -e -fsanitize= $build/flags") == 0 ? 4 : 1;
+my $less = system("grep -qs -e -fsanitize= $build/flags") == 0 ? 8 : 1;
 shift @servers if $less > 1;
 
 # Seed, calls of all ranks, processes, threads of each.
-my @runs = ([1, 4000, 2, 2], [2, 4000, 1, 4], [3, 4000, 4, 1], [4, 4000, 2, 2], [5, 4000, 1, 4],
-    [6, 4000, 4, 1], [7, 2000, 3, 2], [8, 1000, 1, 1]);
+my @runs = ([1, 4000, 2, 2], [2, 4000, 1, 4], [3, 4000, 4, 1], [4, 2000, 2, 2], [5, 2000, 1, 4],
+    [6, 2000, 4, 1], [7, 2000, 3, 2], [8, 1000, 1, 1]);
 
 my $limit = 100;
 

@@ -20,9 +20,9 @@
 #if defined(__SANITIZE_THREAD__)
 enum { DEFAULT_STRIDE = 2503, EACH = 5 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { DEFAULT_STRIDE = 997, EACH = 5 };
+enum { DEFAULT_STRIDE = 1499, EACH = 5 };
 #else
-enum { DEFAULT_STRIDE = 179, EACH = 1 }; /* one in EACH of the kinds of faults */
+enum { DEFAULT_STRIDE = 307, EACH = 1 }; /* one in EACH of the kinds of faults */
 #endif
 
 enum {
