@@ -329,7 +329,7 @@ $(BUILD):
 	@mkdir -p $@
 
 # Of tests, which are compiled more often than they run.
-$(BUILD)/obj/tests/%.c.o $(BUILD)/obj/fuzz/%.c.o: CFLAGS := $(subst -O2,-O1,$(CFLAGS))
+$(BUILD)/obj/tests/%.c.o $(BUILD)/obj/fuzz/%.c.o: private CFLAGS := $(subst -O2,-O1,$(CFLAGS))
 
 $(BUILD)/obj/%.c.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)

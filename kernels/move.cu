@@ -1,5 +1,6 @@
 /* All-gather, all-to-all, broadcast, gather and scatter by push: bytes go from the senders' parts
- * to the receivers' as the pattern in the arguments says (pattern.cuh).
+ * to the receivers' as the pattern in the arguments says (pattern.cuh). And small calls of a group,
+ * which may reduce, in one launch.
  *
  *   in, out    this rank's device memory, any alignment: a part for each rank, or one part. What
  *              this rank does not send or receive is not accessed. The same part of a rank's `in`
@@ -161,7 +162,7 @@ SYMWIN_DEVICE void sw_move_run(const struct sw_kernel_args &args)
  *
  * Some of the calls may reduce: all-reduces, reduce-scatters and reductions to a rank. Each rank
  * pushes a receiver the part that it adds, and adds what it receives in rank order, so the bits are
- * those of the same call alone.
+ * those of the same call alone (words of all ones excepted, which that one changes).
  *
  * A call that uses what a call before it writes on this rank waits until that one has ended here.
  * Then the grid has one block. There is no circular wait: what a rank sends in a call waits for

@@ -48,22 +48,29 @@ static uint64_t host(void)
     return sw_hash(2, text, length + (linked > 0 ? (size_t)linked : 0));
 }
 
+/* 0: symwin cannot use the device. */
+static int capability_of(const struct sw_comm *comm)
+{
+    symwin_device_info info;
+
+    return sw_setup()->usable && symwin_device_query(comm->device, &info) == SYMWIN_OK
+               ? info.capability
+               : 0;
+}
+
 static struct record record_of(const struct sw_comm *comm)
 {
-    const struct sw_setup *setup = sw_setup();
-    struct record record = {.host = host(), .settings = sw_serve_fingerprint()};
-    symwin_device_info info;
+    struct record record = {
+        .host = host(), .settings = sw_serve_fingerprint(), .capability = capability_of(comm)};
 
     memcpy(record.magic, magic, sizeof magic);
     snprintf(record.version, sizeof record.version, "%s", symwin_version());
-    if (setup->refused)
+    if (sw_setup()->refused)
         record.ability = INVALID_SETTING;
     else if (!sw_serve_any())
         record.ability = UNWILLING;
-    else if (symwin_device_query(comm->device, &info) != SYMWIN_OK)
+    else if (record.capability == 0)
         record.ability = UNABLE;
-    else
-        record.capability = info.capability;
     return record;
 }
 
@@ -125,13 +132,6 @@ static ncclResult_t number(struct sw_comm *comm, struct sw_from from, int *value
                                : ncclSystemError;
 }
 
-static int capability_of(const struct sw_comm *comm)
-{
-    symwin_device_info info;
-
-    return symwin_device_query(comm->device, &info) == SYMWIN_OK ? info.capability : 0;
-}
-
 ncclResult_t sw_attach_learn(struct sw_comm *comm)
 {
     ncclResult_t result = number(comm, SW_NCCL_OF(comm, ncclCommUserRank), &comm->rank);
@@ -147,7 +147,7 @@ ncclResult_t sw_attach_learn(struct sw_comm *comm)
     if (comm->ranks == 1)
         return refuse(comm, "it has one rank", -1);
     if (sw_cu() == NULL)
-        return refuse(comm, "symwin has no driver here", -1);
+        return refuse(comm, "there is no libcuda here", -1); /* nor for NCCL */
     sw_serve_sizes(comm->ranks, capability_of(comm), comm->sizes);
     return ncclSuccess;
 }

@@ -87,7 +87,8 @@ struct sw_comm {
 
     /* of the group that collects calls on it */
     unsigned long long group;
-    int group_is_nccls; /* its collectives */
+    int group_has_nccls; /* a collective was passed on at once */
+    int group_is_nccls;  /* so are all of them */
 };
 
 /* The communicator, which stays until sw_comm_leave(); NULL: it is not known. */

@@ -108,7 +108,7 @@ ncclResult_t sw_group_add(const struct sw_call *call)
         group.comms_differ = 1;
     if (call->comm->group != group.number) {
         call->comm->group = group.number;
-        call->comm->group_is_nccls = 0;
+        call->comm->group_has_nccls = 0;
     }
     return ncclSuccess;
 }
@@ -119,7 +119,7 @@ void sw_group_has_passed(const struct sw_call *call, ncclResult_t result)
     if (call->sort != SW_CONFIGURED || call->comm == NULL)
         return;
     call->comm->group = group.number;
-    call->comm->group_is_nccls = 1;
+    call->comm->group_has_nccls = 1;
 }
 
 int sw_group_add_window(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t *handle)
@@ -169,10 +169,44 @@ void sw_group_forget(struct sw_comm *comm)
 
 /* ---- at the outermost end ---- */
 
+/* Whether call i is a collective, and the first of its communicator. */
+static int is_first(const struct group *g, int i)
+{
+    int k = 0;
+
+    while (g->calls[k].comm != g->calls[i].comm || sw_is_pair(&g->calls[k]))
+        k++;
+    return k == i;
+}
+
+/* Of several collectives NCCL makes one launch, which may be quicker than symwin's for each. */
+static void compare(struct group *g)
+{
+    int i, k;
+
+    for (i = 0; i < g->call_count; i++) {
+        const struct sw_comm *comm = g->calls[i].comm;
+        struct sw_together t = {.count = 0};
+
+        if (sw_is_pair(&g->calls[i]) || comm->group_is_nccls || !is_first(g, i))
+            continue;
+        for (k = i; k < g->call_count; k++) {
+            const struct sw_call *call = &g->calls[k];
+
+            if (call->comm == comm && !sw_is_pair(call))
+                sw_together_add(&t, comm, call->kind, call->count, call->type);
+        }
+        g->calls[i].comm->group_is_nccls = !sw_together_is_ours(&t, comm);
+    }
+}
+
+/* Again when ranks have met: what a rank has found before that, others may not have. */
 static void find_servers(struct group *g)
 {
     int i;
 
+    for (i = 0; i < g->call_count; i++)
+        g->calls[i].comm->group_is_nccls = g->calls[i].comm->group_has_nccls;
     for (i = 0; i < g->call_count; i++) {
         struct sw_call *call = &g->calls[i];
 
@@ -180,6 +214,7 @@ static void find_servers(struct group *g)
         if (!sw_is_pair(call) && call->server == SW_NCCLS)
             call->comm->group_is_nccls = 1;
     }
+    compare(g);
     for (i = 0; i < g->call_count; i++)
         if (!sw_is_pair(&g->calls[i]) && g->calls[i].comm->group_is_nccls)
             g->calls[i].server = SW_NCCLS;

@@ -21,6 +21,9 @@ static const struct measured table[] = {
 
 enum { ROWS = sizeof table / sizeof table[0] - 1 };
 
+/* Calls of a group, and bytes of their parts, that symwin makes in one launch. */
+enum { SW_LAUNCH_CALLS = 16, SW_LAUNCH_BYTES = 128 << 10 };
+
 /* For numbers of ranks that nobody has measured: the next smaller one that was. */
 static const struct measured *row_of(int ranks, int capability, enum sw_kind kind)
 {
@@ -137,11 +140,18 @@ symwin_type sw_type_of(ncclDataType_t type)
     return types[type].type;
 }
 
-int sw_serve_class(const struct sw_comm *comm, enum sw_kind kind, size_t count, ncclDataType_t type)
+/* Bytes of the larger buffer. */
+static size_t size_of(const struct sw_comm *comm, enum sw_kind kind, size_t count,
+                      ncclDataType_t type)
 {
     const int parts = kind == SW_REDUCE_SCATTER || kind == SW_ALL_GATHER || kind == SW_ALL_TO_ALL ||
                       kind == SW_GATHER || kind == SW_SCATTER;
-    size_t bytes = count * sw_type_bytes(type) * (size_t)(parts ? comm->ranks : 1);
+
+    return count * sw_type_bytes(type) * (size_t)(parts ? comm->ranks : 1);
+}
+
+static int class_of(size_t bytes)
+{
     int class = 0;
 
     while (bytes > 1 && class < SW_CLASSES - 1) {
@@ -149,6 +159,11 @@ int sw_serve_class(const struct sw_comm *comm, enum sw_kind kind, size_t count, 
         class ++;
     }
     return class;
+}
+
+int sw_serve_class(const struct sw_comm *comm, enum sw_kind kind, size_t count, ncclDataType_t type)
+{
+    return class_of(size_of(comm, kind, count, type));
 }
 
 float sw_serve_time(int ranks, enum sw_kind kind, int class, enum sw_server server)
@@ -163,4 +178,46 @@ float sw_serve_time(int ranks, enum sw_kind kind, int class, enum sw_server serv
             return (server == SW_OURS ? row->ours : row->nccls)[class - row->first];
     }
     return 0;
+}
+
+/* ---- groups ---- */
+
+void sw_together_add(struct sw_together *t, const struct sw_comm *comm, enum sw_kind kind,
+                     size_t count, ncclDataType_t type)
+{
+    const size_t bytes = size_of(comm, kind, count, type);
+    const float us = sw_serve_time(comm->ranks, kind, class_of(bytes), SW_OURS);
+
+    t->one_by_one = us > 0 && (t->count == 0 || t->one_by_one > 0) ? t->one_by_one + us : 0;
+    t->bytes[kind] += bytes;
+    t->parts += count * sw_type_bytes(type);
+    t->count++;
+    t->is_settled |= sw_setup()->serve[kind] == SW_SERVE_ALL;
+}
+
+/* All of them as one call of each collective, at the same time. */
+static float at_once(const struct sw_together *t, const struct sw_comm *comm, enum sw_server server)
+{
+    float longest = 0;
+    int kind;
+
+    for (kind = 0; kind < SW_KINDS; kind++) {
+        const float us = t->bytes[kind] > 0 ? sw_serve_time(comm->ranks, (enum sw_kind)kind,
+                                                            class_of(t->bytes[kind]), server)
+                                            : 0;
+
+        longest = us > longest ? us : longest;
+    }
+    return longest;
+}
+
+int sw_together_is_ours(const struct sw_together *t, const struct sw_comm *comm)
+{
+    const int share = t->count <= SW_LAUNCH_CALLS && t->parts <= SW_LAUNCH_BYTES;
+    const float ours = share ? at_once(t, comm, SW_OURS) : t->one_by_one;
+
+    if (t->is_settled || t->count < 2)
+        return 1;
+    return share ? ours <= at_once(t, comm, SW_NCCLS)
+                 : ours > 0 && ours <= at_once(t, comm, SW_NCCLS);
 }

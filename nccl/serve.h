@@ -19,6 +19,21 @@ int sw_serve_class(const struct sw_comm *comm, enum sw_kind kind, size_t count,
 /* What a call of that class takes by the measurements, in microseconds; 0: there are none. */
 float sw_serve_time(int ranks, enum sw_kind kind, int class, enum sw_server server);
 
+/* The collectives of one communicator in a group, each of which would be symwin's alone. */
+struct sw_together {
+    size_t bytes[SW_KINDS]; /* of their larger buffers */
+    size_t parts;           /* the same of their parts */
+    int count;
+    int is_settled;   /* a variable leaves one of them to symwin */
+    float one_by_one; /* what symwin takes for each alone, in microseconds; 0: not known */
+};
+
+void sw_together_add(struct sw_together *t, const struct sw_comm *comm, enum sw_kind kind,
+                     size_t count, ncclDataType_t type);
+
+/* Whether they are symwin's. NCCL makes one launch of them, and symwin of small ones only. */
+int sw_together_is_ours(const struct sw_together *t, const struct sw_comm *comm);
+
 size_t sw_type_bytes(ncclDataType_t type); /* 0: there is no such type */
 symwin_type sw_type_of(ncclDataType_t type);
 

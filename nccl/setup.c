@@ -180,6 +180,7 @@ static void set_up(void)
         void *retain = dlsym(cuda, "cuMemRetainAllocationHandle");
         void *release = dlsym(cuda, "cuMemRelease");
 
+        setup.cuda = cuda;
         if (retain != NULL && release != NULL) {
             memcpy(&setup.retain, &retain, sizeof setup.retain);
             memcpy(&setup.release, &release, sizeof setup.release);
@@ -203,22 +204,32 @@ const struct sw_setup *sw_setup(void)
 static struct sw_cu cu;
 static int cu_complete;
 
+/* From libcuda if symwin cannot use it here: other ranks wait to hear that. */
+static void *cu_function(const char *name, const char *symbol)
+{
+    void *function = NULL;
+
+    if (sw_setup()->usable && symwin_driver_find(name, &function) == SYMWIN_OK)
+        return function;
+    return setup.cuda != NULL ? dlsym(setup.cuda, symbol) : NULL;
+}
+
 static void find_cu(void)
 {
     static const struct {
-        const char *name;
+        const char *name, *symbol;
         size_t offset;
     } entries[] = {
-#define CU_ENTRY(name, params) {#name, offsetof(struct sw_cu, name)},
+#define CU_ENTRY(name, symbol, params) {#name, #symbol, offsetof(struct sw_cu, name)},
         SW_CU_LIST(CU_ENTRY)
 #undef CU_ENTRY
     };
     size_t i;
 
     for (i = 0; i < sizeof entries / sizeof entries[0]; i++) {
-        void *function = NULL;
+        void *function = cu_function(entries[i].name, entries[i].symbol);
 
-        if (symwin_driver_find(entries[i].name, &function) != SYMWIN_OK)
+        if (function == NULL)
             return;
         memcpy((char *)&cu + entries[i].offset, &function, sizeof function);
     }
@@ -229,8 +240,6 @@ const struct sw_cu *sw_cu(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    if (!sw_setup()->usable)
-        return NULL;
     pthread_once(&once, find_cu);
     return cu_complete ? &cu : NULL;
 }

@@ -29,7 +29,8 @@ struct sw_setup {
     int refused; /* a variable is invalid: `why` */
     char why[256];
     int emulated;
-    unsigned flags;                                           /* for symwin_mem_alloc() */
+    void *cuda;     /* libcuda; NULL: there is none, or symwin's driver is the emulated one */
+    unsigned flags; /* for symwin_mem_alloc() */
     int (*retain)(unsigned long long *handle, void *address); /* NULL: no CUDA driver */
     int (*release)(unsigned long long handle);
     enum sw_serve serve[SW_KINDS];
@@ -38,28 +39,31 @@ struct sw_setup {
 };
 const struct sw_setup *sw_setup(void);
 
-/* X(name, parameters): functions of the driver, in the current context. */
+/* X(name, symbol, parameters): functions of the driver, in the current context, and what libcuda
+ * calls them. */
 #define SW_CU_LIST(X)                                                                              \
-    X(cuDeviceGet, (CUdevice *, int))                                                              \
-    X(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))                                           \
-    X(cuDevicePrimaryCtxRelease, (CUdevice))                                                       \
-    X(cuCtxPushCurrent, (CUcontext))                                                               \
-    X(cuCtxPopCurrent, (CUcontext *))                                                              \
-    X(cuMemHostAlloc, (void **, size_t, unsigned))                                                 \
-    X(cuMemFreeHost, (void *))                                                                     \
-    X(cuStreamCreate, (CUstream *, unsigned))                                                      \
-    X(cuStreamDestroy, (CUstream))                                                                 \
-    X(cuStreamQuery, (CUstream))                                                                   \
-    X(cuStreamWaitEvent, (CUstream, CUevent, unsigned))                                            \
-    X(cuStreamGetCaptureInfo_v2, (CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,      \
-                                  const CUgraphNode **, size_t *))                                 \
-    X(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *))                                  \
-    X(cuEventCreate, (CUevent *, unsigned))                                                        \
-    X(cuEventRecord, (CUevent, CUstream))                                                          \
-    X(cuEventDestroy, (CUevent))
+    X(cuDeviceGet, cuDeviceGet, (CUdevice *, int))                                                 \
+    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))                 \
+    X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, (CUdevice))                         \
+    X(cuCtxPushCurrent, cuCtxPushCurrent_v2, (CUcontext))                                          \
+    X(cuCtxPopCurrent, cuCtxPopCurrent_v2, (CUcontext *))                                          \
+    X(cuMemHostAlloc, cuMemHostAlloc, (void **, size_t, unsigned))                                 \
+    X(cuMemFreeHost, cuMemFreeHost, (void *))                                                      \
+    X(cuStreamCreate, cuStreamCreate, (CUstream *, unsigned))                                      \
+    X(cuStreamDestroy, cuStreamDestroy_v2, (CUstream))                                             \
+    X(cuStreamQuery, cuStreamQuery, (CUstream))                                                    \
+    X(cuStreamWaitEvent, cuStreamWaitEvent, (CUstream, CUevent, unsigned))                         \
+    X(cuStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo_v2,                                        \
+      (CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, const CUgraphNode **,           \
+       size_t *))                                                                                  \
+    X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode,                        \
+      (CUstreamCaptureMode *))                                                                     \
+    X(cuEventCreate, cuEventCreate, (CUevent *, unsigned))                                         \
+    X(cuEventRecord, cuEventRecord, (CUevent, CUstream))                                           \
+    X(cuEventDestroy, cuEventDestroy_v2, (CUevent))
 
 struct sw_cu {
-#define SW_CU_MEMBER(name, params) CUresult(*name) params;
+#define SW_CU_MEMBER(name, symbol, params) CUresult(*name) params;
     SW_CU_LIST(SW_CU_MEMBER)
 #undef SW_CU_MEMBER
 };

@@ -100,11 +100,11 @@ SYMWIN_API const char *symwin_collective_name(symwin_collective collective);
  *
  *   in, out  device memory of `count` elements, aligned to the element; equal, or not overlapping.
  *            Any device memory works, and pinned host memory, at the speed of the bus; ranks may
- *            differ in that. If both are in windows, large messages are reduced without a copy.
- *            Then they must be in windows at equal offsets on all ranks, or on no rank; otherwise
- *            large calls end in SYMWIN_MISMATCH. Registered buffers become windows in the first
- *            call that uses them, other buffers in the first capture. For this the host waits for
- *            the other ranks: see symwin/register.h.
+ *            differ in that, if none registers the buffer. If both are in windows, large messages
+ *            are reduced without a copy. Then they must be in windows at equal offsets on all
+ *            ranks, or on no rank; otherwise large calls end in SYMWIN_MISMATCH. Registered buffers
+ *            become windows in the first call that uses them, other buffers in the first capture.
+ *            For this the host waits for the other ranks: see symwin/register.h.
  *   count    elements, equal on all ranks; 0 does nothing. Outside windows it is not checked
  *            against the allocation: past its end, kernels access whatever memory is there, or fail
  *   op       floats of 16 and 8 bits are accumulated in f32; 8-bit floats saturate; integers wrap;
@@ -223,12 +223,12 @@ SYMWIN_API symwin_status symwin_allreduce_query(symwin_comm *comm, const void *i
  *
  *   count    elements of a part, equal on all ranks; 0 does nothing. The v-forms have none: their
  *            ranks meet even if all parts are empty
- *   in, out  device memory, aligned to the element: of one part, or of a part for each rank, rank
- *            r's from element r * count on. They must not overlap, except in place as stated. What
- *            is of the root alone is ignored on other ranks, and may be NULL there. Any memory
- *            works. Large parts are moved or reduced without a copy if the buffer that the call
- *            names, which all ranks pass, lies in a window. Then it must be in windows on all
- *            ranks, or on no rank, and at equal offsets, but for gather and scatter; otherwise
+ *   in, out  device or pinned memory, aligned to the element: of one part, or of a part for each
+ *            rank, rank r's from element r * count on. They must not overlap, except in place as
+ *            stated. What is of the root alone is ignored on other ranks, and may be NULL there.
+ *            Any memory works. Large parts are moved or reduced without a copy if the buffer that
+ *            the call names, which all ranks pass, lies in a window. Then it must be in windows on
+ *            all ranks, or on no rank, and at equal offsets, but for gather and scatter; otherwise
  *            large calls end in SYMWIN_MISMATCH. But for gather and scatter, a registered buffer
  *            becomes a window in the first call that goes over windows, any other in the first
  *            capture of one. For this the host waits for the other ranks: see symwin/register.h
@@ -391,8 +391,8 @@ typedef struct symwin_parts {
 /* Every rank gets from every rank the part that is for it, of any length. The queries of calls with
  * parts answer for what this rank passes: with arrays in device memory, for the room.
  *
- *   in, out   device memory, aligned to the element. A buffer whose parts have no elements may be
- *             NULL
+ *   in, out   device or pinned memory, aligned to the element. A buffer whose parts have no
+ *             elements may be NULL
  *   in_parts  what this rank sends to each rank
  *   out_parts what it receives from each: as many elements as that rank sends. It stores no more
  *             than this, whatever is sent. Ranks may differ in where they have their arrays. In
@@ -502,9 +502,9 @@ SYMWIN_API symwin_status symwin_comm_check_calls(symwin_comm *comm);
  * small send ends without its receive: if that is never made, nothing is reported.
  *
  *   count    elements; 0 sends an empty message, which needs its receive too
- *   in, out  device memory, aligned to the element; NULL if count is 0. Large messages are stored
- *            straight into `out` if it lies in a window (symwin_window_register()), which the
- *            receiver alone has to know
+ *   in, out  device or pinned memory, aligned to the element; NULL if count is 0. Large messages
+ *            are stored straight into `out` if it lies in a window (symwin_window_register()),
+ *            which the receiver alone has to know
  *   peer     a rank. This rank itself: with the other call of the two in one group
  *   options  ONESHOT; the grid
  *

@@ -238,7 +238,7 @@ static symwin_status select_grid(const struct batch *b, struct sw_query *q,
     if (status != SYMWIN_OK || grid->blocks > 0)
         return status;
     *kernel = sw_kernels_group(q->comm->kernels, SW_SHAPE_any);
-    q->bytes = (size_t)b->args.entries * SW_GROUP_ENTRY_BYTES; /* a thread for each */
+    q->bytes = (size_t)b->args.entries * SW_GROUP_WORD_BYTES; /* a thread for each */
     if (b->stage > 0)
         limits.blocks = 1; /* calls that use each other's results meet in the block */
     return sw_select_group(q, *kernel, 1, &limits, grid);
@@ -281,6 +281,13 @@ static symwin_status launch_batch(struct batch *b)
     return status;
 }
 
+/* Whether one call goes by its own kernel: always if it reduces, since the kernel for several sends
+ * other words, and ranks may make the same call in no group, or as the last of one. */
+static int goes_alone(const struct batch *b)
+{
+    return b->args.call.calls == 1 && (b->args.listed == 1 || b->calls[0].collective->reduces);
+}
+
 symwin_status sw_batch_run(const struct call *const *calls, size_t n, unsigned number,
                            size_t *taken)
 {
@@ -298,7 +305,7 @@ symwin_status sw_batch_run(const struct call *const *calls, size_t n, unsigned n
     status = sw_scope_enter_context(comm->context, &scope);
     if (status == SYMWIN_OK)
         status = gather(&b, calls, n, number, taken);
-    if (status == SYMWIN_OK && b.args.listed == 1)
+    if (status == SYMWIN_OK && goes_alone(&b))
         status = sw_call_launch(&b.calls[0]);
     else if (status == SYMWIN_OK && b.args.listed > 1)
         status = launch_batch(&b);

@@ -49,7 +49,7 @@ symwin_status sw_found_run(struct call *found);
 /* ---- batch.c --------------------------------------------------------------------------------- */
 
 /* Launches the first calls of `n` of one communicator, which follow each other in a group, in one
- * kernel if they are small and move bytes: the buffers of these were found. `number`: of the first
+ * kernel if they are small and push once: the buffers of these were found. `number`: of the first
  * among the communicator's in the group, from 1 on. *taken: so many are done with; 0: the first one
  * is to be launched alone. */
 enum { SW_BATCH_CALLS = SW_GROUP_CALLS + 1 }; /* more are not looked at */

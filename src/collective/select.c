@@ -26,7 +26,8 @@ enum {
      * H200, and two H200s) */
     BUNDLES_BYTES = 256 << 10,
     /* for each multiprocessor: more threads with bundles are slower (two and four H100s, 4 MiB and
-     * more: by a third, and by half) */
+     * more: by a third, and by half). Ranks that share a device have fewer blocks each, and as much
+     * more threads in them */
     BUNDLE_WORKERS = 192,
     EMULATED_BUNDLES = 16 << 10,
     EMULATED_SHORT = 4 << 10, /* on the emulated driver, whose threads soon have several entries */
@@ -506,7 +507,8 @@ symwin_status sw_select_pairs(const struct sw_query *q, const struct sw_kernel *
 symwin_status sw_select_group(const struct sw_query *q, const struct sw_kernel *kernel,
                               unsigned parts, const struct sw_grid *asked, struct sw_grid *grid)
 {
-    const struct sw_algorithm *a = algorithm_of(q, SYMWIN_ALGO_ONESHOT);
+    /* whatever the calls are, its entries are those of a call that moves bytes */
+    const struct sw_algorithm *a = sw_algorithm(SYMWIN_ALLGATHER, SYMWIN_ALGO_ONESHOT);
     const struct sw_grid limits = limits_of(q, a, kernel, &(struct sw_grid){0, 0}, asked);
 
     *grid = spread(q, a, kernel, limits.blocks / parts, limits.threads, 0);

@@ -90,9 +90,11 @@ static void sweep(const struct rank *r, unsigned seed, unsigned count, int windo
     }
 }
 
-/* Buffers in pinned host memory, on some ranks or all. */
-static void pinned(const struct rank *r)
+/* Buffers in pinned host memory, on some ranks or all: `windows` says which buffers are in windows,
+ * and so in device memory. */
+static void pinned(const struct rank *r, unsigned seed, unsigned count, int windows)
 {
+    const int next = (r->rank + 1) % r->nranks, before = (r->rank + r->nranks - 1) % r->nranks;
     struct rank on_host = *r;
     void *in = NULL, *out = NULL;
     struct sw_scope scope;
@@ -101,12 +103,26 @@ static void pinned(const struct rank *r)
     host_must(sw_scope_enter(r->device, &scope), "scope");
     host_must_cuda(sw_drv.cuMemHostAlloc(&in, ROOM, CU_MEMHOSTALLOC_PORTABLE), "cuMemHostAlloc");
     host_must_cuda(sw_drv.cuMemHostAlloc(&out, ROOM, CU_MEMHOSTALLOC_PORTABLE), "cuMemHostAlloc");
-    for (i = 0; i < PINNED; i++) {
-        const struct job j = job_of(r, 50000u + i, 0, ROOM / 4, 0);
+    for (i = 0; i < count; i++) {
+        const int some = windows == 0 && r->rank == 0 ? (int)(mix(i) % 3) : 2;
+        const struct job j = job_of(r, seed + i, 0, ROOM / 4, windows);
 
-        on_host.in = mix(i) % 3 == 0 && r->rank == 0 ? r->in : (unsigned char *)in;
-        on_host.out = mix(i) % 3 == 1 && r->rank == 0 ? r->out : (unsigned char *)out;
+        on_host.in = (windows & IN) != 0 || some == 0 ? r->in : (unsigned char *)in;
+        on_host.out = (windows & OUT) != 0 || some == 1 ? r->out : (unsigned char *)out;
         job_run(&on_host, &j);
+    }
+    if (windows == 0) {
+        ((int *)in)[0] = r->rank;
+        host_must(symwin_group_begin(), "symwin_group_begin");
+        host_must(symwin_allreduce(r->comm, in, out, 1, SYMWIN_I32, SYMWIN_SUM, r->streams[0]),
+                  "an all-reduce");
+        host_must(symwin_send(r->comm, in, 1, SYMWIN_I32, next, r->streams[0]), "a send");
+        host_must(symwin_recv(r->comm, (int *)out + 16, 1, SYMWIN_I32, before, r->streams[0]),
+                  "a receive");
+        host_must(symwin_group_end(), "symwin_group_end");
+        job_wait(r, 0);
+        must_be(((int *)out)[0] == r->nranks * (r->nranks - 1) / 2 && ((int *)out)[16] == before,
+                "a sum and a message in pinned memory", r->rank);
     }
     host_must_cuda(sw_drv.cuMemFreeHost(in), "cuMemFreeHost");
     host_must_cuda(sw_drv.cuMemFreeHost(out), "cuMemFreeHost");
@@ -303,10 +319,12 @@ static void in_windows(struct processes *p, struct rank *r)
     host_must(symwin_window_deregister(r->comm, windows[0]), "deregister");
     each_over_windows(r, OUT);
     sweep(r, 11000, SWEEP / 4, OUT);
+    pinned(r, 51000, PINNED / 2, OUT);
     host_must(symwin_window_deregister(r->comm, windows[1]), "deregister");
     host_must(symwin_window_register(r->comm, r->in, ROOM, 0, &windows[0]), "register");
     each_over_windows(r, IN);
     sweep(r, 12000, SWEEP / 4, IN);
+    pinned(r, 52000, PINNED / 2, IN);
     host_must(symwin_window_deregister(r->comm, windows[0]), "deregister");
     processes_barrier(p);
 }
@@ -602,7 +620,7 @@ static void body(struct processes *p, int rank)
     scalar_in_group(&r);
     barriers(p, &r);
     sweep(&r, 0, SWEEP, 0);
-    pinned(&r);
+    pinned(&r, 50000, PINNED, 0);
     in_flight(&r, 0);
     graphs(p, &r, 0, SYMWIN_ALGO_AUTO);
     in_windows(p, &r);

@@ -252,6 +252,35 @@ static void short_calls(const struct rank *r)
                 r->rank);
 }
 
+/* A call that no other shares a launch with is the same in a group and in none. */
+static void grouped_by_some(const struct rank *r)
+{
+    const symwin_collective_options twoshot = {.size = sizeof twoshot,
+                                               .algo = SYMWIN_ALGO_TWOSHOT_PUSH};
+    float *const in = (float *)(void *)r->in, *const out = (float *)(void *)r->out;
+    const float all = (float)(r->nranks * (r->nranks + 1) / 2);
+    const float words[4] = {(float)(r->rank + 1), (float)(r->rank + 1)};
+    const int grouped = r->rank % 2 == 0;
+    float found[2][2];
+    int i;
+
+    host_must(host_copy(r->device, in, words, sizeof words), "fill");
+    if (grouped)
+        host_must(symwin_group_begin(), "symwin_group_begin");
+    host_must(symwin_allreduce(r->comm, in, out, 2, SYMWIN_F32, SYMWIN_SUM, r->streams[0]), "1");
+    host_must(symwin_allreduce_with(r->comm, in, out + 64, 2, SYMWIN_F32, SYMWIN_SUM, &twoshot,
+                                    r->streams[0]),
+              "2");
+    if (grouped)
+        host_must(symwin_group_end(), "symwin_group_end");
+    job_wait(r, 0);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    for (i = 0; i < 2; i++) {
+        host_must(host_copy(r->device, found[i], out + 64 * i, sizeof found[i]), "read");
+        must_be(found[i][0] == all && found[i][1] == all, "grouped by some ranks", r->rank);
+    }
+}
+
 /* Two all-gathers, each from a place to another, and whether the second one waits for the first. */
 static const struct pair {
     const char *name;
@@ -524,6 +553,7 @@ static void body(struct processes *p, int rank)
     in_order(&r);
     scalars_in_order(&r);
     short_calls(&r);
+    grouped_by_some(&r);
     waits(&r);
     on_two_streams(&r);
     sweep(&r, 0);

@@ -50,7 +50,7 @@ static const struct oddity_text {
     [LARGE] = {"a count that fits in no launch with others",
                "count of call # of a group differs: rank 1 passed 4000, rank 2 passed 100",
                SYMWIN_MISMATCH},
-    [REDUCES] = {"a call that is always alone",
+    [REDUCES] = {"a call that reduces",
                  "the call with number # in a group differs: rank 1 called symwin_allreduce(), "
                  "rank 2 called symwin_broadcast()",
                  SYMWIN_MISMATCH},

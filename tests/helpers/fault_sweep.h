@@ -19,7 +19,7 @@
 #if defined(__SANITIZE_THREAD__)
 enum { STEP = 2503, ALL_UP_TO = 2 }; /* steps of N: a run takes more than ten times as long */
 #elif defined(__SANITIZE_ADDRESS__)
-enum { STEP = 53, ALL_UP_TO = 10 };
+enum { STEP = 53, ALL_UP_TO = 5 };
 #else
 enum { STEP = 1, ALL_UP_TO = 1 };
 #endif

@@ -120,6 +120,7 @@ int dumped(const char *word, const char *pair);
     X(all_at_once) /* scenes_groups.c */                                                           \
     X(births)                                                                                      \
     X(groups)                                                                                      \
+    X(together)                                                                                    \
     X(windows)                                                                                     \
     X(errors) /* scenes_errors.c */                                                                \
     X(driver)

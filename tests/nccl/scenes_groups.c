@@ -316,6 +316,50 @@ void scene_groups(struct rank *rank)
     room_free(t.more);
 }
 
+/* ---- whose a group is, by the table ---- */
+
+/* A group of `many` all-reduces of 64 KiB each, or of one element each; `nccls` is how many of them
+ * NCCL has. */
+static void reduce_together(struct rank *rank, ncclComm_t comm, int many, size_t count,
+                            unsigned nccls)
+{
+    const unsigned before = calls(STAND_IN_ncclAllReduce);
+    int *const data = room(count * (size_t)many * sizeof *data);
+    int i, bad = 0;
+
+    for (i = 0; i < many; i++)
+        data[(size_t)i * count] = i + rank->rank;
+    meet(rank);
+    EXPECT(ncclGroupStart(), ncclSuccess);
+    for (i = 0; i < many; i++)
+        EXPECT(ncclAllReduce(data + (size_t)i * count, data + (size_t)i * count, count, ncclInt32,
+                             ncclSum, comm, rank->stream),
+               ncclSuccess);
+    EXPECT(ncclGroupEnd(), ncclSuccess);
+    EXPECT(drains(rank->stream), 1);
+    for (i = 0; i < many; i++)
+        bad += data[(size_t)i * count] != rank->ranks * i + rank->ranks * (rank->ranks - 1) / 2;
+    EXPECT(bad, 0);
+    meet(rank);
+    EXPECT(calls(STAND_IN_ncclAllReduce) - before,
+           nccls * (unsigned)(rank->ranks / rank->processes));
+    meet(rank);
+    room_free(data);
+}
+
+/* NCCL makes one launch of large calls in a group, and symwin one of each. */
+void scene_together(struct rank *rank)
+{
+    enum { LARGE = (64 << 10) / 4 };
+    ncclComm_t comm = birth(rank, 0);
+
+    reduce_together(rank, comm, 1, LARGE, 0);
+    reduce_together(rank, comm, 8, 2, 0);
+    reduce_together(rank, comm, 12, LARGE, 12);
+    reduce_together(rank, comm, 1, LARGE, 0);
+    EXPECT(ncclCommDestroy(comm), ncclSuccess);
+}
+
 /* ---- windows ---- */
 
 /* Windows of symwin in this process, of as many bytes. */

@@ -99,6 +99,45 @@ static void check_times(void)
     TAP_EQ("of ranks that were not measured", sw_serve_time(5, SW_ALL_REDUCE, 4, SW_OURS), 0);
 }
 
+/* Groups of all-reduces and all-gathers of 8-byte integers, by the rows of two ranks: symwin takes
+ * 1 us for 8, 16 and 64 bytes and 3 for 32, an all-gather of 16 to 64 takes it 1, and NCCL takes 2
+ * for all. */
+static void check_together(void)
+{
+    static const struct {
+        const char *name;
+        int reduces, gathers; /* calls */
+        size_t count;         /* of each */
+        int ranks, settled, want;
+    } cases[] = {
+        {"one call", 1, 0, 4, 2, 0, 1},
+        {"in one launch, quicker together", 2, 0, 1, 2, 0, 1},
+        {"in one launch, slower together", 4, 0, 1, 2, 0, 0},
+        {"a variable says so", 4, 0, 1, 2, 1, 1},
+        {"in one launch, more of them, quicker", 8, 0, 1, 2, 0, 1},
+        {"more than a launch has, one by one", 17, 0, 1, 2, 0, 0},
+        {"sixteen of a size that was not measured", 16, 0, 1, 2, 0, 1},
+        {"two collectives, of which one is slower", 4, 2, 1, 2, 0, 0},
+        {"too large for a launch, not measured", 2, 0, 16384, 2, 0, 0},
+        {"ranks that were not measured, in one launch", 4, 0, 1, 3, 0, 1},
+        {"ranks that were not measured, in several", 17, 0, 1, 3, 0, 0},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct sw_comm comm = {.ranks = cases[i].ranks};
+        struct sw_together t = {.count = 0};
+        int k;
+
+        setup.serve[SW_ALL_REDUCE] = cases[i].settled ? SW_SERVE_ALL : SW_SERVE_AUTO;
+        for (k = 0; k < cases[i].reduces; k++)
+            sw_together_add(&t, &comm, SW_ALL_REDUCE, cases[i].count, ncclInt64);
+        for (k = 0; k < cases[i].gathers; k++)
+            sw_together_add(&t, &comm, SW_ALL_GATHER, cases[i].count, ncclInt64);
+        TAP_EQ(cases[i].name, sw_together_is_ours(&t, &comm), cases[i].want);
+    }
+    setup = (struct sw_setup){0};
+}
+
 int main(void)
 {
     check_table();
@@ -106,6 +145,7 @@ int main(void)
     check_fingerprint();
     check_any();
     check_times();
+    check_together();
     for (int type = 0; type < ncclNumTypes; type++)
         TAP_EQ("a type's bytes", sw_type_bytes(type) > 0, 1);
     TAP_EQ("no type", sw_type_bytes(-1) + sw_type_bytes(ncclNumTypes), 0);

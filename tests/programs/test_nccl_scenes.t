@@ -94,6 +94,7 @@ for my $ranks (@ranks) {
       ['memory', $ranks, "$all SYMWIN_NCCL_MEMORY=8M"];
 }
 push @together, ['all_at_once', [1, 1], $all];
+push @together, map { ['together', $_, 'SYMWIN_NCCL_SERVE=auto'] } @ranks;
 pass_together(@together);
 
 # ---- failures ----------------------------------------------------------------------------------
