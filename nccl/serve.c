@@ -218,6 +218,5 @@ int sw_together_is_ours(const struct sw_together *t, const struct sw_comm *comm)
 
     if (t->is_settled || t->count < 2)
         return 1;
-    return share ? ours <= at_once(t, comm, SW_NCCLS)
-                 : ours > 0 && ours <= at_once(t, comm, SW_NCCLS);
+    return (share || ours > 0) && ours <= at_once(t, comm, SW_NCCLS);
 }

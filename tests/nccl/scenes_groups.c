@@ -318,8 +318,7 @@ void scene_groups(struct rank *rank)
 
 /* ---- whose a group is, by the table ---- */
 
-/* A group of `many` all-reduces of 64 KiB each, or of one element each; `nccls` is how many of them
- * NCCL has. */
+/* A group of `many` all-reduces of `count` integers each; `nccls` is how many of them NCCL has. */
 static void reduce_together(struct rank *rank, ncclComm_t comm, int many, size_t count,
                             unsigned nccls)
 {
