@@ -261,14 +261,17 @@ struct emu_fibers *emu_fibers_create(void)
 
 UNSEEN static int must_leave(const struct emu_fibers *w)
 {
-    if (atomic_load_explicit(&w->grid->killed, memory_order_relaxed))
-        return 1;
-    if (atomic_load_explicit(&emu_contexts[w->grid->device].sticky, memory_order_relaxed) ==
-            CUDA_SUCCESS &&
-        !emu_exiting())
-        return 0;
-    atomic_store_explicit(&w->grid->killed, 1, memory_order_relaxed);
-    return 1;
+    return atomic_load_explicit(&w->grid->killed, memory_order_relaxed);
+}
+
+/* A failed context and the end of the process kill the grid too. Asked once for many switches: when
+ * a thread starts, at a barrier that all have reached, after a round of polls. */
+UNSEEN static void look_for_the_end(const struct emu_fibers *w)
+{
+    if (atomic_load_explicit(&emu_contexts[w->grid->device].sticky, memory_order_relaxed) !=
+            CUDA_SUCCESS ||
+        emu_exiting())
+        atomic_store_explicit(&w->grid->killed, 1, memory_order_relaxed);
 }
 
 /* Makes the block's next thread run on the fiber. */
@@ -296,6 +299,8 @@ UNSEEN static struct fiber *choose(struct emu_fibers *w)
 {
     struct fiber *f;
 
+    if (w->started < w->total)
+        look_for_the_end(w);
     if (w->started < w->total && !must_leave(w)) {
         if (w->idle.first == NULL && batch_add(w) != 0) {
             emu_grid_kill(w->grid, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
@@ -318,6 +323,7 @@ UNSEEN static void barrier_release_if_complete(struct emu_fibers *w)
 {
     if (w->waiting.count == 0 || w->waiting.count + w->ended < w->total)
         return;
+    look_for_the_end(w);
     w->barrier++;
     w->turns = 0;
     queue_move(&w->ready, &w->waiting);
@@ -362,6 +368,8 @@ UNSEEN static void fiber_main(void)
         w->turns = 0;
         barrier_release_if_complete(w);
 #if !defined(EMU_TSAN)
+        if (w->started < w->total)
+            look_for_the_end(w);
         if (w->started < w->total && !must_leave(w)) {
             thread_assign(w, me);
             continue;
@@ -438,6 +446,7 @@ _Noreturn UNSEEN void emu_fiber_leave(void)
 UNSEEN static void round_end(struct emu_fibers *w)
 {
     w->polls = 0;
+    look_for_the_end(w);
     if (w->rounds < WAITS_AFTER && ++w->rounds == WAITS_AFTER)
         emu_block_waits(w->grid);
     emu_rest(&w->turns);

@@ -6,7 +6,7 @@
 /* REPLAYED: ranks. With 9 of them, a call takes a second. */
 enum { THIN = 131, RUNS = 8, REPLAYED = 5, LARGE = 1 << 18 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { THIN = 21, RUNS = 50, REPLAYED = 9, LARGE = 1 << 20 };
+enum { THIN = 67, RUNS = 20, REPLAYED = 9, LARGE = 1 << 18 };
 #else
 enum { THIN = 2, RUNS = 200, REPLAYED = 9, LARGE = 1 << 20 };
 #endif

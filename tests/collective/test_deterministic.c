@@ -27,10 +27,8 @@ enum {
     GRIDS = sizeof grids / sizeof grids[0],
     SHAPES = 5, /* four pairs of offsets, and in place */
     RUNS = 2,
-#if defined(__SANITIZE_THREAD__)
-    THIN = 11,
-#elif defined(__SANITIZE_ADDRESS__)
-    THIN = 11,
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+    THIN = 23,
 #else
     THIN = 7, /* prime to the numbers above */
 #endif

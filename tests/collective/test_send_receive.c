@@ -5,10 +5,8 @@
 #include "collectives.h"
 #include "kernels/pair_layout.h"
 
-#if defined(__SANITIZE_THREAD__)
-enum { SWEEP = 6, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5 };
-#elif defined(__SANITIZE_ADDRESS__)
-enum { SWEEP = 6, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5 };
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { SWEEP = 3, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5 };
 #else
 enum { SWEEP = 12, FLIGHTS = 2, REPLAYS = 3, MOST_RANKS = 8 };
 #endif

@@ -7,11 +7,11 @@
 #include "kernels/pair_layout.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { TURNS = 2, ABORTS = 2 };
+enum { TURNS = 1, ABORTS = 2, MOST = 24 };
 #else
-enum { TURNS = 8, ABORTS = 6 };
+enum { TURNS = 8, ABORTS = 6, MOST = 48 };
 #endif
-enum { MOST = 48, WAITS_MS = 10000, REPLAYS = 3 };
+enum { WAITS_MS = 10000, REPLAYS = 3 };
 
 /* Another communicator of the same ranks, with slots of its own. */
 static void split(const struct rank *r, size_t slot_bytes, struct rank *other)

@@ -8,7 +8,7 @@
 #if defined(__SANITIZE_THREAD__)
 enum { MOST_RUNS = 2, FEW_RUNS = 1, KILLS = 2, ANY_US = 10000000 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { MOST_RUNS = 7, FEW_RUNS = 3, KILLS = 5, ANY_US = 0 };
+enum { MOST_RUNS = 3, FEW_RUNS = 2, KILLS = 2, ANY_US = 0 };
 #else
 enum { MOST_RUNS = 20, FEW_RUNS = 5, KILLS = 10, ANY_US = 0 };
 #endif

@@ -12,7 +12,7 @@
 
 #include "harness.h"
 
-#if defined(__SANITIZE_THREAD__) /* slow for each element */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) /* slow for each element */
 enum { COUNT = 1 << 13 };
 #else
 enum { COUNT = 1 << 17 };

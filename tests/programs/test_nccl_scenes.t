@@ -27,7 +27,7 @@ my $sanitizer = join ' ', map { /=> (\S*lib[at]san\S*) / ? $1 : () } `ldd $place
 my $preload   = "LD_PRELOAD='$sanitizer $build/libsymwin-nccl.so'";
 my $all       = 'SYMWIN_NCCL_SERVE=all';
 my $mixed     = 'SYMWIN_NCCL_SERVE=all,broadcast=none';
-my @ranks     = ([4, 1], [1, 4], [2, 2]);
+my @ranks     = ($sanitized ? () : ([4, 1], [1, 4]), [2, 2]);
 
 # Begins a command, whose output goes to files.
 my $number = 0;

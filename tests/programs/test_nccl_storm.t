@@ -34,7 +34,7 @@ my @servers = (
 );
 
 # Under sanitizers there are fewer calls, all with the library.
-my $less = system("grep -qs -e -fsanitize= $build/flags") == 0 ? 8 : 1;
+my $less = system("grep -qs -e -fsanitize= $build/flags") == 0 ? 16 : 1;
 shift @servers if $less > 1;
 
 # Seed, calls of all ranks, processes, threads of each.

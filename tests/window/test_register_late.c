@@ -72,7 +72,7 @@ static void recapture(struct harness_team *team, int rank, void *arg)
 }
 
 /* A message size for which calls on windows use another algorithm. */
-#if defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { MANY = 1 << 20 };
 #else
 enum { MANY = 4 << 20 };
