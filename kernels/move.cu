@@ -263,7 +263,13 @@ struct sw_group {
                 return;
             SYMWIN_NO_UNROLL
             for (int j = 0; j < sw_batch<0>::ranks && first + j < t.args.nranks; j++) {
-                wire::decode(entry[j], word[0]);
+                typename wire::entry one = entry[0];
+
+                /* An index that is not known to the compiler would put them all in memory. */
+                SYMWIN_UNROLL
+                for (int m = 1; m < sw_batch<0>::ranks; m++)
+                    one = m == j ? entry[m] : one;
+                wire::decode(one, word[0]);
                 sw_any_add(t.args, first + j == 0, first + j == t.args.rank ? own : word, sums);
             }
         }
@@ -296,6 +302,15 @@ struct sw_group {
         return j < args.call.calls ? args.item[j].begin : args.entries;
     }
 
+    /* Calls may know one memory by two addresses (PTX ISA, "fence.proxy.alias"). Between kernels
+     * nothing is needed. */
+    SYMWIN_DEVICE void fence_aliases()
+    {
+#if !SYMWIN_EMULATED
+        asm volatile("fence.proxy.alias;" : : : "memory");
+#endif
+    }
+
     SYMWIN_DEVICE void run(const struct sw_group_args &args)
     {
         const sw_role role = sw_role_of_thread();
@@ -326,8 +341,11 @@ struct sw_group {
             SYMWIN_NO_UNROLL
             for (uint32_t k = begin; role.works && !call.failed && k < end; k += role.workers)
                 receive(find(args, role, k), call);
-            if (next < args.call.calls)
+            if (next < args.call.calls) {
+                fence_aliases();
                 call.failed = symwin_block_any(call.failed);
+                fence_aliases();
+            }
         }
         sw_push_end<wire>(args.call, call);
     }

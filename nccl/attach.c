@@ -78,11 +78,15 @@ static struct record record_of(const struct sw_comm *comm)
 
 static ncclResult_t refuse(struct sw_comm *comm, const char *text, int rank)
 {
+    int born = SW_BORN, attached = SW_ATTACHED;
+
     if (rank >= 0)
         snprintf(comm->why, sizeof comm->why, "rank %d %s", rank, text);
     else
         snprintf(comm->why, sizeof comm->why, "%s", text);
-    atomic_store(&comm->state, SW_REFUSED);
+    /* Not of one that another thread has ended meanwhile. */
+    (void)(atomic_compare_exchange_strong(&comm->state, &born, SW_REFUSED) ||
+           atomic_compare_exchange_strong(&comm->state, &attached, SW_REFUSED));
     return ncclSuccess;
 }
 
@@ -195,7 +199,7 @@ static int patience(void)
     return value > 0 && value <= 1000000000 ? (int)value : 60000;
 }
 
-static ncclResult_t create(struct sw_comm *comm, const symwin_unique_id *id)
+static void create(struct sw_comm *comm, const symwin_unique_id *id)
 {
     /* Captured calls register nothing: a rank that captures would wait for others that do not, and
      * the graph would keep the buffer from being freed. NCCL waits without a limit, and so does
@@ -216,7 +220,7 @@ static ncclResult_t create(struct sw_comm *comm, const symwin_unique_id *id)
         (void)refuse(comm, symwin_last_error(), -1);
         if (comm->rank == 0)
             (void)symwin_unique_id_release(id); /* which may fail with a sentence of its own */
-        return ncclSuccess;
+        return;
     }
     (void)snprintf(name, sizeof name, "nccl:%p", (void *)atomic_load(&comm->handle));
     (void)symwin_comm_set_name(made, name); /* as NCCL's own lines call it */
@@ -224,7 +228,6 @@ static ncclResult_t create(struct sw_comm *comm, const symwin_unique_id *id)
     if (atomic_load(&comm->stop)) /* which has not seen it */
         (void)symwin_comm_abort(made);
     register_windows(comm);
-    return ncclSuccess;
 }
 
 /* Agrees, and makes symwin's communicator if rank 0 wants it. */
@@ -245,11 +248,13 @@ static ncclResult_t meet(struct sw_comm *comm)
     }
     first = result == ncclSuccess ? sw_met(comm, 0) : NULL;
     if (result == ncclSuccess && atomic_load(&comm->state) == SW_ATTACHED) {
-        comm->server = SW_NOBODY; /* NCCL's calls so far are over: the meeting came after them */
+        sw_order_forget(comm); /* NCCL's calls so far are over: the meeting came after them */
         if (first->has_id) {
             comm->opened = 1;
             comm->place = sw_hash(3, first->id.bytes, sizeof first->id.bytes);
-            return create(comm, &first->id);
+            create(comm, &first->id);
+            /* Or while this rank waited for the others: then NCCL has no communicator any more. */
+            return atomic_load(&comm->stop) ? sw_meet_was_aborted() : ncclSuccess;
         }
         if (agreed) {
             comm->opened = 1;
@@ -302,7 +307,7 @@ static ncclResult_t attach_all(struct sw_comm *const *comms, int count)
         return sw_error(ncclSystemError, "symwin: no host memory");
     for (i = 0; i < count; i++) {
         jobs[i].comm = comms[i];
-        jobs[i].threaded = pthread_create(&jobs[i].thread, NULL, job_main, &jobs[i]) == 0;
+        jobs[i].threaded = sw_comm_begin_thread(&jobs[i].thread, job_main, &jobs[i]);
     }
     for (i = 0; i < count; i++) {
         if (jobs[i].threaded)
@@ -352,11 +357,7 @@ void sw_close(struct sw_comm *comm, int users)
     symwin_comm *symwin = take_out(comm);
 
     comm->opened = 0;
-    if (comm->event != NULL) {
-        (void)sw_cu()->cuEventDestroy(comm->event);
-        comm->event = NULL;
-        comm->recorded = 0;
-    }
+    sw_order_end(comm);
     if (symwin == NULL)
         return;
     while (atomic_load(&comm->users) > users)

@@ -222,7 +222,7 @@ static ncclResult_t alone(struct sw_call *call)
     sw_order_before(comm, call->server, call->stream);
     result = ours ? sw_call_serve(call) : sw_error_is_nccls(sw_call_pass(call));
     if (result == ncclSuccess || result == ncclInProgress) {
-        sw_order_after(comm, call->server, call->stream);
+        sw_order_after(comm, call->server, call->stream, result);
         sw_report_call(call);
     }
     return result;
@@ -245,22 +245,25 @@ static ncclResult_t run(struct sw_call call)
     struct sw_comm *comm = call.from.inside ? NULL : sw_comm_get(call.handle, call.from.caller);
     const int state = comm != NULL ? atomic_load(&comm->state) : SW_REFUSED;
     ncclResult_t result;
+    int kept = 0;
 
     call.comm = comm;
     if (comm == NULL || (state != SW_BORN && state != SW_ATTACHED) || atomic_load(&comm->stop)) {
         result = pass(&call);
-        if (sw_group_is_open(call.from.library))
-            sw_group_has_passed(&call, result);
+        if (!call.from.inside && sw_group_is_open(call.from.library))
+            result = sw_group_has_passed(&call, result, &kept);
     } else if (!sw_group_is_open(call.from.library)) {
         result = alone(&call);
     } else {
         (void)sw_call_is_ours(&call);
         if (call.sort == SW_PLAIN_CALL)
             return sw_group_add(&call); /* and the group leaves the communicator */
-        result = pass(&call);
-        sw_group_has_passed(&call, result);
+        if (call.sort == SW_CONFIGURED)
+            sw_order_before(comm, SW_NCCLS, call.stream);
+        result = sw_group_has_passed(&call, pass(&call), &kept);
     }
-    sw_comm_leave(comm);
+    if (!kept)
+        sw_comm_leave(comm);
     return result;
 }
 

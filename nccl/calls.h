@@ -26,6 +26,7 @@ struct sw_call {
     enum { SW_PLAIN_CALL, SW_WRONG, SW_EMPTY, SW_CONFIGURED } sort; /* only the first may be ours */
     int class;
     enum sw_server server;
+    int passed; /* in a group: NCCL has it already */
 };
 
 /* A send or receive, which only two ranks make. */
@@ -49,7 +50,11 @@ ncclResult_t sw_call_serve(const struct sw_call *call);
 /* ---- order.c: before and after each call of a communicator that symwin has a part in ---- */
 
 void sw_order_before(struct sw_comm *comm, enum sw_server server, cudaStream_t stream);
-void sw_order_after(struct sw_comm *comm, enum sw_server server, cudaStream_t stream);
+/* `result`: of NCCL's call, or of the end of its group. */
+void sw_order_after(struct sw_comm *comm, enum sw_server server, cudaStream_t stream,
+                    ncclResult_t result);
+void sw_order_forget(struct sw_comm *comm); /* all calls so far are over */
+void sw_order_end(struct sw_comm *comm);    /* symwin's communicator goes */
 int sw_order_is_captured(cudaStream_t stream);
 /* What comes in stream `to` waits for what is in stream `from`. */
 void sw_order_join(struct sw_comm *comm, cudaStream_t from, cudaStream_t to);
@@ -59,13 +64,14 @@ void sw_order_join(struct sw_comm *comm, cudaStream_t from, cudaStream_t to);
 /* Whether a group of that library is open in this thread. */
 int sw_group_is_open(void *library);
 ncclResult_t sw_group_add(const struct sw_call *call); /* it keeps the reference to call->comm */
-/* A call was passed on at once, since symwin cannot serve it. */
-void sw_group_has_passed(const struct sw_call *call, ncclResult_t result);
+/* A call was passed on at once, since symwin cannot serve it; returns the result. Whether
+ * call->comm is the group's to leave: *kept. */
+ncclResult_t sw_group_has_passed(struct sw_call *call, ncclResult_t result, int *kept);
 /* The registration of a window, which is there when NCCL's group has ended. Whether it was added.
  * */
 int sw_group_add_window(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t *handle);
 /* A communicator ends: this thread's group has no calls on it any more. */
-void sw_group_forget(struct sw_comm *comm);
+void sw_group_forget(struct sw_comm *comm, ncclComm_t handle);
 /* The end of an operation that calls of the group may have. 0: none has, or there is no memory. */
 int sw_group_add_op_end(const struct sw_from *from, ncclRedOp_t op, ncclComm_t comm);
 

@@ -1,5 +1,6 @@
 /* The table of communicators. Entries stay in their bucket for ever, and are used again, so that
  * looking up needs no lock. */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -133,16 +134,21 @@ void sw_comm_remove(struct sw_comm *comm)
 }
 
 /* Detached from its beginning: the process may end at any time, and has lost no thread then. */
-int sw_comm_begin_thread(void *(*run)(void *data), void *data)
+int sw_comm_begin_thread(pthread_t *thread, void *(*run)(void *data), void *data)
 {
     pthread_attr_t attributes;
-    pthread_t thread;
+    sigset_t all, before;
+    pthread_t unnamed;
     int begun;
 
     if (pthread_attr_init(&attributes) != 0)
         return 0;
-    begun = pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED) == 0 &&
-            pthread_create(&thread, &attributes, run, data) == 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    begun = (thread != NULL ||
+             pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED) == 0) &&
+            pthread_create(thread != NULL ? thread : &unnamed, &attributes, run, data) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return begun;
 }

@@ -75,11 +75,13 @@ struct sw_comm {
     int passed;         /* NCCL has had calls of it, perhaps in graphs */
     CUstream meets_for; /* of the call for which the ranks meet */
 
-    /* of its last call */
-    enum sw_server server;
-    cuuint64_t capture; /* 0: it was in none */
-    CUevent event;      /* behind a call of NCCL's, while there is one of symwin's as well */
-    int recorded;
+    /* What order.c knows of calls outside captures, and of those in the last capture. */
+    struct sw_last {
+        cuuint64_t capture; /* 0: none */
+        CUevent event;      /* behind NCCL's last call */
+        int is_ahead;       /* symwin's next call waits for it */
+    } nccls[2];
+    int ours_ahead; /* NCCL's next call outside captures waits for symwin's */
 
     struct sw_nccl_window *windows;
     struct sw_nccl_op *ops;
@@ -87,7 +89,7 @@ struct sw_comm {
 
     /* of the group that collects calls on it */
     unsigned long long group;
-    int group_has_nccls; /* a collective was passed on at once */
+    int group_has_nccls; /* a collective was passed on at once: no meeting in this group */
     int group_is_nccls;  /* so are all of them */
 };
 
@@ -102,8 +104,9 @@ struct sw_comm *sw_comm_get(ncclComm_t handle, void *caller);
 void sw_comm_hide(struct sw_comm *comm);
 void sw_comm_remove(struct sw_comm *comm);
 
-/* Runs it in a thread that nobody waits for. Whether there is one. */
-int sw_comm_begin_thread(void *(*run)(void *data), void *data);
+/* Begins a thread that gets none of the program's signals. NULL: nobody waits for it. Whether there
+ * is one. */
+int sw_comm_begin_thread(pthread_t *thread, void *(*run)(void *data), void *data);
 
 /* Held where lists of windows change, and where threads look through those of others: any thread
  * may free a buffer, whose windows end. */
@@ -150,6 +153,9 @@ static inline const void *sw_met(const struct sw_comm *comm, int rank)
 {
     return comm->meeting.memory + (size_t)(rank + 1) * comm->meeting.bytes;
 }
+/* Waits until NCCL has launched what was in progress (blocking=0), or the communicator ends. */
+void sw_meet_launched(struct sw_comm *comm);
+ncclResult_t sw_meet_was_aborted(void);
 /* Waits until nobody asks NCCL for the state of a communicator that is hidden. */
 void sw_meet_asked(struct sw_comm *comm);
 /* Whether symwin's calls of this rank are over, within some milliseconds. */

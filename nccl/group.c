@@ -42,6 +42,7 @@ static _Thread_local struct group group;
 
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
+static int has_key;
 
 static void free_group(void *data)
 {
@@ -60,7 +61,7 @@ static void free_group(void *data)
 
 static void make_key(void)
 {
-    (void)pthread_key_create(&key, free_group);
+    has_key = pthread_key_create(&key, free_group) == 0;
 }
 
 /* Room for one more. */
@@ -76,7 +77,8 @@ static void *grown(void *items, int count, int *room, size_t bytes)
         return NULL;
     *room = more;
     pthread_once(&key_once, make_key);
-    (void)pthread_setspecific(key, &group);
+    if (has_key)
+        (void)pthread_setspecific(key, &group);
     return grown_items;
 }
 
@@ -113,13 +115,19 @@ ncclResult_t sw_group_add(const struct sw_call *call)
     return ncclSuccess;
 }
 
-void sw_group_has_passed(const struct sw_call *call, ncclResult_t result)
+ncclResult_t sw_group_has_passed(struct sw_call *call, ncclResult_t result, int *kept)
 {
     (void)keep(result);
-    if (call->sort != SW_CONFIGURED || call->comm == NULL)
-        return;
-    call->comm->group = group.number;
+    if (call->sort != SW_CONFIGURED || call->comm == NULL ||
+        (result != ncclSuccess && result != ncclInProgress))
+        return result;
+    /* It is launched at the group's end, and what comes after it waits for that. */
+    call->passed = *kept = 1;
+    call->config = NULL;
+    if (sw_group_add(call) != ncclSuccess)
+        return group.result;
     call->comm->group_has_nccls = 1;
+    return result;
 }
 
 int sw_group_add_window(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t *handle)
@@ -148,9 +156,9 @@ int sw_group_add_op_end(const struct sw_from *from, ncclRedOp_t op, ncclComm_t c
 }
 
 /* Its entry would wait for this thread to leave it. The group fails, as one of symwin's does. */
-void sw_group_forget(struct sw_comm *comm)
+void sw_group_forget(struct sw_comm *comm, ncclComm_t handle)
 {
-    int i, calls = 0, windows = 0;
+    int i, calls = 0, windows = 0, ends = 0;
 
     for (i = 0; i < group.call_count; i++)
         if (group.calls[i].comm != comm)
@@ -160,11 +168,17 @@ void sw_group_forget(struct sw_comm *comm)
             group.windows[windows++] = group.windows[i];
     for (i = calls + windows; i < group.call_count + group.window_count; i++)
         sw_comm_leave(comm);
+    for (i = 0; i < group.op_end_count; i++)
+        if (group.op_ends[i].comm == handle)
+            (void)SW_PASS(&group.op_ends[i].from, ncclRedOpDestroy, (group.op_ends[i].op, handle));
+        else
+            group.op_ends[ends++] = group.op_ends[i];
     if (calls < group.call_count)
         (void)keep(sw_error(ncclInvalidUsage,
                             "symwin: a communicator was ended in a group that has calls on it"));
     group.call_count = calls;
     group.window_count = windows;
+    group.op_end_count = ends;
 }
 
 /* ---- at the outermost end ---- */
@@ -210,7 +224,7 @@ static void find_servers(struct group *g)
     for (i = 0; i < g->call_count; i++) {
         struct sw_call *call = &g->calls[i];
 
-        call->server = sw_call_is_ours(call) ? SW_OURS : SW_NCCLS;
+        call->server = !call->passed && sw_call_is_ours(call) ? SW_OURS : SW_NCCLS;
         if (!sw_is_pair(call) && call->server == SW_NCCLS)
             call->comm->group_is_nccls = 1;
     }
@@ -229,7 +243,8 @@ static int find_meeting(struct group *g, struct sw_comm **comms)
         struct sw_comm *comm = g->calls[i].comm;
         int known = 0;
 
-        if (!sw_call_may_meet(&g->calls[i]) ||
+        /* What NCCL has of it already keeps it from launching the meeting's own call. */
+        if (!sw_call_may_meet(&g->calls[i]) || comm->group_has_nccls ||
             !sw_attach_is_due(comm, g->calls[i].server == SW_OURS))
             continue;
         while (known < count && comms[known] != comm)
@@ -353,45 +368,59 @@ static ncclResult_t launch_ours(struct group *g, int count)
     result = count == 1 ? sw_call_serve(&g->calls[only]) : launch_all(g, count);
     for (i = 0; i < g->call_count && result == ncclSuccess; i++)
         if (g->calls[i].server == SW_OURS) {
-            sw_order_after(g->calls[i].comm, SW_OURS, g->calls[i].stream);
+            sw_order_after(g->calls[i].comm, SW_OURS, g->calls[i].stream, ncclSuccess);
             sw_report_call(&g->calls[i]);
         }
     join_pairs(g, 1);
     return result;
 }
 
+/* After a failure no more are passed. */
 static ncclResult_t pass_nccls(struct group *g)
 {
     ncclResult_t result = ncclSuccess;
     int i;
 
-    for (i = 0; i < g->call_count; i++)
-        if (g->calls[i].server == SW_NCCLS) {
-            sw_order_before(g->calls[i].comm, SW_NCCLS, g->calls[i].stream);
-            if (result == ncclSuccess || result == ncclInProgress)
-                result = sw_error_is_nccls(sw_call_pass(&g->calls[i]));
+    for (i = 0; i < g->call_count; i++) {
+        struct sw_call *call = &g->calls[i];
+
+        if (call->passed || call->server == SW_OURS)
+            continue;
+        if (result == ncclSuccess) {
+            sw_order_before(call->comm, SW_NCCLS, call->stream);
+            result = sw_error_is_nccls(sw_call_pass(call));
+            if (result == ncclInProgress)
+                result = ncclSuccess;
         }
-    return result == ncclInProgress ? ncclSuccess : result;
+        call->passed = result == ncclSuccess;
+    }
+    return result;
 }
 
-static void after_nccls(struct group *g)
+/* `result`: of NCCL's group. */
+static void after_nccls(struct group *g, ncclResult_t result)
 {
     int i;
 
-    for (i = 0; i < g->call_count; i++)
-        if (g->calls[i].server == SW_NCCLS) {
-            sw_order_after(g->calls[i].comm, SW_NCCLS, g->calls[i].stream);
-            sw_report_call(&g->calls[i]);
-        }
+    for (i = 0; i < g->call_count; i++) {
+        struct sw_call *call = &g->calls[i];
+
+        if (!call->passed)
+            continue;
+        sw_order_after(call->comm, SW_NCCLS, call->stream, result);
+        if (call->sort != SW_CONFIGURED) /* those are in the report */
+            sw_report_call(call);
+    }
 }
 
-/* What was collected, before NCCL's group ends. */
+/* What was collected, before NCCL's group ends. After a failure nothing is launched, as in NCCL. */
 static ncclResult_t launch(struct group *g)
 {
-    ncclResult_t ours, nccls;
+    ncclResult_t ours = g->result, nccls;
     int i, count = 0;
 
-    ours = judge(g);
+    if (ours == ncclSuccess)
+        ours = judge(g);
     if (ours != ncclSuccess)
         return ours;
     for (i = 0; i < g->call_count; i++)
@@ -435,7 +464,7 @@ static void add_windows(struct group *g)
             all[count++] = (struct adding){.group = g, .comm = g->windows[i].comm};
     }
     for (k = 1; k < count; k++)
-        all[k].threaded = pthread_create(&all[k].thread, NULL, adding_main, &all[k]) == 0;
+        all[k].threaded = sw_comm_begin_thread(&all[k].thread, adding_main, &all[k]);
     for (k = 0; k < count; k++)
         if (!all[k].threaded)
             (void)adding_main(&all[k]);
@@ -461,15 +490,14 @@ static void leave_all(struct group *g)
 
 static ncclResult_t end(struct group *g, const struct sw_from *from)
 {
-    /* After a failure nothing is launched, as in NCCL. */
-    const ncclResult_t launched = g->result != ncclSuccess ? g->result : launch(g);
+    const ncclResult_t launched = launch(g);
     ncclResult_t result;
 
     g->depth = 0; /* what follows is no part of it */
     result = sw_error_is_nccls(SW_PASS(from, ncclGroupEnd, ()));
     if (result == ncclSuccess || result == ncclInProgress)
-        after_nccls(g);
-    if (result == ncclSuccess && launched == ncclSuccess)
+        after_nccls(g, result);
+    if (result == ncclSuccess) /* whatever this rank's own launch came to */
         add_windows(g);
     leave_all(g);
     return launched != ncclSuccess ? launched : result;
@@ -540,7 +568,8 @@ SW_DEFINE(ncclGroupSimulateEnd, (void *info), (info))
 
     if (!from->inside && sw_group_is_open(from->library) && --group.depth == 0) {
         for (i = 0; i < group.call_count; i++)
-            (void)sw_call_pass(&group.calls[i]);
+            if (!group.calls[i].passed)
+                (void)sw_call_pass(&group.calls[i]);
         leave_all(&group);
     }
     return sw_error_is_nccls(SW_PASS(from, ncclGroupSimulateEnd, (info)));

@@ -56,7 +56,7 @@ static ncclResult_t issue(struct sw_comm *comm, const void *mine, size_t bytes)
                                       atomic_load(&comm->handle), (cudaStream_t)m->stream)));
 }
 
-static ncclResult_t was_aborted(void)
+ncclResult_t sw_meet_was_aborted(void)
 {
     return sw_error(ncclInternalError, "symwin: the communicator was aborted");
 }
@@ -74,7 +74,7 @@ static ncclResult_t state_of(struct sw_comm *comm)
         result = SW_PASS(&from, ncclCommGetAsyncError, (handle, &state));
     atomic_fetch_sub(&comm->asking, 1);
     if (handle == NULL)
-        return was_aborted();
+        return sw_meet_was_aborted();
     return sw_error_is_nccls(result != ncclSuccess ? result : state);
 }
 
@@ -93,7 +93,7 @@ static ncclResult_t look(struct sw_comm *comm)
     CUresult result;
 
     if (atomic_load(&comm->stop))
-        return was_aborted();
+        return sw_meet_was_aborted();
     state = state_of(comm);
     if (state != ncclSuccess)
         return state; /* with blocking=0 the call itself may be in progress */
@@ -118,6 +118,14 @@ ncclResult_t sw_meet(struct sw_comm *comm, const void *mine, size_t bytes)
         moment.tv_nsec = moment.tv_nsec < 500000 ? moment.tv_nsec * 5 / 4 : moment.tv_nsec;
     }
     return result;
+}
+
+void sw_meet_launched(struct sw_comm *comm)
+{
+    const struct timespec moment = {.tv_nsec = 5000};
+
+    while (!atomic_load(&comm->stop) && state_of(comm) == ncclInProgress)
+        nanosleep(&moment, NULL);
 }
 
 int sw_meet_idle(struct sw_comm *comm, int ms)
@@ -150,9 +158,11 @@ static void *release_main(void *data)
 {
     struct remains *r = data;
     const struct sw_cu *cu = sw_cu();
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* the program may be capturing */
     CUcontext context;
     CUdevice device;
 
+    (void)cu->cuThreadExchangeStreamCaptureMode(&mode);
     if (cu->cuCtxPushCurrent(r->context) == CUDA_SUCCESS) {
         if (r->stream != NULL)
             (void)cu->cuStreamDestroy(r->stream);
@@ -162,6 +172,7 @@ static void *release_main(void *data)
     }
     if (cu->cuDeviceGet(&device, r->device) == CUDA_SUCCESS)
         (void)cu->cuDevicePrimaryCtxRelease(device);
+    (void)cu->cuThreadExchangeStreamCaptureMode(&mode);
     free(r);
     return NULL;
 }
@@ -180,6 +191,6 @@ void sw_meet_end(struct sw_comm *comm)
     *r = (struct remains){comm->meeting.stream, comm->meeting.memory, comm->context, comm->device};
     comm->meeting = (struct sw_meeting){0};
     comm->context = NULL;
-    if (!sw_comm_begin_thread(release_main, r))
+    if (!sw_comm_begin_thread(NULL, release_main, r))
         (void)release_main(r);
 }

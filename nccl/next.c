@@ -9,6 +9,8 @@
 
 #include "nccl/next.h"
 
+_Thread_local int sw_next_passing;
+
 static _Atomic(void *) library; /* NCCL, if it is not in the program's order of libraries */
 
 static void *find_in(void *where, const char *name)
@@ -165,7 +167,7 @@ void *sw_next_find(struct sw_next *next, void *caller)
 struct sw_from sw_from_find(struct sw_next *next, void *caller)
 {
     const struct sw_next_of of = found_for(next, caller);
-    struct sw_from from = {next, caller, NULL, of.library, of.inside};
+    struct sw_from from = {next, caller, NULL, of.library, of.inside || sw_next_passing > 0};
 
     memcpy(&from.symbol, &of.symbol, sizeof from.symbol);
     return from;

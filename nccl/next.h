@@ -25,13 +25,24 @@ struct sw_from {
     void *caller;
     void (*symbol)(void); /* where it would have gone; NULL: there is none */
     void *library;        /* the address of the one that has it */
-    int inside;           /* that library makes the call itself */
+    int inside; /* that library makes the call itself, or what a call of it goes through */
 };
 struct sw_from sw_from_find(struct sw_next *next, void *caller);
 
-/* Passes a call on: SW_PASS(from, ncclCommDestroy, (comm)). */
+/* Passes a call on: SW_PASS(from, ncclCommDestroy, (comm)). What comes here from it, as from a
+ * profiler between this library and NCCL, is NCCL's. */
 #define SW_PASS(from, name, arguments)                                                             \
-    ((from)->symbol != NULL ? ((__typeof__(&name))(from)->symbol)arguments : ncclSystemError)
+    __extension__({                                                                                \
+        ncclResult_t passed_on = ncclSystemError;                                                  \
+                                                                                                   \
+        if ((from)->symbol != NULL) {                                                              \
+            sw_next_passing++;                                                                     \
+            passed_on = ((__typeof__(&name))(from)->symbol)arguments;                              \
+            sw_next_passing--;                                                                     \
+        }                                                                                          \
+        passed_on;                                                                                 \
+    })
+extern _Thread_local int sw_next_passing;
 
 /* Whether that of the process is `symbol`, which was found in the library `file`. If the process
  * has no other NCCL, it becomes the one that serves. */

@@ -1,7 +1,8 @@
 /* Calls of one communicator keep their order, whoever serves them, on whatever streams. symwin
  * orders its own, and NCCL its own. Where the server changes, the stream waits for the call before:
  * symwin's are followed by symwin_comm_follow(), NCCL's by an event behind each, which is recorded
- * while the communicator has one of symwin's. */
+ * while the communicator has one of symwin's. Calls in a capture wait for those in it, and others
+ * for others. */
 #include "nccl/calls.h"
 
 /* 0: it is in no capture. */
@@ -22,15 +23,23 @@ int sw_order_is_captured(cudaStream_t stream)
     return capture_of(stream) != 0;
 }
 
-/* A call in another capture, or outside of one, is ordered by the program. */
+/* Of calls in that capture; 0: outside of captures. */
+static struct sw_last *last_of(struct sw_comm *comm, cuuint64_t capture)
+{
+    return &comm->nccls[capture != 0];
+}
+
+/* Calls in another capture, or outside of one, are ordered by the program. */
 static void wait_for_nccls(struct sw_comm *comm, cudaStream_t stream)
 {
+    const cuuint64_t capture = capture_of(stream);
+    struct sw_last *last = last_of(comm, capture);
     struct sw_comm_scope scope;
 
-    if (!comm->recorded || !sw_comm_scope_enter(comm, &scope))
+    if (!last->is_ahead || last->capture != capture || !sw_comm_scope_enter(comm, &scope))
         return;
-    if (capture_of(stream) == comm->capture)
-        (void)sw_cu()->cuStreamWaitEvent((CUstream)stream, comm->event, 0);
+    if (sw_cu()->cuStreamWaitEvent((CUstream)stream, last->event, 0) == CUDA_SUCCESS)
+        last->is_ahead = 0; /* for other streams too: symwin orders its own calls */
     sw_comm_scope_leave(&scope);
 }
 
@@ -38,38 +47,68 @@ void sw_order_before(struct sw_comm *comm, enum sw_server server, cudaStream_t s
 {
     symwin_comm *symwin = atomic_load_explicit(&comm->symwin, memory_order_relaxed);
 
-    if (symwin == NULL || server == comm->server || comm->server == SW_NOBODY)
+    if (symwin == NULL)
         return;
-    if (server == SW_OURS)
-        wait_for_nccls(comm, stream);
-    else
-        (void)symwin_comm_follow(symwin, stream);
+    if (server == SW_OURS) {
+        if (comm->nccls[0].is_ahead || comm->nccls[1].is_ahead)
+            wait_for_nccls(comm, stream);
+    } else {
+        const int captured = capture_of(stream) != 0;
+
+        if (captured || comm->ours_ahead)
+            (void)symwin_comm_follow(symwin, stream);
+        comm->ours_ahead = captured && comm->ours_ahead;
+    }
 }
 
 static void record(struct sw_comm *comm, cudaStream_t stream)
 {
+    const cuuint64_t capture = capture_of(stream);
+    struct sw_last *last = last_of(comm, capture);
     struct sw_comm_scope scope;
 
     if (!sw_comm_scope_enter(comm, &scope))
         return;
-    comm->recorded = 0;
-    if (comm->event == NULL &&
-        sw_cu()->cuEventCreate(&comm->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
-        comm->event = NULL;
-    if (comm->event != NULL &&
-        sw_cu()->cuEventRecord(comm->event, (CUstream)stream) == CUDA_SUCCESS) {
-        comm->capture = capture_of(stream);
-        comm->recorded = 1;
-    }
+    last->is_ahead = 0;
+    last->capture = capture;
+    if (last->event == NULL &&
+        sw_cu()->cuEventCreate(&last->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+        last->event = NULL;
+    if (last->event != NULL)
+        last->is_ahead = sw_cu()->cuEventRecord(last->event, (CUstream)stream) == CUDA_SUCCESS;
     sw_comm_scope_leave(&scope);
 }
 
-void sw_order_after(struct sw_comm *comm, enum sw_server server, cudaStream_t stream)
+void sw_order_after(struct sw_comm *comm, enum sw_server server, cudaStream_t stream,
+                    ncclResult_t result)
 {
-    if (server == SW_NCCLS && atomic_load_explicit(&comm->symwin, memory_order_relaxed) != NULL)
-        record(comm, stream);
-    comm->server = server;
-    comm->passed = comm->passed || server == SW_NCCLS;
+    if (server == SW_OURS) {
+        comm->ours_ahead = 1;
+        return;
+    }
+    comm->passed = 1;
+    if (atomic_load_explicit(&comm->symwin, memory_order_relaxed) == NULL)
+        return;
+    if (result == ncclInProgress)
+        sw_meet_launched(comm);
+    record(comm, stream);
+}
+
+void sw_order_forget(struct sw_comm *comm)
+{
+    comm->nccls[0].is_ahead = comm->nccls[1].is_ahead = comm->ours_ahead = 0;
+}
+
+void sw_order_end(struct sw_comm *comm)
+{
+    int i;
+
+    sw_order_forget(comm);
+    for (i = 0; i < 2; i++) {
+        if (comm->nccls[i].event != NULL)
+            (void)sw_cu()->cuEventDestroy(comm->nccls[i].event);
+        comm->nccls[i].event = NULL;
+    }
 }
 
 void sw_order_join(struct sw_comm *comm, cudaStream_t from, cudaStream_t to)

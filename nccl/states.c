@@ -51,7 +51,7 @@ SW_DEFINE(ncclCommDestroy, (ncclComm_t comm), (comm))
 
     if (known != NULL) {
         sw_comm_hide(known);
-        sw_group_forget(known);
+        sw_group_forget(known, comm);
         sw_report_death(known);
         sw_comm_leave(known);
         sw_comm_remove(known);
@@ -108,7 +108,10 @@ static void stop_late_calls(struct sw_comm *comm)
 static void *removal_main(void *data)
 {
     struct removal *r = data;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* the program may be capturing */
 
+    if (sw_cu() != NULL)
+        (void)sw_cu()->cuThreadExchangeStreamCaptureMode(&mode);
     stop_late_calls(r->comm);
     sw_comm_remove(r->comm);
     pthread_mutex_lock(&r->mutex);
@@ -130,7 +133,7 @@ static void remove_soon(struct sw_comm *comm)
         pthread_mutex_init(&r->mutex, NULL);
         pthread_cond_init(&r->over, NULL);
     }
-    if (r == NULL || !sw_comm_begin_thread(removal_main, r)) {
+    if (r == NULL || !sw_comm_begin_thread(NULL, removal_main, r)) {
         free(r);
         stop(comm);
         sw_comm_remove(comm);
@@ -156,7 +159,7 @@ SW_DEFINE(ncclCommAbort, (ncclComm_t comm), (comm))
     if (known != NULL) {
         stop_what_runs(known);
         sw_comm_hide(known);
-        sw_group_forget(known);
+        sw_group_forget(known, comm);
         sw_report_death(known);
         sw_comm_leave(known);
         sw_meet_asked(known);

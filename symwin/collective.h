@@ -163,9 +163,9 @@ typedef struct symwin_collective_options {
      * Ranks may have different scalars, in either memory. */
     const void *scalar;
     /* 0: the scalar is in host memory, and is read by the call. Otherwise it is in device memory of
-     * this rank, aligned to the element, and is read while the call runs in its stream. So a kernel
-     * ahead of it may write it, and each replay of a graph reads it again; it must not change until
-     * the call has ended there. */
+     * this rank or in pinned memory, aligned to the element, and is read while the call runs in its
+     * stream. So a kernel ahead of it may write it, and each replay of a graph reads it again; it
+     * must not change until the call has ended there. */
     int scalar_on_device;
 } symwin_collective_options;
 

@@ -16,6 +16,7 @@ struct batch {
     struct call calls[SW_GROUP_CALLS];
     cuuint64_t capture; /* that the first call's stream is in; 0: none */
     uint32_t stage;     /* the calls from here on do not use each other's results */
+    int in_bundles;     /* the first one has a kernel that sends bundles */
     int are_short;      /* each of them moves bytes and has a kernel for short calls */
     size_t longest;     /* bytes of a part */
     uint64_t digests[SW_GROUP_CALLS];
@@ -151,6 +152,8 @@ static void put_in(struct batch *b, const struct call *c, const struct sw_plan *
     b->args.call.calls++;
     b->are_short = (k == 0 || b->are_short) && !item->reduces &&
                    plan->kernel->shape == SW_SHAPE_short;
+    if (k == 0)
+        b->in_bundles = plan->stage == SW_MOVE_BUNDLES;
     if (b->longest < c->query.bytes)
         b->longest = c->query.bytes;
     b->calls[k] = *c;
@@ -281,11 +284,13 @@ static symwin_status launch_batch(struct batch *b)
     return status;
 }
 
-/* Whether one call goes by its own kernel: always if it reduces, since the kernel for several sends
- * other words, and ranks may make the same call in no group, or as the last of one. */
+/* Whether one call goes by its own kernel: always if that sends other words than the kernel for
+ * several, since ranks may make the same call in no group, or as the last of one. */
 static int goes_alone(const struct batch *b)
 {
-    return b->args.call.calls == 1 && (b->args.listed == 1 || b->calls[0].collective->reduces);
+    const int is_like_others = !b->calls[0].collective->reduces && !b->in_bundles;
+
+    return b->args.call.calls == 1 && (b->args.listed == 1 || !is_like_others);
 }
 
 symwin_status sw_batch_run(const struct call *const *calls, size_t n, unsigned number,

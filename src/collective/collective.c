@@ -165,8 +165,8 @@ static symwin_status place_buffers(struct call *c)
     return SYMWIN_OK;
 }
 
-/* Whether a scalar is in host memory if it is said to be; otherwise whether it is in memory of this
- * rank's device. */
+/* Whether a scalar is in host memory if it is said to be; otherwise whether this rank's device
+ * reads it at its address. */
 static symwin_status check_scalar(const struct call *c)
 {
     if (c->scalar_unread)
@@ -175,7 +175,7 @@ static symwin_status check_scalar(const struct call *c)
                        "options->scalar_on_device, or pass host memory",
                        c->name, (unsigned long long)c->scalar);
     return c->scalar_on_device
-               ? sw_comm_check_device(c->query.comm, c->name, "options->scalar", c->scalar, -1)
+               ? sw_comm_check_buffer(c->query.comm, c->name, "options->scalar", c->scalar)
                : SYMWIN_OK;
 }
 

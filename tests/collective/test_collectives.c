@@ -112,6 +112,16 @@ static void pinned(const struct rank *r, unsigned seed, unsigned count, int wind
         job_run(&on_host, &j);
     }
     if (windows == 0) {
+        const symwin_collective_options times = {
+            .size = sizeof times, .scalar = (float *)in + 32, .scalar_on_device = 1};
+
+        ((float *)in)[32] = 0.5f;
+        ((float *)in)[48] = 8;
+        host_must(symwin_allreduce_with(r->comm, (float *)in + 48, (float *)out + 48, 1, SYMWIN_F32,
+                                        SYMWIN_PREMUL_SUM, &times, r->streams[0]),
+                  "an all-reduce with a scalar in pinned memory");
+        job_wait(r, 0);
+        must_be(((float *)out)[48] == 4 * (float)r->nranks, "its sum", r->rank);
         ((int *)in)[0] = r->rank;
         host_must(symwin_group_begin(), "symwin_group_begin");
         host_must(symwin_allreduce(r->comm, in, out, 1, SYMWIN_I32, SYMWIN_SUM, r->streams[0]),

@@ -281,18 +281,53 @@ static void grouped_by_some(const struct rank *r)
     }
 }
 
+/* The same of a call whose own kernel sends bundles, on the emulated driver. */
+static void bundles_by_some(const struct rank *r)
+{
+    enum { BYTES = SLOT };
+    const symwin_collective_options twoshot = {.size = sizeof twoshot,
+                                               .algo = SYMWIN_ALGO_TWOSHOT_PUSH};
+    float *const sums = (float *)(void *)(r->out + (size_t)r->nranks * BYTES);
+    unsigned char part[BYTES];
+    const int grouped = r->rank % 2 == 0;
+    size_t i;
+    int p;
+
+    memset(part, r->rank + 1, sizeof part);
+    host_must(host_copy(r->device, r->in, part, sizeof part), "fill");
+    if (grouped)
+        host_must(symwin_group_begin(), "symwin_group_begin");
+    host_must(symwin_allgather(r->comm, r->in, r->out, BYTES, SYMWIN_U8, r->streams[0]), "1");
+    host_must(symwin_allreduce_with(r->comm, r->in, sums, 2, SYMWIN_F32, SYMWIN_SUM, &twoshot,
+                                    r->streams[0]),
+              "2");
+    if (grouped)
+        host_must(symwin_group_end(), "symwin_group_end");
+    job_wait(r, 0);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    for (p = 0; p < r->nranks; p++) {
+        unsigned char found[BYTES];
+
+        host_must(host_copy(r->device, found, r->out + (size_t)p * BYTES, BYTES), "read");
+        for (i = 0; i < BYTES && found[i] == p + 1; i++)
+            ;
+        must_be(i == BYTES, "bundles, grouped by some ranks", r->rank);
+    }
+}
+
 /* Two all-gathers, each from a place to another, and whether the second one waits for the first. */
+enum { PART = 512 }; /* which takes a block on a GPU too */
 static const struct pair {
     const char *name;
     int from, to, then_from, then_to, waits;
 } pairs[] = {
-    {"apart", 0, 1024, 2048, 3072, 0},
-    {"both read the same", 0, 1024, 0, 3072, 0},
-    {"reads what was written", 0, 1024, 1024, 3072, 1},
-    {"reads the last byte that was written", 0, 1024, 1024 - 15, 3072, 1},
-    {"reads up to what was written", 0, 1024, 1024 - 16, 3072, 0},
-    {"writes what was written", 0, 1024, 2048, 1024, 1},
-    {"writes what was read", 16, 1024, 2048, 16, 1},
+    {"apart", 0, 8192, 16384, 24576, 0},
+    {"both read the same", 0, 8192, 0, 24576, 0},
+    {"reads what was written", 0, 8192, 8192, 24576, 1},
+    {"reads the last byte that was written", 0, 8192, 8192 - PART + 1, 24576, 1},
+    {"reads up to what was written", 0, 8192, 8192 - PART, 24576, 0},
+    {"writes what was written", 0, 8192, 16384, 8192, 1},
+    {"writes what was read", PART, 8192, 16384, PART, 1},
 };
 
 /* Calls of which one waits for another have one block, and others more. */
@@ -305,11 +340,11 @@ static void waits(const struct rank *r)
         const uint32_t before = r->comm->done;
 
         host_must(symwin_group_begin(), "symwin_group_begin");
-        host_must(
-            symwin_allgather(r->comm, r->in + p->from, r->in + p->to, 16, SYMWIN_U8, r->streams[0]),
-            "the first");
-        host_must(symwin_allgather(r->comm, r->in + p->then_from, r->in + p->then_to, 16, SYMWIN_U8,
+        host_must(symwin_allgather(r->comm, r->in + p->from, r->in + p->to, PART, SYMWIN_U8,
                                    r->streams[0]),
+                  "the first");
+        host_must(symwin_allgather(r->comm, r->in + p->then_from, r->in + p->then_to, PART,
+                                   SYMWIN_U8, r->streams[0]),
                   "the second");
         host_must(symwin_group_end(), "symwin_group_end");
         must_be((r->comm->done - before == 1) == p->waits, p->name, r->rank);
@@ -554,6 +589,7 @@ static void body(struct processes *p, int rank)
     scalars_in_order(&r);
     short_calls(&r);
     grouped_by_some(&r);
+    bundles_by_some(&r);
     waits(&r);
     on_two_streams(&r);
     sweep(&r, 0);

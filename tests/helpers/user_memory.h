@@ -25,6 +25,7 @@ HARNESS_UNUSED void open_member(struct member *m, struct harness_team *team, int
         .size = sizeof options,
         .flags = flags,
         .timeout_ms = timeout_ms,
+        .bootstrap_timeout_ms = 60000,
         .kernel_timeout_ms = 20000,
     };
 

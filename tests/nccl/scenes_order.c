@@ -1,6 +1,7 @@
 /* Calls of one communicator on two streams, some symwin's and some NCCL's: each uses the result of
  * the one before. The first one is held up by a gate, which opens when all calls are in their
  * streams. SYMWIN_NCCL_SERVE=all,broadcast=none. */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,37 +10,75 @@
 enum { COUNT = 3000, MOST_CALLS = 6 };
 
 /* Which calls, on which streams: "A" and "a" are all-reduces, which are symwin's, on the first and
- * the second stream; "B" and "b" are broadcasts. */
-static const char *const chains[] = {"Ab", "Ba", "Aa", "AbAbAb", "BaBaBa", "AbaBAa", "AabBAa"};
+ * the second stream; "B" and "b" are broadcasts; "C" and "c" broadcasts in a group, with a
+ * configuration, which NCCL gets at once. At "|" a broadcast comes into a capture of its own, whose
+ * graph is never launched. */
+static const char *const chains[] = {"Ab",     "Ba", "Aa",   "AbAbAb", "BaBaBa", "AbaBAa",
+                                     "AabBAa", "Ca", "AcBa", "A|b",    "B|a",    "AaB|a"};
 /* The stand-in has no order between captured calls of its own on two streams. */
-enum { CHAINS = sizeof chains / sizeof chains[0], CAPTURED_CHAINS = CHAINS - 1 };
+enum { CHAINS = sizeof chains / sizeof chains[0], CAPTURED_CHAINS = 6 };
 
 struct chain {
     struct rank *rank;
     ncclComm_t comm;
-    CUstream streams[2];
-    int *data[MOST_CALLS + 1];
+    CUstream streams[2], captured;
+    int *data[MOST_CALLS + 1], *unused;
     atomic_int *gate; /* in device memory */
 };
 
 static int is_second(char call)
 {
-    return call >= 'a';
+    return call >= 'a' && call <= 'z';
+}
+
+static void broadcast_in_a_group(const struct chain *c, const int *in, int *out, CUstream stream)
+{
+    const ncclCollConfig_t config = {.size = sizeof config,
+                                     .magic = NCCL_CONFIG_MAGIC,
+                                     .minCTAs = INT_MIN,
+                                     .maxCTAs = 1,
+                                     .nvlsCTAs = INT_MIN,
+                                     .cgaClusterSize = INT_MIN};
+
+    EXPECT(ncclGroupStart(), ncclSuccess);
+    EXPECT(ncclBroadcastConfig(in, out, COUNT, ncclInt32, 1, c->comm, stream, &config),
+           ncclSuccess);
+    EXPECT(ncclGroupEnd(), ncclSuccess);
+}
+
+static void broadcast_in_a_capture(const struct chain *c)
+{
+    CUgraph graph;
+
+    EXPECT(cu.cuStreamBeginCapture(c->captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
+    EXPECT(ncclBroadcast(c->unused, c->unused, COUNT, ncclInt32, 1, c->comm, c->captured),
+           ncclSuccess);
+    EXPECT(cu.cuStreamEndCapture(c->captured, &graph), CUDA_SUCCESS);
+    EXPECT(cu.cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
+static int is_call(char call)
+{
+    return call != '|';
 }
 
 static void make_calls(const struct chain *c, const char *calls)
 {
-    int i;
+    int i, k = 0;
 
-    for (i = 0; calls[i] != '\0'; i++) {
+    for (i = 0; calls[i] != '\0'; i++, k += is_call(calls[i - 1])) {
         const CUstream stream = c->streams[is_second(calls[i])];
 
-        if (calls[i] == 'A' || calls[i] == 'a')
-            EXPECT(ncclAllReduce(c->data[i], c->data[i + 1], COUNT, ncclInt32, ncclSum, c->comm,
+        if (!is_call(calls[i]))
+            broadcast_in_a_capture(c);
+        else if (calls[i] == 'A' || calls[i] == 'a')
+            EXPECT(ncclAllReduce(c->data[k], c->data[k + 1], COUNT, ncclInt32, ncclSum, c->comm,
                                  stream),
                    ncclSuccess);
+        else if (calls[i] == 'C' || calls[i] == 'c')
+            broadcast_in_a_group(c, c->data[k], c->data[k + 1], stream);
         else
-            EXPECT(ncclBroadcast(c->data[i], c->data[i + 1], COUNT, ncclInt32, 1, c->comm, stream),
+            EXPECT(ncclBroadcast(c->data[k], c->data[k + 1], COUNT, ncclInt32, 1, c->comm, stream),
                    ncclSuccess);
     }
 }
@@ -57,13 +96,14 @@ static void fill(const struct chain *c, int turn)
 
 static int wrong(const struct chain *c, const char *calls, int turn)
 {
-    const int ranks = c->rank->ranks, length = (int)strlen(calls);
+    const int ranks = c->rank->ranks, all = (int)strlen(calls);
+    const int length = strchr(calls, '|') != NULL ? all - 1 : all;
     int bad = 0, i, k, r;
 
     for (i = 0; i < COUNT; i++) {
         int value = 2 + i % 7 + turn; /* of rank 1 */
 
-        for (k = 0; k < length; k++)
+        for (k = 0; k < all; k++)
             if (calls[k] == 'A' || calls[k] == 'a') {
                 int total = 0;
 
@@ -82,6 +122,8 @@ static void begin(struct chain *c, struct rank *rank)
 
     *c = (struct chain){.rank = rank, .comm = birth(rank, 0), .streams = {rank->stream}};
     EXPECT(cu.cuStreamCreate(&c->streams[1], CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    EXPECT(cu.cuStreamCreate(&c->captured, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    c->unused = room(COUNT * sizeof *c->unused);
     for (i = 0; i <= MOST_CALLS; i++)
         c->data[i] = room(COUNT * sizeof *c->data[i]);
     c->gate = room(sizeof *c->gate);
@@ -95,6 +137,8 @@ static void end(struct chain *c)
     int i;
 
     EXPECT(cu.cuStreamDestroy(c->streams[1]), CUDA_SUCCESS);
+    EXPECT(cu.cuStreamDestroy(c->captured), CUDA_SUCCESS);
+    room_free(c->unused);
     EXPECT(ncclCommDestroy(c->comm), ncclSuccess);
     for (i = 0; i <= MOST_CALLS; i++)
         room_free(c->data[i]);
