@@ -288,9 +288,9 @@ static symwin_status launch_batch(struct batch *b)
  * several, since ranks may make the same call in no group, or as the last of one. */
 static int goes_alone(const struct batch *b)
 {
-    const int is_like_others = !b->calls[0].collective->reduces && !b->in_bundles;
-
-    return b->args.call.calls == 1 && (b->args.listed == 1 || !is_like_others);
+    if (b->args.call.calls != 1)
+        return 0;
+    return b->args.listed == 1 || b->in_bundles || b->calls[0].collective->reduces;
 }
 
 symwin_status sw_batch_run(const struct call *const *calls, size_t n, unsigned number,
