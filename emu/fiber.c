@@ -294,14 +294,21 @@ UNSEEN static void thread_assign(struct emu_fibers *w, struct fiber *f)
     w->turns = 0;
 }
 
+/* Whether a thread is left to start. */
+UNSEEN static int may_start(const struct emu_fibers *w)
+{
+    if (w->started == w->total)
+        return 0;
+    look_for_the_end(w);
+    return !must_leave(w);
+}
+
 /* The next to run: a thread not started, a ready fiber, or the OS thread when all have ended. */
 UNSEEN static struct fiber *choose(struct emu_fibers *w)
 {
     struct fiber *f;
 
-    if (w->started < w->total)
-        look_for_the_end(w);
-    if (w->started < w->total && !must_leave(w)) {
+    if (may_start(w)) {
         if (w->idle.first == NULL && batch_add(w) != 0) {
             emu_grid_kill(w->grid, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
         } else if (fiber_prepare(w->idle.first) != 0) {
@@ -368,9 +375,7 @@ UNSEEN static void fiber_main(void)
         w->turns = 0;
         barrier_release_if_complete(w);
 #if !defined(EMU_TSAN)
-        if (w->started < w->total)
-            look_for_the_end(w);
-        if (w->started < w->total && !must_leave(w)) {
+        if (may_start(w)) {
             thread_assign(w, me);
             continue;
         }
