@@ -302,15 +302,6 @@ struct sw_group {
         return j < args.call.calls ? args.item[j].begin : args.entries;
     }
 
-    /* Calls may know one memory by two addresses (PTX ISA, "fence.proxy.alias"). Between kernels
-     * nothing is needed. */
-    SYMWIN_DEVICE void fence_aliases()
-    {
-#if !SYMWIN_EMULATED
-        asm volatile("fence.proxy.alias;" : : : "memory");
-#endif
-    }
-
     SYMWIN_DEVICE void run(const struct sw_group_args &args)
     {
         const sw_role role = sw_role_of_thread();
@@ -342,9 +333,9 @@ struct sw_group {
             for (uint32_t k = begin; role.works && !call.failed && k < end; k += role.workers)
                 receive(find(args, role, k), call);
             if (next < args.call.calls) {
-                fence_aliases();
+                symwin_alias_fence(); /* calls may know one memory by two addresses */
                 call.failed = symwin_block_any(call.failed);
-                fence_aliases();
+                symwin_alias_fence();
             }
         }
         sw_push_end<wire>(args.call, call);

@@ -219,10 +219,10 @@ static ncclResult_t alone(struct sw_call *call)
     }
     ours = ours && atomic_load_explicit(&comm->symwin, memory_order_relaxed) != NULL;
     call->server = ours ? SW_OURS : SW_NCCLS;
-    sw_order_before(comm, call->server, call->stream);
+    sw_order_before(call, call->server);
     result = ours ? sw_call_serve(call) : sw_error_is_nccls(sw_call_pass(call));
     if (result == ncclSuccess || result == ncclInProgress) {
-        sw_order_after(comm, call->server, call->stream, result);
+        sw_order_after(call, call->server, result);
         sw_report_call(call);
     }
     return result;
@@ -259,7 +259,7 @@ static ncclResult_t run(struct sw_call call)
         if (call.sort == SW_PLAIN_CALL)
             return sw_group_add(&call); /* and the group leaves the communicator */
         if (call.sort == SW_CONFIGURED)
-            sw_order_before(comm, SW_NCCLS, call.stream);
+            sw_order_before(&call, SW_NCCLS);
         result = sw_group_has_passed(&call, pass(&call), &kept);
     }
     if (!kept)

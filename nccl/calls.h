@@ -26,7 +26,8 @@ struct sw_call {
     enum { SW_PLAIN_CALL, SW_WRONG, SW_EMPTY, SW_CONFIGURED } sort; /* only the first may be ours */
     int class;
     enum sw_server server;
-    int passed; /* in a group: NCCL has it already */
+    int passed;         /* in a group: NCCL has it already */
+    cuuint64_t capture; /* sw_order_before(): of its stream, if NCCL serves it; 0: none */
 };
 
 /* A send or receive, which only two ranks make. */
@@ -49,10 +50,9 @@ ncclResult_t sw_call_serve(const struct sw_call *call);
 
 /* ---- order.c: before and after each call of a communicator that symwin has a part in ---- */
 
-void sw_order_before(struct sw_comm *comm, enum sw_server server, cudaStream_t stream);
+void sw_order_before(struct sw_call *call, enum sw_server server);
 /* `result`: of NCCL's call, or of the end of its group. */
-void sw_order_after(struct sw_comm *comm, enum sw_server server, cudaStream_t stream,
-                    ncclResult_t result);
+void sw_order_after(const struct sw_call *call, enum sw_server server, ncclResult_t result);
 void sw_order_forget(struct sw_comm *comm); /* all calls so far are over */
 void sw_order_end(struct sw_comm *comm);    /* symwin's communicator goes */
 int sw_order_is_captured(cudaStream_t stream);

@@ -362,17 +362,35 @@ static ncclResult_t launch_ours(struct group *g, int count)
     for (i = 0; i < g->call_count; i++)
         if (g->calls[i].server == SW_OURS) {
             only = i;
-            sw_order_before(g->calls[i].comm, SW_OURS, g->calls[i].stream);
+            sw_order_before(&g->calls[i], SW_OURS);
         }
     join_pairs(g, 0);
     result = count == 1 ? sw_call_serve(&g->calls[only]) : launch_all(g, count);
     for (i = 0; i < g->call_count && result == ncclSuccess; i++)
         if (g->calls[i].server == SW_OURS) {
-            sw_order_after(g->calls[i].comm, SW_OURS, g->calls[i].stream, ncclSuccess);
+            sw_order_after(&g->calls[i], SW_OURS, ncclSuccess);
             sw_report_call(&g->calls[i]);
         }
     join_pairs(g, 1);
     return result;
+}
+
+/* NCCL launches the calls of a group together. What is said of one is said of all that are beside
+ * it on the same communicator and stream. */
+static int are_alike(const struct sw_call *passed, const struct sw_call *other)
+{
+    return passed->passed && passed->comm == other->comm && passed->stream == other->stream;
+}
+
+static void before_nccls(struct group *g, int i)
+{
+    struct sw_call *call = &g->calls[i];
+
+    /* A configured one went to NCCL before the group's calls of symwin did. */
+    if (i > 0 && (call - 1)->sort == SW_PLAIN_CALL && are_alike(call - 1, call))
+        call->capture = (call - 1)->capture;
+    else
+        sw_order_before(call, SW_NCCLS);
 }
 
 /* After a failure no more are passed. */
@@ -387,7 +405,7 @@ static ncclResult_t pass_nccls(struct group *g)
         if (call->passed || call->server == SW_OURS)
             continue;
         if (result == ncclSuccess) {
-            sw_order_before(call->comm, SW_NCCLS, call->stream);
+            before_nccls(g, i);
             result = sw_error_is_nccls(sw_call_pass(call));
             if (result == ncclInProgress)
                 result = ncclSuccess;
@@ -407,7 +425,8 @@ static void after_nccls(struct group *g, ncclResult_t result)
 
         if (!call->passed)
             continue;
-        sw_order_after(call->comm, SW_NCCLS, call->stream, result);
+        if (i + 1 == g->call_count || !are_alike(call + 1, call))
+            sw_order_after(call, SW_NCCLS, result);
         if (call->sort != SW_CONFIGURED) /* those are in the report */
             sw_report_call(call);
     }

@@ -43,34 +43,37 @@ static void wait_for_nccls(struct sw_comm *comm, cudaStream_t stream)
     sw_comm_scope_leave(&scope);
 }
 
-void sw_order_before(struct sw_comm *comm, enum sw_server server, cudaStream_t stream)
+void sw_order_before(struct sw_call *call, enum sw_server server)
 {
+    struct sw_comm *comm = call->comm;
     symwin_comm *symwin = atomic_load_explicit(&comm->symwin, memory_order_relaxed);
 
     if (symwin == NULL)
         return;
     if (server == SW_OURS) {
         if (comm->nccls[0].is_ahead || comm->nccls[1].is_ahead)
-            wait_for_nccls(comm, stream);
+            wait_for_nccls(comm, call->stream);
     } else {
-        const int captured = capture_of(stream) != 0;
-
-        if (captured || comm->ours_ahead)
-            (void)symwin_comm_follow(symwin, stream);
-        comm->ours_ahead = captured && comm->ours_ahead;
+        call->capture = capture_of(call->stream);
+        if (call->capture != 0 || comm->ours_ahead)
+            (void)symwin_comm_follow(symwin, call->stream);
+        comm->ours_ahead = call->capture != 0 && comm->ours_ahead;
     }
 }
 
-static void record(struct sw_comm *comm, cudaStream_t stream)
+/* In every call of NCCL's, so in as few calls of the driver as there can be. A stream's handle has
+ * its context; only the names of those that threads and contexts have (0 to 2) need a current one.
+ */
+static void record(struct sw_comm *comm, cudaStream_t stream, cuuint64_t capture)
 {
-    const cuuint64_t capture = capture_of(stream);
     struct sw_last *last = last_of(comm, capture);
     struct sw_comm_scope scope;
 
-    if (!sw_comm_scope_enter(comm, &scope))
-        return;
-    last->is_ahead = 0;
+    last->is_ahead = last->event != NULL && (uintptr_t)stream > 2 &&
+                     sw_cu()->cuEventRecord(last->event, (CUstream)stream) == CUDA_SUCCESS;
     last->capture = capture;
+    if (last->is_ahead || !sw_comm_scope_enter(comm, &scope))
+        return;
     if (last->event == NULL &&
         sw_cu()->cuEventCreate(&last->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
         last->event = NULL;
@@ -79,9 +82,10 @@ static void record(struct sw_comm *comm, cudaStream_t stream)
     sw_comm_scope_leave(&scope);
 }
 
-void sw_order_after(struct sw_comm *comm, enum sw_server server, cudaStream_t stream,
-                    ncclResult_t result)
+void sw_order_after(const struct sw_call *call, enum sw_server server, ncclResult_t result)
 {
+    struct sw_comm *comm = call->comm;
+
     if (server == SW_OURS) {
         comm->ours_ahead = 1;
         return;
@@ -91,7 +95,7 @@ void sw_order_after(struct sw_comm *comm, enum sw_server server, cudaStream_t st
         return;
     if (result == ncclInProgress)
         sw_meet_launched(comm);
-    record(comm, stream);
+    record(comm, call->stream, call->capture);
 }
 
 void sw_order_forget(struct sw_comm *comm)

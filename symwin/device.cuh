@@ -528,6 +528,18 @@ SYMWIN_DEVICE void symwin_fence(void)
 #endif
 }
 
+/* Orders this thread's accesses to one memory by several of its addresses: by a window's and those
+ * that the program has for it, by two windows', or by a multicast address and a rank's. Needed in a
+ * kernel between a store by one address and a load or store by another, in the thread that stored
+ * and in the one that goes on, on both sides of what orders the two. Between kernels nothing is
+ * needed. (PTX ISA, "membar / fence": fence.proxy.alias) */
+SYMWIN_DEVICE void symwin_alias_fence(void)
+{
+#if !SYMWIN_EMULATED /* whose memory has no proxies */
+    asm volatile("fence.proxy.alias;" : : : "memory");
+#endif
+}
+
 /* A word in shared memory for the threads of a block, release and acquire in the block: a thread
  * that loads the sum sees everything that the adders did before. */
 SYMWIN_DEVICE void symwin_shared_add_release(uint32_t *word, uint32_t value)

@@ -1,10 +1,9 @@
 /* Groups of collectives against a plain reference: which of them are one launch, calls that use
- * each other's results, random calls on two streams, in graphs, among sends, of two communicators,
- * and by one thread for all ranks. test_group_refused.c tests what fails. Also runs on GPUs
- * (tests/gpu/both.txt). */
+ * each other's results, random calls on two streams, in graphs, among sends, and of two
+ * communicators. test_group_one_thread.c and test_group_some_ranks.c test who makes them,
+ * test_group_refused.c what fails. Also runs on GPUs (tests/gpu/both.txt). */
 #define TEST_SLOT_BYTES 8192
-#include "collectives.h"
-#include <signal.h>
+#include "group_jobs.h"
 
 #if defined(__SANITIZE_THREAD__)
 enum { SWEEP = 6, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5 };
@@ -13,7 +12,7 @@ enum { SWEEP = 12, FLIGHTS = 2, REPLAYS = 3, MOST_RANKS = 8 };
 #else
 enum { SWEEP = 50, FLIGHTS = 5, REPLAYS = 5, MOST_RANKS = 8 };
 #endif
-enum { MOST = 24, GROUPS = 3, PITCH = ROOM / MOST / GROUPS / 64 * 64, WORDS = 16 };
+enum { WORDS = 16 };
 
 /* ---- which calls are one launch -------------------------------------------------------------- */
 
@@ -252,71 +251,6 @@ static void short_calls(const struct rank *r)
                 r->rank);
 }
 
-static int is_grouped(const struct rank *r)
-{
-    return r->rank % 2 == 0;
-}
-
-/* After a call, an all-reduce that shares its launch with none; where they are grouped, the end. */
-static void end_grouped_by_some(const struct rank *r, void *in, float *out)
-{
-    const symwin_collective_options twoshot = {.size = sizeof twoshot,
-                                               .algo = SYMWIN_ALGO_TWOSHOT_PUSH};
-
-    host_must(
-        symwin_allreduce_with(r->comm, in, out, 2, SYMWIN_F32, SYMWIN_SUM, &twoshot, r->streams[0]),
-        "2");
-    if (is_grouped(r))
-        host_must(symwin_group_end(), "symwin_group_end");
-    job_wait(r, 0);
-    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
-}
-
-/* A call that no other shares a launch with is the same in a group and in none. */
-static void grouped_by_some(const struct rank *r)
-{
-    float *const in = (float *)(void *)r->in, *const out = (float *)(void *)r->out;
-    const float all = (float)(r->nranks * (r->nranks + 1) / 2);
-    const float words[4] = {(float)(r->rank + 1), (float)(r->rank + 1)};
-    float found[2][2];
-    int i;
-
-    host_must(host_copy(r->device, in, words, sizeof words), "fill");
-    if (is_grouped(r))
-        host_must(symwin_group_begin(), "symwin_group_begin");
-    host_must(symwin_allreduce(r->comm, in, out, 2, SYMWIN_F32, SYMWIN_SUM, r->streams[0]), "1");
-    end_grouped_by_some(r, in, out + 64);
-    for (i = 0; i < 2; i++) {
-        host_must(host_copy(r->device, found[i], out + 64 * i, sizeof found[i]), "read");
-        must_be(found[i][0] == all && found[i][1] == all, "grouped by some ranks", r->rank);
-    }
-}
-
-/* The same of a call whose own kernel sends bundles, on the emulated driver. */
-static void bundles_by_some(const struct rank *r)
-{
-    enum { BYTES = SLOT };
-    float *const sums = (float *)(void *)(r->out + (size_t)r->nranks * BYTES);
-    unsigned char part[BYTES];
-    size_t i;
-    int p;
-
-    memset(part, r->rank + 1, sizeof part);
-    host_must(host_copy(r->device, r->in, part, sizeof part), "fill");
-    if (is_grouped(r))
-        host_must(symwin_group_begin(), "symwin_group_begin");
-    host_must(symwin_allgather(r->comm, r->in, r->out, BYTES, SYMWIN_U8, r->streams[0]), "1");
-    end_grouped_by_some(r, r->in, sums);
-    for (p = 0; p < r->nranks; p++) {
-        unsigned char found[BYTES];
-
-        host_must(host_copy(r->device, found, r->out + (size_t)p * BYTES, BYTES), "read");
-        for (i = 0; i < BYTES && found[i] == p + 1; i++)
-            ;
-        must_be(i == BYTES, "bundles, grouped by some ranks", r->rank);
-    }
-}
-
 /* Two all-gathers, each from a place to another, and whether the second one waits for the first. */
 enum { PART = 512 }; /* which takes a block on a GPU too */
 static const struct pair {
@@ -398,43 +332,6 @@ static void on_two_streams(const struct rank *r)
 
 /* ---- random calls ---------------------------------------------------------------------------- */
 
-static const struct shape allreduce = {.name = "allreduce",
-                                       .collective = SYMWIN_ALLREDUCE,
-                                       .reduces = 1,
-                                       .multicast = SYMWIN_ALGO_ONESHOT_MC};
-
-/* Any call; one of three reduces. */
-static struct job any(const struct rank *r, unsigned number, int k, int place)
-{
-    const int at = place * MOST + k;
-    struct job j = job_any(r, number, k, (size_t)at * PITCH, PITCH);
-    const uint32_t more = mix(number * 7919u + (uint32_t)k);
-
-    if (more % 3 == 0)
-        j.is = more / 3 % 2 == 0 ? &allreduce : &shapes[5 + more / 6 % 2];
-    if (more % 3 == 0 && more / 12 % 4 == 0)
-        j.op = SYMWIN_PREMUL_SUM;
-    j.scalars = (unsigned)at;
-    if (j.is == &allreduce) { /* in windows its buffers lie alike on all ranks */
-        j.in_place = more / 48 % 3 == 0;
-        j.in = j.out = (size_t)at * PITCH + GUARD + more / 144 % 9 * symwin_type_bytes(j.type);
-    }
-    return j;
-}
-
-/* Prepares a group at place `place` of the buffers. */
-static int prepare(const struct rank *r, unsigned number, int place, struct job *jobs)
-{
-    const int n = 1 + (int)(mix(number) % MOST);
-    int k;
-
-    for (k = 0; k < n; k++) {
-        jobs[k] = any(r, number, k, place);
-        job_prepare(r, &jobs[k]);
-    }
-    return n;
-}
-
 static void add(const struct rank *r, const struct job *jobs, int n, int streams)
 {
     int k;
@@ -443,17 +340,6 @@ static void add(const struct rank *r, const struct job *jobs, int n, int streams
         host_must(job_call(r, &jobs[k],
                            streams == 1 ? 0 : (int)(mix(jobs[k].seed + (unsigned)r->rank) % 2)),
                   "a call of a group");
-}
-
-static void right(const struct rank *r, const struct job *jobs, int n, const char *what)
-{
-    int k;
-
-    job_wait(r, 0);
-    job_wait(r, 1);
-    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
-    for (k = 0; k < n; k++)
-        must_be(job_is_right(r, &jobs[k]), what, r->rank);
 }
 
 static void sweep(const struct rank *r, unsigned seed)
@@ -590,8 +476,6 @@ static void body(struct processes *p, int rank)
     in_order(&r);
     scalars_in_order(&r);
     short_calls(&r);
-    grouped_by_some(&r);
-    bundles_by_some(&r);
     waits(&r);
     on_two_streams(&r);
     sweep(&r, 0);
@@ -603,210 +487,10 @@ static void body(struct processes *p, int rank)
     close_rank(p, &r);
 }
 
-/* ---- one thread for all ranks ---------------------------------------------------------------- */
-
-static struct rank all[4];
-static struct job all_jobs[4][MOST];
-
-/* All ranks' calls in a group: rank by rank, or call by call. */
-static void make_all(int nranks, int n, int by_call)
-{
-    int i;
-
-    host_must(symwin_group_begin(), "symwin_group_begin");
-    for (i = 0; i < nranks * n; i++) {
-        const int q = by_call ? i % nranks : i / n, k = by_call ? i / nranks : i % n;
-
-        host_must(job_call(&all[q], &all_jobs[q][k], 0), "a call of a group");
-    }
-    host_must(symwin_group_end(), "symwin_group_end");
-}
-
-/* Rank 0's thread makes the calls on its own stream, which is another one on each device. */
-static int on_own_streams;
-
-static CUstream stream_of(int q)
-{
-    return on_own_streams ? CU_STREAM_PER_THREAD : all[q].streams[0];
-}
-
-/* Begins or ends a capture of each rank's stream. */
-static void captures_begin(int nranks)
-{
-    struct sw_scope scope;
-    int q;
-
-    for (q = 0; q < nranks; q++) {
-        host_must(sw_scope_enter(all[q].device, &scope), "scope");
-        host_must_cuda(sw_drv.cuStreamBeginCapture(stream_of(q), CU_STREAM_CAPTURE_MODE_RELAXED),
-                       "cuStreamBeginCapture");
-        sw_scope_leave(&scope);
-    }
-}
-
-static void captures_end(int nranks, CUgraphExec *exec)
-{
-    struct sw_scope scope;
-    int q;
-
-    for (q = 0; q < nranks; q++) {
-        host_must(sw_scope_enter(all[q].device, &scope), "scope");
-        exec[q] = host_end_capture(stream_of(q), NULL);
-        sw_scope_leave(&scope);
-    }
-}
-
-/* All ranks' calls on buffers on which the ranks agree: two all-reduces, and others around them. */
-static void reduce_all(int nranks)
-{
-    int q, k;
-
-    host_must(symwin_group_begin(), "symwin_group_begin");
-    for (q = 0; q < nranks; q++)
-        for (k = 0; k < 4; k++) {
-            unsigned char *const in = all[q].in + k * 1024, *const out = all[q].out + k * 1024;
-
-            if (k % 3 == 0)
-                host_must(symwin_allgather(all[q].comm, in, out, 1, SYMWIN_U32, stream_of(q)),
-                          "symwin_allgather");
-            else
-                host_must(
-                    symwin_allreduce(all[q].comm, in, out, 1, SYMWIN_U32, SYMWIN_SUM, stream_of(q)),
-                    "symwin_allreduce");
-        }
-    host_must(symwin_group_end(), "symwin_group_end");
-}
-
-/* Launches the captured graphs, if there are some, and waits for the thread's own streams. */
-static void run_all(int nranks, CUgraphExec *exec)
-{
-    struct sw_scope scope;
-    int q;
-
-    for (q = 0; q < nranks && exec != NULL; q++) {
-        host_must(sw_scope_enter(all[q].device, &scope), "scope");
-        host_must_cuda(sw_drv.cuGraphLaunch(exec[q], stream_of(q)), "cuGraphLaunch");
-        sw_scope_leave(&scope);
-    }
-    for (q = 0; q < nranks && on_own_streams; q++) {
-        host_must(sw_scope_enter(all[q].device, &scope), "scope");
-        host_must_cuda(sw_drv.cuStreamSynchronize(CU_STREAM_PER_THREAD), "synchronize");
-        sw_scope_leave(&scope);
-    }
-}
-
-static void reduced(const struct rank *r, const char *what)
-{
-    int k, n = r->nranks;
-
-    job_wait(r, 0);
-    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
-    for (k = 0; k < 4; k++)
-        must_be(host_get_u32(r->device, r->out + k * 1024 + (k % 3 == 0 ? 4 * (n - 1) : 0)) ==
-                    (uint32_t)(k % 3 == 0 ? n - 1 + k * 10 : n * (n - 1) / 2 + n * k * 10),
-                what, r->rank);
-}
-
-/* One thread makes the calls whose buffers become windows: registered ones, and captured ones. */
-static void agree_by_one_thread(struct processes *p, struct rank *r)
-{
-    const symwin_collective_options twoshot = {.size = sizeof twoshot, .algo = SYMWIN_ALGO_TWOSHOT};
-    const int turns = p->count <= harness_device_count() ? 3 : 2; /* the third: on own streams */
-    symwin_registration *in = NULL, *out = NULL;
-    symwin_collective_info info;
-    CUgraphExec exec[4];
-    sigset_t signals;
-    int turn, q, k;
-
-    for (k = 0; k < 4; k++)
-        host_put_u32(r->device, r->in + k * 1024, (uint32_t)(r->rank + k * 10));
-    processes_barrier(p);
-    for (turn = 0; turn < turns; turn++) { /* each capture agrees again */
-        if (r->rank == 0) {
-            on_own_streams = turn == 2;
-            captures_begin(p->count);
-            reduce_all(p->count);
-            captures_end(p->count, exec);
-            run_all(p->count, exec);
-        }
-        processes_barrier(p);
-        reduced(r, "agreed on in a capture");
-        processes_barrier(p);
-        for (q = 0; q < p->count && r->rank == 0; q++)
-            host_must_cuda(sw_drv.cuGraphExecDestroy(exec[q]), "cuGraphExecDestroy");
-    }
-    host_must(symwin_register(r->comm, r->in, ROOM, &in), "symwin_register");
-    host_must(symwin_register(r->comm, r->out, ROOM, &out), "symwin_register");
-    for (turn = 0; turn < turns; turn++) {
-        host_put_u32(r->device, r->out + 1024, 0);
-        processes_barrier(p);
-        if (r->rank == 0) {
-            on_own_streams = turn == 2;
-            reduce_all(p->count);
-            run_all(p->count, NULL);
-        }
-        processes_barrier(p);
-        reduced(r, "on registered buffers");
-    }
-    must_be(pthread_sigmask(SIG_SETMASK, NULL, &signals) == 0 && !sigismember(&signals, SIGUSR1),
-            "the thread has its signals", r->rank);
-    host_must(
-        symwin_allreduce_query(r->comm, r->in, r->out, 1, SYMWIN_U32, SYMWIN_SUM, &twoshot, &info),
-        "registered buffers become windows");
-    processes_barrier(p);
-    host_must(symwin_deregister(r->comm, in), "symwin_deregister");
-    host_must(symwin_deregister(r->comm, out), "symwin_deregister");
-    processes_barrier(p);
-}
-
-static void by_one_thread(struct processes *p, int rank)
-{
-    struct rank *r = &all[rank];
-    CUgraphExec exec[4];
-    unsigned i;
-    int n, q;
-
-    *r = (struct rank){.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
-    open_rank(p, r, WAIT_MS);
-    for (i = 0; i < 8; i++) {
-        n = prepare(r, 4000 + i, 0, all_jobs[rank]);
-        processes_barrier(p);
-        if (rank == 0)
-            make_all(p->count, n, i % 2);
-        processes_barrier(p);
-        right(r, all_jobs[rank], n, "one thread for all ranks");
-        processes_barrier(p);
-    }
-    n = prepare(r, 4000, 0, all_jobs[rank]);
-    for (q = 0; q < n; q++) { /* those that run no agreement in a capture */
-        all_jobs[rank][q].is = &shapes[q % 5];
-        job_prepare(r, &all_jobs[rank][q]);
-    }
-    processes_barrier(p);
-    if (rank == 0) {
-        captures_begin(p->count);
-        make_all(p->count, n, 1);
-        captures_end(p->count, exec);
-    }
-    for (q = 0; q < p->count && rank == 0; q++)
-        host_must_cuda(sw_drv.cuGraphLaunch(exec[q], all[q].streams[0]), "cuGraphLaunch");
-    processes_barrier(p);
-    right(r, all_jobs[rank], n, "captured by one thread for all ranks");
-    processes_barrier(p);
-    for (q = 0; q < p->count && rank == 0; q++)
-        host_must_cuda(sw_drv.cuGraphExecDestroy(exec[q]), "cuGraphExecDestroy");
-    agree_by_one_thread(p, r);
-    close_rank(p, r);
-}
-
 int main(void)
 {
-    struct processes *p;
-
     /* For ranks that share a GPU: the most that CUDA takes. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     everywhere(body, MOST_RANKS);
-    tap_ok(places_run(&places_all[0], 4, by_one_thread, NULL, &p), "one thread drives 4 ranks");
-    processes_free(p);
     return tap_done();
 }

@@ -11,10 +11,10 @@ enum { COUNT = 3000, MOST_CALLS = 6 };
 
 /* Which calls, on which streams: "A" and "a" are all-reduces, which are symwin's, on the first and
  * the second stream; "B" and "b" are broadcasts; "C" and "c" broadcasts in a group, with a
- * configuration, which NCCL gets at once. At "|" a broadcast comes into a capture of its own, whose
- * graph is never launched. */
-static const char *const chains[] = {"Ab",     "Ba", "Aa",   "AbAbAb", "BaBaBa", "AbaBAa",
-                                     "AabBAa", "Ca", "AcBa", "A|b",    "B|a",    "AaB|a"};
+ * configuration, which NCCL gets at once; "G" and "g" the second one of two in a group. At "|" a
+ * broadcast comes into a capture of its own, whose graph is never launched. */
+static const char *const chains[] = {"Ab", "Ba",   "Aa",  "AbAbAb", "BaBaBa", "AbaBAa", "AabBAa",
+                                     "Ca", "AcBa", "A|b", "B|a",    "AaB|a",  "AgAGa"};
 /* The stand-in has no order between captured calls of its own on two streams. */
 enum { CHAINS = sizeof chains / sizeof chains[0], CAPTURED_CHAINS = 6 };
 
@@ -31,7 +31,7 @@ static int is_second(char call)
     return call >= 'a' && call <= 'z';
 }
 
-static void broadcast_in_a_group(const struct chain *c, const int *in, int *out, CUstream stream)
+static void broadcast_configured(const struct chain *c, const int *in, int *out, CUstream stream)
 {
     const ncclCollConfig_t config = {.size = sizeof config,
                                      .magic = NCCL_CONFIG_MAGIC,
@@ -43,6 +43,14 @@ static void broadcast_in_a_group(const struct chain *c, const int *in, int *out,
     EXPECT(ncclGroupStart(), ncclSuccess);
     EXPECT(ncclBroadcastConfig(in, out, COUNT, ncclInt32, 1, c->comm, stream, &config),
            ncclSuccess);
+    EXPECT(ncclGroupEnd(), ncclSuccess);
+}
+
+static void broadcasts_in_a_group(const struct chain *c, const int *in, int *out, CUstream stream)
+{
+    EXPECT(ncclGroupStart(), ncclSuccess);
+    EXPECT(ncclBroadcast(c->unused, c->unused, COUNT, ncclInt32, 1, c->comm, stream), ncclSuccess);
+    EXPECT(ncclBroadcast(in, out, COUNT, ncclInt32, 1, c->comm, stream), ncclSuccess);
     EXPECT(ncclGroupEnd(), ncclSuccess);
 }
 
@@ -75,8 +83,10 @@ static void make_calls(const struct chain *c, const char *calls)
             EXPECT(ncclAllReduce(c->data[k], c->data[k + 1], COUNT, ncclInt32, ncclSum, c->comm,
                                  stream),
                    ncclSuccess);
+        else if (calls[i] == 'G' || calls[i] == 'g')
+            broadcasts_in_a_group(c, c->data[k], c->data[k + 1], stream);
         else if (calls[i] == 'C' || calls[i] == 'c')
-            broadcast_in_a_group(c, c->data[k], c->data[k + 1], stream);
+            broadcast_configured(c, c->data[k], c->data[k + 1], stream);
         else
             EXPECT(ncclBroadcast(c->data[k], c->data[k + 1], COUNT, ncclInt32, 1, c->comm, stream),
                    ncclSuccess);
