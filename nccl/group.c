@@ -220,7 +220,7 @@ static void find_servers(struct group *g)
     int i;
 
     for (i = 0; i < g->call_count; i++)
-        g->calls[i].comm->group_is_nccls = g->calls[i].comm->group_has_nccls;
+        g->calls[i].comm->group_is_nccls = 0;
     for (i = 0; i < g->call_count; i++) {
         struct sw_call *call = &g->calls[i];
 

@@ -275,8 +275,10 @@ void test_configured(struct rank *rank)
     CONFIGURED(ncclAllReduce, &smaller, COUNT, ncclInt32, ncclMin)
     EXPECT(others(out, 1), 0);
     EXPECT(ncclGroupStart(), ncclSuccess);
-    EXPECT(ncclAllReduceConfig(in, out, COUNT, ncclInt32, ncclMax, rank->comm, rank->stream, &more),
-           ncclSuccess);
+    /* In place: once only. */
+    EXPECT(
+        ncclAllReduceConfig(out, out, COUNT, ncclInt32, ncclSum, rank->comm, rank->stream, &more),
+        ncclSuccess);
     EXPECT(ncclBroadcast(third, third, COUNT, ncclInt32, 1, rank->comm, rank->stream), ncclSuccess);
     EXPECT(ncclGroupEnd(), ncclSuccess);
     sync_stream(rank);
