@@ -242,6 +242,11 @@ typedef struct symwin_comm_info {
      * buffers of this process's ranks keep mapped. Windows on the same allocations share one
      * set. */
     int allocations;
+    /* Ranks that can map each other's memory are a domain; windows, registered buffers and
+     * channels are of this rank's domain. Between domains NCCL moves data, on rails. */
+    int domains, domain;           /* how many, and the number of this rank's */
+    int domain_ranks, domain_rank; /* ranks in it, and the number that this rank has there */
+    int rails;                     /* 0: one domain, and no NCCL */
 } symwin_comm_info;
 
 /* Describes the communicator and counts what it holds. */

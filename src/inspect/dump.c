@@ -191,7 +191,9 @@ static void see_comm(symwin_comm *comm, void *context)
 {
     struct text *t = context;
     const unsigned number = t->comms++;
-    const int allocations = sw_segment_count(comm->group) - 1; /* without the communicator's own */
+    /* Without the communicator's own. One over several domains has none, and is followed by one of
+     * its domain. */
+    const int allocations = comm->wide != NULL ? 0 : sw_segment_count(comm->group) - 1;
     const struct sw_window *w;
     size_t at = 0;
 

@@ -17,8 +17,9 @@ my @rooms = (
     ['window',     'memory control'],
     ['collective', 'window'],
     ['channel',    'window'],
+    ['rails',      'bootstrap collective'],
     ['inspect',    'bootstrap collective channel'],
-    ['top',        'bootstrap collective channel'],
+    ['top',        'rails channel'],
 );
 
 # Files in the root, which a reader opens first, and objects made by tools/embed.sh, which have no
