@@ -612,13 +612,13 @@ static struct span span_of(const symwin_parts *parts, uint64_t count, int rank)
 }
 
 /* Each rank's part goes to its receiver by the communicator of all ranks. In place, what is sent
- * is copied first, as far as there is room for it. */
+ * is copied first, as far as there is room for it; ranks may differ in that. */
 static symwin_status exchange_all(const struct wide_call *c)
 {
     const struct sw_wide *w = c->wide;
     const struct sw_request *r = c->r;
     const int n = r->comm->nranks, type = sw_engine_type(r->type), in_place = c->in == c->out;
-    const uint64_t room = in_place ? 2 * w->half / c->element / (uint64_t)n : UINT64_MAX;
+    const uint64_t room = 2 * w->half / c->element / (uint64_t)n;
     symwin_status status = SYMWIN_OK;
     uint64_t at = 0, most = 0;
     struct batch b;
@@ -652,7 +652,7 @@ static symwin_status exchange_all(const struct wide_call *c)
 
             if (sends > 0)
                 note(&b, w->engine->send(in_place ? w->scratch + (uint64_t)q * room * c->element
-                                                  : c->in + in.at * c->element,
+                                                  : c->in + (in.at + at) * c->element,
                                          sends < room ? sends : room, type, q, w->all, c->stream));
             if (receives > 0)
                 note(&b, w->engine->recv(c->out + (out.at + at) * c->element,
@@ -660,8 +660,6 @@ static symwin_status exchange_all(const struct wide_call *c)
                                          c->stream));
         }
         status = batch_end(&b);
-        if (room == UINT64_MAX)
-            break;
     }
     return status;
 }
