@@ -490,30 +490,37 @@ static symwin_status create_inner(const struct sw_split *part, int device,
 
 static const struct sw_part_maker maker = {create_inner, symwin_comm_destroy};
 
-/* *is_done: the ranks are in several domains, and the communicator is complete. */
+/* *is_done: the ranks are in several domains, and the communicator is complete. Otherwise the
+ * ballots are those of the agreement before. */
 static symwin_status build_wide(symwin_comm *comm, const symwin_comm_options *options, int *is_done)
 {
-    int *class_of = calloc((size_t)comm->nranks, sizeof *class_of);
+    const size_t n = (size_t)comm->nranks;
+    int *class_of = calloc(n, sizeof *class_of);
+    struct sw_ballot *kept = calloc(n, sizeof *kept);
     struct sw_domains domains = {.nranks = 0};
     symwin_status status = SYMWIN_OK;
 
-    if (class_of == NULL)
-        status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", create_call,
-                         comm->nranks);
+    if (class_of == NULL || kept == NULL)
+        status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %zu ranks", create_call, n);
+    else
+        memcpy(kept, comm->ballots, n * sizeof *kept);
     status = sw_comm_agree(comm, create_call, status, NULL, 0);
     if (status == SYMWIN_OK)
         status = sw_domains_try(comm, create_call, class_of);
     if (status == SYMWIN_OK && !sw_domains_make(&domains, comm->nranks, class_of))
-        status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", create_call,
-                         comm->nranks);
-    free(class_of);
+        status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %zu ranks", create_call, n);
     status = sw_comm_agree(comm, create_call, status, NULL, 0);
-    if (status != SYMWIN_OK || domains.count == 1) {
+    if (status == SYMWIN_OK && domains.count > 1) {
+        *is_done = 1;
+        status = sw_wide_create(comm, create_call, &domains, options, &maker);
+    } else {
         sw_domains_free(&domains);
-        return status;
     }
-    *is_done = 1;
-    return sw_wide_create(comm, create_call, &domains, options, &maker);
+    if (status == SYMWIN_OK)
+        memcpy(comm->ballots, kept, n * sizeof *kept);
+    free(class_of);
+    free(kept);
+    return status;
 }
 
 /* The agreed steps, with this rank's context current. `status`: the result of the local steps. */
@@ -686,7 +693,7 @@ symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *info)
         .rails = comm->wide != NULL ? comm->wide->domains.rails : 0,
     };
     pthread_mutex_lock(&inside->mutex);
-    out.windows = (int)inside->windows.count;
+    out.windows = (int)inside->windows.count - (comm->wide != NULL); /* without its scratch */
     pthread_mutex_unlock(&inside->mutex);
     *info = out;
     return SYMWIN_OK;

@@ -885,6 +885,11 @@ static symwin_status check(const struct sw_request *r)
     if (r->count > SIZE_MAX / 16 / (size_t)r->comm->nranks)
         return sw_fail(SYMWIN_INVALID, "%s: count is %llu, more than any memory holds", r->name,
                        (unsigned long long)r->count);
+    if (r->options != NULL && r->options->algo != SYMWIN_ALGO_AUTO)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: the communicator's ranks are in several domains, where a call has "
+                       "several steps; pass SYMWIN_ALGO_AUTO, not %s",
+                       r->name, symwin_algo_name(r->options->algo));
     if (is->by_parts)
         for (b = 0; b < 2; b++)
             if (r->parts[b] != NULL && (r->parts[b]->on_device || r->parts[b]->counts == NULL))
@@ -993,6 +998,10 @@ static symwin_status run(const struct sw_request *request, symwin_collective_inf
         c.options.scalar_on_device = r.options != NULL && r.options->scalar_on_device;
         c.options.scalar = c.options.scalar_on_device ? (const void *)(uintptr_t)r.scalar
                                                       : (const void *)&r.scalar;
+    }
+    if (r.options != NULL) {
+        c.options.blocks = r.options->blocks;
+        c.options.threads = r.options->threads;
     }
     if (status == SYMWIN_OK && info != NULL)
         status = answer(&r, info);
