@@ -17,7 +17,7 @@
 #include "src/bootstrap/bootstrap.h"
 #include "src/channel/channel.h"
 #include "src/collective/collective.h"
-#include "src/rails/wide.h"
+#include "src/rails/rails.h"
 
 static const char create_call[] = "symwin_comm_create";
 

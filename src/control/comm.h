@@ -95,7 +95,7 @@ struct symwin_comm {
     struct sw_calls *calls;                 /* owned: order.h */
     struct sw_channels *channels;           /* owned: channel.h */
 
-    /* Of ranks in several domains (rails/wide.h); NULL: all are in one. Such a communicator has no
+    /* Of ranks in several domains (rails/rails.h); NULL: all are in one. Such a communicator has no
      * kernels and no windows: `inner`, that of the rank's domain, has them. */
     struct sw_wide *wide;      /* owned; begins with a pointer to struct sw_wide_calls */
     struct symwin_comm *inner; /* owned */

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "src/rails/wide.h"
+#include "src/rails/rails.h"
 
 enum { FINALIZE_MS = 2000 };
 #define CONFIG_MAGIC 0xcafebeefu
@@ -105,9 +105,13 @@ static symwin_status init(struct sw_wide *wide, const char *call, const sw_engin
     struct sw_engine_config config = {
         .size = sizeof config, .magic = CONFIG_MAGIC, .version = 21800, .blocking = 0};
     const int result = wide->engine->init(comm, ranks, *id, rank, &config);
+    struct sw_exchange *x = wide->comm->group->exchange;
+    symwin_status status = settle_until(wide, call, "ncclCommInitRankConfig", *comm, result,
+                                        sw_now_ms() + sw_comm_patience(wide->comm));
 
-    return settle_until(wide, call, "ncclCommInitRankConfig", *comm, result,
-                        sw_now_ms() + sw_comm_patience(wide->comm));
+    if (status != SYMWIN_OK && !sw_exchange_ended(x)) /* others wait in NCCL */
+        sw_exchange_fail(x, status, wide->comm->rank);
+    return status;
 }
 
 /* Rails begin in the order of their numbers on all ranks. In each round, a rank of domain 0 makes

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "src/rails/wide.h"
+#include "src/rails/rails.h"
 
 /* ---- what ends it ---------------------------------------------------------------------------- */
 
@@ -51,7 +51,7 @@ static void *watch(void *arg)
     const struct timespec nap = {.tv_nsec = LOOK_NS};
     struct sw_wide *wide = arg;
     struct sw_exchange *x = wide->comm->group->exchange;
-    int64_t failed_at = 0;
+    int64_t failed_at = 0, entered_at = 0;
 
     while (!atomic_load(&wide->stop)) {
         nanosleep(&nap, NULL);
@@ -61,6 +61,12 @@ static void *watch(void *arg)
         /* The exchange knows which rank is lost, but maybe later than NCCL that one is. */
         if (failed_at != 0 && sw_now_ms() - failed_at > GRACE_MS && !sw_exchange_ended(x))
             sw_exchange_fail(x, SYMWIN_PEER_LOST, SW_NOBODY);
+        entered_at = atomic_load(wide->inside) == 0 ? 0
+                     : entered_at == 0              ? sw_now_ms()
+                                                    : entered_at;
+        if (entered_at != 0 && wide->comm->kernel_timeout_ms >= 0 && !sw_exchange_ended(x) &&
+            sw_now_ms() - entered_at > wide->comm->kernel_timeout_ms)
+            sw_exchange_fail(x, SYMWIN_TIMEOUT, SW_NOBODY);
         if (!sw_exchange_ended(x))
             continue;
         (void)symwin_comm_abort(wide->comm->inner);
@@ -97,9 +103,21 @@ static size_t scratch_bytes(void)
 static symwin_status make_resources(struct sw_wide *wide)
 {
     const size_t bytes = scratch_bytes();
-    void *memory = NULL;
+    void *memory = NULL, *word = NULL;
     symwin_status status = symwin_mem_alloc(wide->comm->device, bytes, 0, &memory);
     int i;
+
+    if (status == SYMWIN_OK)
+        status = sw_check(
+            sw_drv.cuMemHostAlloc(&word, sizeof *wide->inside,
+                                  CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+            "cuMemHostAlloc");
+    wide->inside = word;
+    if (status == SYMWIN_OK) {
+        atomic_store(wide->inside, 0);
+        status = sw_check(sw_drv.cuMemHostGetDevicePointer(&wide->inside_address, word, 0),
+                          "cuMemHostGetDevicePointer");
+    }
 
     wide->scratch = memory;
     wide->half = bytes / 2;
@@ -145,7 +163,9 @@ static symwin_status build(struct sw_wide *wide, const char *call,
     status = sw_comm_agree(comm, call, make_inner(wide, options, wide->maker), NULL, 0);
     if (status != SYMWIN_OK)
         return status;
-    status = sw_comm_agree(comm, call, sw_rails_create(wide, call), NULL, 0);
+    status = sw_rails_create(wide, call);
+    if (status == SYMWIN_OK || !sw_exchange_ended(comm->group->exchange))
+        status = sw_comm_agree(comm, call, status, NULL, 0);
     if (status != SYMWIN_OK)
         return status;
     status = sw_comm_agree(comm, call, make_resources(wide), NULL, 0);
@@ -231,6 +251,8 @@ void sw_wide_destroy(symwin_comm *comm)
         drop_event(wide->moved[i]);
     }
     drop_event(wide->last_call);
+    if (wide->inside != NULL)
+        sw_drop(sw_drv.cuMemFreeHost((void *)wide->inside), "cuMemFreeHost");
     if (wide->scratch != NULL)
         (void)symwin_mem_free(wide->scratch);
     sw_domains_free(&wide->domains);

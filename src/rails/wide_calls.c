@@ -8,7 +8,7 @@
  */
 #include <stdlib.h>
 
-#include "src/rails/wide.h"
+#include "src/rails/rails.h"
 #include "symwin/float.h"
 
 /* A call, from its first check to its end. */
@@ -17,6 +17,7 @@ struct wide_call {
     struct sw_wide *wide;
     symwin_comm *inner;
     CUstream stream;
+    int is_captured;
     size_t element; /* bytes */
     const char *in;
     char *out;
@@ -25,23 +26,53 @@ struct wide_call {
 
 enum { SHORT_BYTES = 32 << 10 }; /* up to there, two steps are quicker than three */
 
+static int is_captured(CUstream stream)
+{
+    struct sw_stream_seen seen;
+
+    sw_capture_see(stream, &seen);
+    return seen.capturing != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 /* ---- NCCL's calls ---------------------------------------------------------------------------- */
 
-/* Checks results of calls between ncclGroupStart and ncclGroupEnd, or of one call alone. */
+/* Calls between ncclGroupStart and ncclGroupEnd, in one stream. */
 struct batch {
     struct sw_wide *wide;
     const char *call;
+    CUstream stream;
+    int marks; /* whether the stream says when NCCL is in it */
     int result;
 };
 
-static symwin_status batch_begin(struct batch *b, const struct wide_call *c)
+/* A captured call says nothing: in replays the word would always be the same. */
+static symwin_status mark(const struct batch *b, uint32_t value)
+{
+    return b->marks ? sw_check_stream(
+                          sw_drv.cuStreamWriteValue32(b->stream, b->wide->inside_address, value, 0),
+                          b->call, "cuStreamWriteValue32")
+                    : SYMWIN_OK;
+}
+
+static symwin_status batch_begin_in(struct batch *b, const struct wide_call *c, CUstream stream)
 {
     symwin_status status = sw_rail_begin(c->wide, c->r->name);
 
-    *b = (struct batch){.wide = c->wide, .call = c->r->name};
+    *b = (struct batch){
+        .wide = c->wide, .call = c->r->name, .stream = stream, .marks = !c->is_captured};
+    if (status != SYMWIN_OK)
+        return status;
+    status = mark(b, 1);
     if (status == SYMWIN_OK)
         b->result = c->wide->engine->group_start();
+    else
+        sw_rail_end(c->wide);
     return status;
+}
+
+static symwin_status batch_begin(struct batch *b, const struct wide_call *c)
+{
+    return batch_begin_in(b, c, c->stream);
 }
 
 static void note(struct batch *b, int result)
@@ -64,7 +95,7 @@ static symwin_status batch_end(struct batch *b)
         status = sw_rail_settle(wide, b->call, "ncclGroupEnd",
                                 i < wide->rail_count ? wide->rails[i] : wide->all, b->result);
     sw_rail_end(wide);
-    return status;
+    return status == SYMWIN_OK ? mark(b, 0) : status;
 }
 
 /* ---- shares ---------------------------------------------------------------------------------- */
@@ -226,7 +257,7 @@ static symwin_status reduce_on_rails(const struct wide_call *c, const struct pie
 {
     const struct sw_wide *w = c->wide;
     struct batch b;
-    symwin_status status = batch_begin(&b, c);
+    symwin_status status = batch_begin_in(&b, c, stream);
     int i;
 
     if (status != SYMWIN_OK)
@@ -819,7 +850,10 @@ static symwin_status pairs_between(const struct sw_pair_call *const *calls, size
 {
     const struct sw_request r = {.name = call};
     struct sw_wide *w = calls[0]->comm->wide;
-    const struct wide_call c = {.r = &r, .wide = w};
+    const struct wide_call c = {.r = &r,
+                                .wide = w,
+                                .stream = calls[0]->stream,
+                                .is_captured = is_captured(calls[0]->stream)};
     struct batch b;
     symwin_status status = batch_begin(&b, &c);
     size_t i;
@@ -842,18 +876,10 @@ static symwin_status pairs_between(const struct sw_pair_call *const *calls, size
 
 /* ---- a call ---------------------------------------------------------------------------------- */
 
-static int is_captured(CUstream stream)
-{
-    struct sw_stream_seen seen;
-
-    sw_capture_see(stream, &seen);
-    return seen.capturing != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 /* Calls run in their order, also on several streams: they share the scratch. */
 static symwin_status come_after(struct sw_wide *w, const char *call, CUstream stream)
 {
-    if (!w->has_last || w->last_stream == stream || is_captured(stream))
+    if (!w->has_last || w->last_stream == stream)
         return SYMWIN_OK;
     return sw_check_stream(sw_drv.cuStreamWaitEvent(stream, w->last_call, 0), call,
                            "cuStreamWaitEvent");
@@ -863,8 +889,6 @@ static symwin_status be_last(struct sw_wide *w, const char *call, CUstream strea
 {
     symwin_status status;
 
-    if (is_captured(stream))
-        return SYMWIN_OK;
     status = sw_check_stream(sw_drv.cuEventRecord(w->last_call, stream), call, "cuEventRecord");
     w->has_last = status == SYMWIN_OK;
     w->last_stream = stream;
@@ -1007,10 +1031,12 @@ static symwin_status run(const struct sw_request *request, symwin_collective_inf
         status = answer(&r, info);
     else if (status == SYMWIN_OK && (r.count > 0 || sw_collectives[r.collective].no_data ||
                                      sw_collectives[r.collective].by_parts)) {
-        status = come_after(c.wide, r.name, c.stream);
+        c.is_captured = is_captured(c.stream);
+        if (!c.is_captured)
+            status = come_after(c.wide, r.name, c.stream);
         if (status == SYMWIN_OK)
             status = launch(&c);
-        if (status == SYMWIN_OK)
+        if (status == SYMWIN_OK && !c.is_captured)
             status = be_last(c.wide, r.name, c.stream);
     }
     sw_scope_leave(&scope);
@@ -1041,7 +1067,7 @@ static symwin_status pairs(const struct sw_pair_call *const *calls, size_t n, co
 
 static symwin_status follow_calls(symwin_comm *comm, const char *call, CUstream stream)
 {
-    return come_after(comm->wide, call, stream);
+    return is_captured(stream) ? SYMWIN_OK : come_after(comm->wide, call, stream);
 }
 
 const struct sw_wide_calls sw_wide_calls = {run, pairs, follow_calls, sw_wide_look};

@@ -3,6 +3,7 @@
  * The engine between domains is the stand-in for NCCL (tests/nccl/stand_in). */
 #define TEST_ROOM (1 << 19)
 #include "parts.h"
+#include "rails.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { RANDOM = 40, UNEQUAL = 4, GROUPED = 4, REPLAYS = 2 };
@@ -16,18 +17,6 @@ static const struct place places[] = {
     {"4 x 2", 0, "aabbccdd"},   {"3 + 1", 0, "aaab"},   {"3 + 2 + 1", 0, "aaabbc"},
     {"one on each", 0, "abcd"},
 };
-
-static void engine_set(void)
-{
-    char path[4096];
-    const char *build = getenv("SYMWIN_BUILD");
-
-    snprintf(path, sizeof path, "%s/tests/nccl/stand_in/libnccl.so.2",
-             build != NULL ? build : "build");
-    setenv("SYMWIN_NCCL", path, 1);
-    setenv("STAND_IN_DRIVER", "symwin", 1);
-    setenv("SYMWIN_EMU_FABRIC", "1", 1); /* claimed, and refused: hosts are domains */
-}
 
 static int domains_of(const char *hosts)
 {
@@ -355,7 +344,7 @@ static void body(struct processes *p, int rank)
 
 static void main_of(struct processes *p, int rank)
 {
-    engine_set();
+    rails_set_engine();
     body(p, rank);
 }
 

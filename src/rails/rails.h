@@ -1,12 +1,11 @@
-/* A wide communicator: one whose ranks are in several domains. It has no windows and no kernels of
- * its own, but a communicator of its domain, and one of NCCL for each rail that its rank serves. */
-#ifndef SYMWIN_WIDE_H
-#define SYMWIN_WIDE_H
+/* The room rails: communicators whose ranks are in several domains, called wide here. A wide one has
+ * no windows and no kernels, but a communicator of the rank's domain, and one of NCCL for each rail
+ * that the rank serves. */
+#ifndef SYMWIN_RAILS_H
+#define SYMWIN_RAILS_H
 
 #include "src/bootstrap/bootstrap.h"
-#include "src/collective/call.h"
 #include "src/collective/collective.h"
-#include "src/collective/pairs.h"
 #include "src/rails/domains.h"
 #include "src/rails/engine.h"
 
@@ -27,6 +26,9 @@ struct sw_wide {
     CUevent ready[2], moved[2], last_call; /* owned */
     CUstream last_stream;
     int has_last; /* last_call is recorded behind the last call outside captures */
+    /* Owned, in pinned memory: 1 while the device is in calls of NCCL that are in no graph. */
+    _Atomic uint32_t *inside;
+    CUdeviceptr inside_address;
 
     pthread_t watcher;
     int has_watcher;
