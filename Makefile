@@ -506,7 +506,8 @@ $(STEP_TESTS): $(BUILD)/tests/libhelpers.a $(BUILD)/tests/libsteps.a
 	    $(BUILD)/tests/libsteps.a $(LIBS)
 
 # Its NCCL, a library of its own, gets the driver from it.
-$(BUILD)/tests/test_rails $(BUILD)/tests/test_rails_ends: private LDFLAGS += -Wl,--export-dynamic-symbol=symwin_driver_find
+$(BUILD)/tests/test_rails $(BUILD)/tests/test_rails_ends: private LDFLAGS += \
+    -Wl,--export-dynamic-symbol=symwin_driver_find
 $(filter-out $(STEP_TESTS),$(TESTS) $(GPU_TESTS)): $(BUILD)/tests/libhelpers.a $(STATIC)
 	$(call say,LINK,$@)$(LINK) -o $@ $(filter %.o,$^) $(BUILD)/tests/libhelpers.a $(STATIC) $(LIBS)
 $(foreach t,$(TEST_SOURCES) $(GPU_SOURCES),\

@@ -240,7 +240,7 @@ typedef struct symwin_comm_info {
     /* Sets of allocations, some of each rank, that windows and registered buffers of this process's
      * ranks keep mapped. Windows on the same ones share a set. */
     int allocations;
-    /* Of ranks that can map each other's memory: how many, this rank's, its ranks; rails between. */
+    /* Of ranks that can map each other's memory: how many, this rank's, its ranks; and rails. */
     int domains, domain, domain_ranks, domain_rank, rails; /* docs/using.md, "Domains" */
 } symwin_comm_info;
 

@@ -1,10 +1,10 @@
-/* NCCL's communicators of a rank: one for each rail that it serves, and one of all ranks. They never
- * block (blocking=0), so that a rank that does not come ends nothing but its deadline. */
+/* NCCL's communicators of a rank: one for each rail that it serves, and one of all ranks. They
+ * never block (blocking=0), so that the host waits for a rank with a deadline. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "src/rails/rails.h"
+#include "src/rails/wide_call.h"
 
 enum { FINALIZE_MS = 2000 };
 #define CONFIG_MAGIC 0xcafebeefu
@@ -205,4 +205,59 @@ void sw_rails_destroy(struct sw_wide *wide, int in_order)
     for (i = 0; i < wide->rail_count && wide->rails != NULL; i++)
         end(wide, &wide->rails[i], in_order, until);
     end(wide, &wide->all, in_order, until);
+}
+
+/* ---- calls ---- */
+
+/* A captured call says nothing: in replays the word would always be the same. */
+static symwin_status mark(const struct sw_batch *b, uint32_t value)
+{
+    return b->marks ? sw_check_stream(
+                          sw_drv.cuStreamWriteValue32(b->stream, b->wide->inside_address, value, 0),
+                          b->call, "cuStreamWriteValue32")
+                    : SYMWIN_OK;
+}
+
+symwin_status sw_batch_begin_in(struct sw_batch *b, const struct sw_wide_call *c, CUstream stream)
+{
+    symwin_status status = sw_rail_begin(c->wide, c->r->name);
+
+    *b = (struct sw_batch){
+        .wide = c->wide, .call = c->r->name, .stream = stream, .marks = !c->is_captured};
+    if (status != SYMWIN_OK)
+        return status;
+    status = mark(b, 1);
+    if (status == SYMWIN_OK)
+        b->result = c->wide->engine->group_start();
+    else
+        sw_rail_end(c->wide);
+    return status;
+}
+
+symwin_status sw_batch_begin(struct sw_batch *b, const struct sw_wide_call *c)
+{
+    return sw_batch_begin_in(b, c, c->stream);
+}
+
+void sw_batch_note(struct sw_batch *b, int result)
+{
+    if (b->result == SW_ENGINE_OK && result != SW_ENGINE_IN_PROGRESS)
+        b->result = result;
+}
+
+/* All communicators of this rank may have been in the group. */
+symwin_status sw_batch_end(struct sw_batch *b)
+{
+    struct sw_wide *wide = b->wide;
+    const int result = wide->engine->group_end();
+    symwin_status status = SYMWIN_OK;
+    int i;
+
+    if (b->result == SW_ENGINE_OK)
+        b->result = result;
+    for (i = 0; i <= wide->rail_count && status == SYMWIN_OK && b->result != SW_ENGINE_OK; i++)
+        status = sw_rail_settle(wide, b->call, "ncclGroupEnd",
+                                i < wide->rail_count ? wide->rails[i] : wide->all, b->result);
+    sw_rail_end(wide);
+    return status == SYMWIN_OK ? mark(b, 0) : status;
 }
