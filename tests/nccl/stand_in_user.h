@@ -95,6 +95,7 @@ long long ones(ncclComm_t comm, CUstream stream); /* the sum of 1 of each rank *
     X(undestroyed, 1)                                                                              \
     X(sockets, 1) /* stand_in_wires.c */                                                           \
     X(ids, 1)                                                                                      \
+    X(revoked, 1)                                                                                  \
     X(stopped, 1)                                                                                  \
     X(children, 0) /* stand_in_states.c */                                                         \
     X(growth, 1)                                                                                   \

@@ -158,3 +158,31 @@ void test_stopped(struct rank *rank)
     }
     room_free(data);
 }
+
+/* All revoke, and can split what they have revoked. Then rank 0 alone revokes: a call of the others
+ * fails, though nobody has ended the communicator. */
+void test_revoked(struct rank *rank)
+{
+    ncclComm_t comm = begin(rank, 0), child;
+    ncclResult_t error = ncclSuccess;
+    char *data = room(1);
+
+    EXPECT(ones(comm, rank->stream), rank->ranks);
+    EXPECT(ncclCommRevoke(comm, 0), ncclSuccess);
+    EXPECT(ncclCommSplit(comm, 0, 0, &child, NULL), ncclSuccess);
+    EXPECT(ncclCommDestroy(comm), ncclSuccess);
+    EXPECT(ones(child, rank->stream), rank->ranks);
+    if (rank->rank == 0) {
+        EXPECT(ncclCommRevoke(child, 0), ncclSuccess);
+        flag_wait(FLAG_DONE, rank->ranks - 1);
+    } else {
+        EXPECT(ncclAllReduce(data, data, 1, ncclInt8, ncclSum, child, rank->stream), ncclSuccess);
+        sync_stream(rank);
+        EXPECT(ncclCommGetAsyncError(child, &error), ncclSuccess);
+        EXPECT(error, ncclRemoteError);
+        flag_set(FLAG_DONE);
+        flag_wait(FLAG_DONE, rank->ranks - 1);
+    }
+    EXPECT(ncclCommDestroy(child), ncclSuccess);
+    room_free(data);
+}

@@ -62,6 +62,7 @@ for my $ranks ([2, 1], [1, 3]) {
     passes($_, @$ranks, 0, 'STAND_IN_TIMEOUT_MS=400') for qw(late absent);
 }
 passes('stopped', @$_, 0) for [3, 1], [1, 3];
+passes('revoked', 3, 1, 0);
 passes('sockets', 3, 1, 0);
 
 my $tcp = 'STAND_IN_WIRE=tcp';
@@ -75,6 +76,7 @@ passes('killed',   3, 1, 1, $tcp);
 passes('killed',   2, 2, 1, $tcp);
 passes('stopped',  3, 1, 0, $tcp);
 passes('stopped',  1, 3, 0, $tcp);
+passes('revoked',  3, 1, 0, $tcp);
 passes('sockets',  4, 1, 0, $tcp);
 passes('ids',      3, 1, 0, $tcp);
 passes('mismatch', 2, 1, 0, $tcp);
