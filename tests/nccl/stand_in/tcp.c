@@ -79,8 +79,8 @@ int tcp_connect(const struct place *place)
     return -1;
 }
 
-/* What is left of `bytes` after a call that moved `some`, as the functions below return it. A
- * connection that is still being made says EAGAIN, too. */
+/* Counts what a call has moved, and is what the functions below return. A connection that is still
+ * being made says EAGAIN, too. */
 static int progress(ssize_t some, size_t bytes, size_t *done)
 {
     if (some > 0)
