@@ -545,7 +545,8 @@ $(BUILD)/tests/nccl/collectives/libnccl.so.2: $(BUILD)/obj/tests/nccl/fake_colle
 
 # An NCCL whose ranks may be processes, and its own test.
 STAND_IN := $(BUILD)/tests/nccl/stand_in/libnccl.so.2
-STAND_IN_USER := $(patsubst %,$(BUILD)/obj/tests/nccl/stand_in_%.c.o,user data states served lives)
+STAND_IN_USER := $(patsubst %,$(BUILD)/obj/tests/nccl/stand_in_%.c.o,user data states served lives \
+    wires)
 
 $(STAND_IN): $(call objects,$(STAND_IN_SOURCES))
 	@mkdir -p $(@D)

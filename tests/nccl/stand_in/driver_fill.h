@@ -1,5 +1,5 @@
-/* Fills a table of functions of the CUDA driver, for the stand-in and for the program that tests it:
- * of libcuda.so.1 or, if STAND_IN_DRIVER=symwin, of the symwin that the program exports. */
+/* Fills a table of functions of the CUDA driver, for the stand-in and for programs that test it: of
+ * libcuda.so.1 or, if STAND_IN_DRIVER=symwin, of the symwin that the program exports. */
 #ifndef STAND_IN_DRIVER_FILL_H
 #define STAND_IN_DRIVER_FILL_H
 

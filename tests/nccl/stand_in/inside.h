@@ -138,7 +138,7 @@ int tcp_connect(const struct place *place);
 /* Go on from *done up to `bytes`: 1 if they are there, 0 if not yet, -1 if they will not come. */
 int tcp_send(int socket, const void *data, size_t bytes, size_t *done);
 int tcp_receive(int socket, void *data, size_t bytes, size_t *done);
-int tcp_is_over(int socket);                     /* the other end sends no more */
+int tcp_is_over(int socket);                     /* the other end sends no more, or its host died */
 ncclResult_t tcp_own_address(uint32_t *address); /* STAND_IN_ADDRESS */
 
 /* ---- meet.c: where the ranks of a unique id meet over TCP ---- */

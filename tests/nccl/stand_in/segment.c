@@ -1,6 +1,6 @@
 /* The wire between ranks of one host: a segment of POSIX shared memory with a seat for each rank
- * and, in each plane, a ring of bytes from each rank to each. A segment of zeroes is one that nobody
- * has entered, so whoever comes first makes it. The last to come removes its name.
+ * and, in each plane, a ring of bytes from each rank to each. A segment of zeroes is one that
+ * nobody has entered, so whoever comes first makes it. The last to come removes its name.
  *
  * The ranks of one process share one mapping and one descriptor. A rank locks its byte of the file;
  * the system unlocks it when the process dies, and the others see that. */

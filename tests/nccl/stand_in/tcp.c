@@ -28,18 +28,16 @@ ncclResult_t tcp_own_address(uint32_t *address)
     return ncclSuccess;
 }
 
-/* A host that died says nothing: its connections end after half of the time that ranks wait. Small
- * messages go at once, since a rank waits for the answer. */
+/* Small messages go at once, since a rank waits for the answer. Each second the system asks a host
+ * that says nothing whether it lives. */
 static void set_options(int fd)
 {
-    const int on = 1, every = 1, half = (int)(wait_most() / 2);
-    const int silent = half < 1000 ? 1000 : half;
+    const int on = 1, second = 1;
 
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &every, sizeof every);
-    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent, sizeof silent);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &second, sizeof second);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &second, sizeof second);
 }
 
 int tcp_listen(uint32_t address, struct place *place)
@@ -81,8 +79,8 @@ int tcp_connect(const struct place *place)
     return -1;
 }
 
-/* What is left of `bytes` after a call that moved `some`, as the functions below return it. A
- * connection that is still being made says EAGAIN, too. */
+/* Counts what a call has moved, and is what the functions below return. A connection that is still
+ * being made says EAGAIN, too. */
 static int progress(ssize_t some, size_t bytes, size_t *done)
 {
     if (some > 0)
@@ -107,9 +105,23 @@ int tcp_receive(int socket, void *data, size_t bytes, size_t *done)
     return progress(recv(socket, (char *)data + *done, bytes - *done, 0), bytes, done);
 }
 
+/* A host that lives acknowledges what it is sent and asked, even if its ranks are slow. While a
+ * stream is stuck the system asks at ever longer intervals, but never has the last answer been
+ * longer ago than half of the time since the first. So TCP_USER_TIMEOUT, which counts from the
+ * first, would take slow ranks for lost. */
+static int is_silent(int socket)
+{
+    const uint64_t half = wait_most() / 2;
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof info;
+
+    return getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
+           info.tcpi_last_ack_recv > (half < 2000 ? 2000 : half);
+}
+
 int tcp_is_over(int socket)
 {
     struct pollfd ask = {.fd = socket, .events = POLLRDHUP};
 
-    return poll(&ask, 1, 0) > 0 && (ask.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+    return poll(&ask, 1, 0) > 0 || is_silent(socket);
 }
