@@ -42,7 +42,7 @@ sub scale {
     print $commands "$arguments\n";
     $commands->flush;
     my ($length, $status) = (<$answers> // BAIL_OUT("$arguments: no answer")) =~ /(\d+) (\d+)/;
-    read $answers, my $said, $length;
+    read $answers, my ($said), $length;
     return ($said, $status);
 }
 
@@ -112,7 +112,7 @@ my ($best) = $page =~ /^\| 4 communicators, trees.*, (\d+ %) \([^)]*\) \| \d+ \|
 like($page, qr/not reached: \Q$reached\E, and NCCL/, 'the share at 1 GiB');
 like($page, qr/two reach \Q$two\E, level\s+with NCCL, and four \Q$four\E/, 'with communicators');
 like($page, qr/together give \Q$best\E\./, 'and at best');
-like($page, qr/^\*\*Nothing on this page was measured on several hosts\.\*\*/m, 'it says what it is');
+like($page, qr/^\*\*Nothing on this page was measured on several hosts\.\*\*/m, 'what it is');
 like($page, qr/^## Compared with what was measured\n\nNot yet\./m, 'and that nothing was compared');
 
 # ---- closed forms ------------------------------------------------------------------------------
@@ -131,6 +131,15 @@ near($one[2], 4 * $all_reduce{512 * $MI}, 'above them: the rate of the last');
 my ($eight) = rows('--gpus 8 --hosts 1 --collective allgather --bytes ' . 6 * $MI);
 my ($four_gpus) = rows('--gpus 4 --hosts 1 --collective allgather --bytes ' . 7 * $MI);
 near($eight->{us}, $four_gpus->{us}, 'eight GPUs: four with as many bytes over a link');
+my ($pushed) = rows('--gpus 8 --hosts 1 --bytes 48K');
+near($pushed->{us}, $all_reduce{64 * $KI} * ($all_reduce{128 * $KI} / $all_reduce{64 * $KI})
+      ** (log(48 * 7 / 3 / 64) / log(2)), 'and a push to seven peers: seven thirds of the bytes');
+# A rail by PAT, and messages to each GPU of other hosts.
+my ($pat) = rows('--gpus 1 --hosts 64 --collective allgather --bytes 1K');
+near($pat->{us}, 8 + 6 * 14 / 3.5 + 64 * 2.8 + 63 / 64 * $KI / (50e3 * 0.75), 'PAT');
+my ($messages) = rows('--gpus 4 --hosts 64 --collective alltoall --bytes 1K');
+near($messages->{'NCCL ring, us'}, 6.6 + 2.7 + 4 * 63, 'all-to-all: a message to each GPU');
+near($messages->{us}, $took{alltoall}{$KI} + 1 + 6.6 + 5 + 63, 'and on a rail, to each host');
 
 # One chunk: the stages, two handovers and a call of NCCL's tree by LL.
 my $size = 64 * $KI;
@@ -148,10 +157,17 @@ near($small->{'bound, us'}, 2 * 127 / 128 * $size / 4 / 50e3, 'the bound');
 my ($slow) = rows('--gpus 4 --hosts 4 --bytes 1G --rate 0.1 --chunks 1');
 near($slow->{us}, 2 * ($took{reduce_scatter}{512 * $MI} + $took{allgather}{512 * $MI}) + 2
       + 8.4 + 6 * 14 + 2 * 3 / 4 * $GI / 4 / 100, 'a slow network: the ring by Simple');
-# Two chunks by hand. The network is slow, so each stage inside but the first and the last is hidden.
+# Two chunks by hand. The network is slow, so it hides all stages inside but the first and the last.
 my ($double) = rows('--gpus 4 --hosts 4 --bytes 1G --rate 0.1 --chunks 2');
 near($double->{us}, $took{reduce_scatter}{512 * $MI} + $took{allgather}{512 * $MI} + 2
       + 2 * (8.4 + 6 * 14) + 2 * 3 / 4 * $GI / 4 / 100, 'and in two chunks');
+# A quick network: what is left is the stages inside, one after the other.
+my $stages = 4 * ($took{reduce_scatter}{256 * $MI} + $took{allgather}{256 * $MI});
+my ($quick) = rows('--gpus 4 --hosts 2 --bytes 1G --chunks 4 --rate 200 --communicators 4');
+cmp_ok($quick->{us}, '>=', $stages, 'stages inside do not overlap each other');
+cmp_ok($quick->{us}, '<', 1.02 * $stages, 'nor does anything else count then');
+my ($linked) = rows('--hosts 128 --bytes 1G --chunks 32 --communicators 32 --rate 1');
+cmp_ok($linked->{us}, '>=', $linked->{'bound, us'}, 'nor do calls on a link');
 for my $collective ('allreduce', 'broadcast') {
     my ($alone) = rows("--collective $collective --gpus 1 --hosts 16 --bytes 1M");
     near($alone->{us}, min(grep { $_ ne '-' } @$alone{'NCCL ring, us', 'NCCL tree, us'}),
