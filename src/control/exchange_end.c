@@ -76,6 +76,9 @@ static symwin_status creation_ended(const struct sw_exchange *x, symwin_status s
                        "in time; %s and, if that rank is only slow, with a larger "
                        "bootstrap_timeout_ms (SYMWIN_BOOTSTRAP_TIMEOUT_MS)",
                        call, culprit, again);
+    if (status == SYMWIN_PEER_LOST && culprit >= x->nranks)
+        return sw_fail(status, "%s: NCCL has lost a rank of another domain, or failed; %s", call,
+                       again);
     if (status == SYMWIN_PEER_LOST && leaves(x, culprit))
         return sw_fail(status, "%s: rank %d has given up; %s", call, culprit, again);
     if (status == SYMWIN_PEER_LOST)

@@ -3,7 +3,7 @@
 #ifndef SYMWIN_DOMAINS_H
 #define SYMWIN_DOMAINS_H
 
-#include "src/control/comm.h"
+#include "src/control/control.h"
 
 /* There are as many rails as the largest domain has ranks. In a smaller domain ranks serve several
  * rails each, which follow each other. */

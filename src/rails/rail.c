@@ -6,7 +6,7 @@
 
 #include "src/rails/wide_call.h"
 
-enum { FINALIZE_MS = 2000 };
+enum { FINALIZE_MS = 2000, GRACE_MS = 1000 };
 #define CONFIG_MAGIC 0xcafebeefu
 
 symwin_status sw_rail_begin(struct sw_wide *wide, const char *call)
@@ -66,15 +66,36 @@ static symwin_status settle_until(struct sw_wide *wide, const char *call, const 
         if (result == SW_ENGINE_OK)
             result = state;
     }
-    return result == SW_ENGINE_OK ? SYMWIN_OK : refused(wide, call, function, comm, result);
+    if (result == SW_ENGINE_OK)
+        return SYMWIN_OK;
+    /* NCCL has lost a rank. The exchange knows which one and why, but maybe a little later. */
+    until = sw_now_ms() + GRACE_MS;
+    while (result == SW_ENGINE_REMOTE_ERROR && !sw_exchange_ended(x) && sw_now_ms() < until)
+        nanosleep(&moment, NULL);
+    if (result == SW_ENGINE_REMOTE_ERROR && sw_exchange_ended(x))
+        return sw_exchange_status(x, call);
+    return refused(wide, call, function, comm, result);
+}
+
+/* After a failure others wait in NCCL for this rank. */
+static void end_all(const struct sw_wide *wide, symwin_status status)
+{
+    struct sw_exchange *x = wide->comm->group->exchange;
+
+    if (status != SYMWIN_OK && !sw_exchange_ended(x))
+        sw_exchange_fail(x, status, status == SYMWIN_PEER_LOST ? SW_NOBODY : wide->comm->rank);
 }
 
 symwin_status sw_rail_settle(struct sw_wide *wide, const char *call, const char *function,
                              struct ncclComm *comm, int result)
 {
+    symwin_status status;
+
     if (result == SW_ENGINE_OK)
         return SYMWIN_OK;
-    return settle_until(wide, call, function, comm, result, sw_now_ms() + wide->comm->timeout_ms);
+    status = settle_until(wide, call, function, comm, result, sw_now_ms() + wide->comm->timeout_ms);
+    end_all(wide, status);
+    return status;
 }
 
 /* ---- creation ---- */
@@ -105,12 +126,10 @@ static symwin_status init(struct sw_wide *wide, const char *call, const sw_engin
     struct sw_engine_config config = {
         .size = sizeof config, .magic = CONFIG_MAGIC, .version = 21800, .blocking = 0};
     const int result = wide->engine->init(comm, ranks, *id, rank, &config);
-    struct sw_exchange *x = wide->comm->group->exchange;
-    symwin_status status = settle_until(wide, call, "ncclCommInitRankConfig", *comm, result,
-                                        sw_now_ms() + sw_comm_patience(wide->comm));
+    const symwin_status status = settle_until(wide, call, "ncclCommInitRankConfig", *comm, result,
+                                              sw_now_ms() + sw_comm_patience(wide->comm));
 
-    if (status != SYMWIN_OK && !sw_exchange_ended(x)) /* others wait in NCCL */
-        sw_exchange_fail(x, status, wide->comm->rank);
+    end_all(wide, status);
     return status;
 }
 

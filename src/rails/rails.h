@@ -1,6 +1,6 @@
 /* The room rails: communicators whose ranks are in several domains, called wide here. A wide one
- * has no windows and no kernels, but a communicator of the rank's domain, and one of NCCL for each rail
- * that the rank serves. */
+ * has no windows and no kernels, but a communicator of the rank's domain, and one of NCCL for each
+ * rail that the rank serves. */
 #ifndef SYMWIN_RAILS_H
 #define SYMWIN_RAILS_H
 

@@ -1,6 +1,6 @@
-/* All-reduce, broadcast and reduce over several domains. Each rail moves a share of the message:
- * the rank that serves the rail has it. Large messages go in pieces. Of an all-reduce NCCL has a stream
- * of its own, so that kernels of one piece run while another is on its way. */
+/* All-reduce, broadcast and reduce over several domains. Each rail moves a share of the message,
+ * which the rank has that serves the rail. Large messages go in pieces. Of an all-reduce NCCL has a
+ * stream of its own, so that kernels of one piece run while another is on its way. */
 #include "src/rails/wide_call.h"
 
 enum { SHORT_BYTES = 32 << 10 }; /* up to there, two steps are quicker than three */

@@ -120,7 +120,7 @@ static const struct ending {
     {"a rank is killed in a call", KILLED_IN_A_CALL, 2, SYMWIN_PEER_LOST, "rank 2"},
     {"a rank is stopped", STOPPED, 2, SYMWIN_TIMEOUT, ""},
     {"a rank aborts", ABORTED, 1, SYMWIN_ABORTED, "rank 1 aborted"},
-    {"NCCL fails in a call", FAILS, 1, SYMWIN_PEER_LOST, "rank 1 has destroyed"},
+    {"NCCL fails in a call", FAILS, 1, SYMWIN_DRIVER, "rank 1 ended the communicator"},
     {"a rank leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed"},
 };
 
