@@ -17,6 +17,7 @@
 #include "src/channel/channel.h"
 #include "src/inspect/inspect.h"
 #include "src/memory/pool.h"
+#include "src/rails/rails.h"
 #include "src/window/register.h"
 
 enum { DEVICES = 256 };
@@ -204,6 +205,10 @@ static void see_comm(symwin_comm *comm, void *context)
          number, comm->rank, comm->nranks, comm->device, comm->group->base, comm->group->stride,
          comm->group->multicast, allocations, comm->windows.count,
          comm->name[0] != '\0' ? comm->name : "-");
+    if (comm->wide != NULL)
+        line(t, "domain %d comm=%u domains=%d rank=%d ranks=%d rails=%d", comm->wide->domain,
+             number, comm->wide->domains.count, comm->wide->index,
+             comm->wide->domains.size_of[comm->wide->domain], comm->wide->domains.rails);
     while ((w = sw_handle_table_next(&comm->windows, &at)) != NULL)
         line(t, "window 0x%llx comm=%u bytes=%zu offset=%zu transports=%s allocations=%d",
              (unsigned long long)(uintptr_t)w->ptr, number, w->bytes, w->offset,

@@ -1,14 +1,16 @@
 /* Communicators whose ranks are in several domains, on the emulated driver without fabric handles:
- * every collective, sends and receives against a plain reference, groups, graphs, windows, ends.
- * The engine between domains is the stand-in for NCCL (tests/nccl/stand_in). */
+ * every collective, sends and receives against a plain reference, groups, graphs, windows. The
+ * engine between domains is the stand-in for NCCL (tests/nccl/stand_in). Also runs on GPUs
+ * (tests/gpu/both.txt), with NCCL: SYMWIN_NCCL, or the loader's. */
 #define TEST_ROOM (1 << 19)
 #include "parts.h"
 #include "rails.h"
+#include <sys/syscall.h>
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { RANDOM = 40, UNEQUAL = 4, GROUPED = 4, REPLAYS = 2 };
+enum { RANDOM = 40, UNEQUAL = 4, GROUPED = 4, REPLAYS = 2, FEW = 1 };
 #else
-enum { RANDOM = 150, UNEQUAL = 20, GROUPED = 15, REPLAYS = 3 };
+enum { RANDOM = 150, UNEQUAL = 20, GROUPED = 15, REPLAYS = 3, FEW = 0 };
 #endif
 
 /* A letter for each rank: the host that it is on. */
@@ -76,7 +78,7 @@ static void run_any(const struct rank *r)
     struct job j;
     unsigned i;
 
-    for (i = 0; i < RANDOM; i++) {
+    for (i = 0; i < (sw_driver_is_emulated() ? RANDOM : 15); i++) {
         j = any(r, i);
         job_run(r, &j);
     }
@@ -270,6 +272,25 @@ static void graphs(const struct rank *r)
 
 /* ---- windows ---- */
 
+/* The line of symwin_dump(). */
+static void says_domain(const struct rank *r, const char *hosts, int ranks, int rank)
+{
+    static char text[1 << 16], want[128];
+    const int file = (int)syscall(SYS_memfd_create, "dump", 1);
+    ssize_t bytes;
+    int domain = 0, i;
+
+    for (i = 0; hosts[i] != hosts[r->rank]; i++)
+        domain += strchr(hosts, hosts[i]) == &hosts[i];
+    host_must(symwin_dump(file), "symwin_dump");
+    bytes = pread(file, text, sizeof text - 1, 0);
+    close(file);
+    text[bytes > 0 ? bytes : 0] = '\0';
+    snprintf(want, sizeof want, "\ndomain %d comm=0 domains=%d rank=%d ranks=%d rails=%d\n", domain,
+             domains_of(hosts), rank, ranks, largest_of(hosts));
+    must_be(strstr(text, want) != NULL, want, r->rank);
+}
+
 /* They are of the rank's domain, and calls use them. */
 static void windows(struct processes *p, const struct rank *r, const char *hosts)
 {
@@ -297,6 +318,7 @@ static void windows(struct processes *p, const struct rank *r, const char *hosts
                 comm.domain_ranks == here && comm.domain_rank == before &&
                 comm.rails == largest_of(hosts) && comm.base == info.base && comm.windows == 2,
             "what the communicator is", r->rank);
+    says_domain(r, hosts, here, before);
     for (i = 0; i < 30; i++) {
         const struct job j = any(r, 3000u + (unsigned)i);
 
@@ -344,7 +366,7 @@ static void body(struct processes *p, int rank)
 
 static void main_of(struct processes *p, int rank)
 {
-    rails_set_engine();
+    rails_set_engine(rank);
     body(p, rank);
 }
 
@@ -354,7 +376,8 @@ int main(int argc, char **argv)
     size_t i;
 
     for (i = 0; i < sizeof places / sizeof places[0]; i++) {
-        if (argc > 1 && strcmp(argv[1], places[i].hosts) != 0)
+        if (argc > 1 ? strcmp(argv[1], places[i].hosts) != 0
+                     : (FEW || processes_use_gpus()) && i % 5 != 0)
             continue;
         tap_ok(places_run(&places[i], (int)strlen(places[i].hosts), main_of,
                           (void *)(uintptr_t)places[i].hosts, &p),

@@ -78,7 +78,7 @@ static void create(struct processes *p, int rank)
     const struct creation *c = places_arg(p);
     struct life life = {.comm = NULL};
 
-    rails_set_engine();
+    rails_set_engine(rank);
     if (c->rank < 0 || c->rank == rank)
         setenv(c->variable, c->value, 1);
     if (begin(p, rank, &life, &options) == SYMWIN_OK)
@@ -158,7 +158,7 @@ static void be_ended(struct processes *p, int rank)
     struct life life = {.comm = NULL};
     int64_t before;
 
-    rails_set_engine();
+    rails_set_engine(rank);
     if (e->what == FAILS && rank == e->rank)
         setenv("STAND_IN_FAIL", "ncclAllReduce:3:3", 1);
     if (e->what == STOPPED)
@@ -219,7 +219,7 @@ static void refused(struct processes *p, int rank)
     struct life life = {.comm = NULL};
     uint32_t here = 0;
 
-    rails_set_engine();
+    rails_set_engine(rank);
     host_must(begin(p, rank, &life, &options), "symwin_comm_create");
     get_memory(&life);
     must_be(symwin_allreduce_with(life.comm, life.in, life.out, 1, SYMWIN_U32, SYMWIN_SUM, &oneshot,
@@ -265,7 +265,7 @@ static void split(struct processes *p, int rank)
     symwin_comm_info info;
     int by;
 
-    rails_set_engine();
+    rails_set_engine(rank);
     host_must(begin(p, rank, &life, &options), "symwin_comm_create");
     get_memory(&life);
     for (by = 0; by < 2; by++) { /* 0: by domain; 1: across */

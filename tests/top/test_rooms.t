@@ -18,7 +18,7 @@ my @rooms = (
     ['collective', 'window'],
     ['channel',    'window'],
     ['rails',      'bootstrap collective'],
-    ['inspect',    'bootstrap collective channel'],
+    ['inspect',    'rails channel'],
     ['top',        'rails channel'],
 );
 
