@@ -505,6 +505,9 @@ $(STEP_TESTS): $(BUILD)/tests/libhelpers.a $(BUILD)/tests/libsteps.a
 	    $(BUILD)/tests/libhelpers.a \
 	    $(BUILD)/tests/libsteps.a $(LIBS)
 
+# Its NCCL, a library of its own, gets the driver from it.
+$(BUILD)/tests/test_rails $(BUILD)/tests/test_rails_ends: private LDFLAGS += \
+    -Wl,--export-dynamic-symbol=symwin_driver_find
 $(filter-out $(STEP_TESTS),$(TESTS) $(GPU_TESTS)): $(BUILD)/tests/libhelpers.a $(STATIC)
 	$(call say,LINK,$@)$(LINK) -o $@ $(filter %.o,$^) $(BUILD)/tests/libhelpers.a $(STATIC) $(LIBS)
 $(foreach t,$(TEST_SOURCES) $(GPU_SOURCES),\
@@ -542,7 +545,8 @@ $(BUILD)/tests/nccl/collectives/libnccl.so.2: $(BUILD)/obj/tests/nccl/fake_colle
 
 # An NCCL whose ranks may be processes, and its own test.
 STAND_IN := $(BUILD)/tests/nccl/stand_in/libnccl.so.2
-STAND_IN_USER := $(patsubst %,$(BUILD)/obj/tests/nccl/stand_in_%.c.o,user data states served lives)
+STAND_IN_USER := $(patsubst %,$(BUILD)/obj/tests/nccl/stand_in_%.c.o,user data states served lives \
+    wires)
 
 $(STAND_IN): $(call objects,$(STAND_IN_SOURCES))
 	@mkdir -p $(@D)

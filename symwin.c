@@ -3,6 +3,9 @@
  *   join -> prepare (local) -> agree -> flat range (by each process's leader), own memory
  *        -> agree -> register the own memory
  *
+ * Where ranks are on several hosts, they try which of them can map each other's memory after the
+ * first agreement. If that makes several domains, the rest is src/rails/wide.c's.
+ *
  * A rank that fails still joins every agreement, so all ranks succeed or all fail with one status.
  * Threads: one at a time for a communicator (symwin.h).
  */
@@ -14,6 +17,7 @@
 #include "src/bootstrap/bootstrap.h"
 #include "src/channel/channel.h"
 #include "src/collective/collective.h"
+#include "src/rails/rails.h"
 
 static const char create_call[] = "symwin_comm_create";
 
@@ -101,6 +105,7 @@ void symwin_comm_destroy(symwin_comm *comm)
     sw_comm_forget(comm);
     /* Not sw_scope_enter_context(): teardown sets no error, and continues if this fails. */
     scope.pushed = sw_drv.cuCtxPushCurrent(comm->context) == CUDA_SUCCESS;
+    sw_wide_destroy(comm);
     sw_comm_take_leave(comm);
     comm_release(comm, &scope);
     sw_allocations_settle();
@@ -477,11 +482,54 @@ static void agree_limits(symwin_comm *comm)
         comm->group->limit = limit;
 }
 
+static symwin_status create_inner(const struct sw_split *part, int device,
+                                  const symwin_comm_options *options, symwin_comm **comm)
+{
+    return symwin_comm_create(&part->id, part->nranks, part->rank, device, options, comm);
+}
+
+static const struct sw_part_maker maker = {create_inner, symwin_comm_destroy};
+
+/* *is_done: the ranks are in several domains, and the communicator is complete. Otherwise the
+ * ballots are those of the agreement before. */
+static symwin_status build_wide(symwin_comm *comm, const symwin_comm_options *options, int *is_done)
+{
+    const size_t n = (size_t)comm->nranks;
+    int *class_of = calloc(n, sizeof *class_of);
+    struct sw_ballot *kept = calloc(n, sizeof *kept);
+    struct sw_domains domains = {.nranks = 0};
+    symwin_status status = SYMWIN_OK;
+
+    if (class_of == NULL || kept == NULL)
+        status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %zu ranks", create_call, n);
+    else
+        memcpy(kept, comm->ballots, n * sizeof *kept);
+    status = sw_comm_agree(comm, create_call, status, NULL, 0);
+    if (status == SYMWIN_OK)
+        status = sw_domains_try(comm, create_call, class_of);
+    if (status == SYMWIN_OK && !sw_domains_make(&domains, comm->nranks, class_of))
+        status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %zu ranks", create_call, n);
+    status = sw_comm_agree(comm, create_call, status, NULL, 0);
+    if (status == SYMWIN_OK && domains.count > 1) {
+        *is_done = 1;
+        status = sw_wide_create(comm, create_call, &domains, options, &maker);
+    } else {
+        sw_domains_free(&domains);
+    }
+    if (status == SYMWIN_OK)
+        memcpy(comm->ballots, kept, n * sizeof *kept);
+    free(class_of);
+    free(kept);
+    return status;
+}
+
 /* The agreed steps, with this rank's context current. `status`: the result of the local steps. */
-static symwin_status build(symwin_comm *comm, symwin_status status)
+static symwin_status build(symwin_comm *comm, const symwin_comm_options *options,
+                           symwin_status status)
 {
     uint64_t values[V_COUNT] = {0};
     uint64_t second[V_SECOND_COUNT] = {0};
+    int is_done = 0;
 
     if (status == SYMWIN_OK)
         status = introduce(comm, values);
@@ -497,6 +545,10 @@ static symwin_status build(symwin_comm *comm, symwin_status status)
         status = sw_tuning_agree(comm, create_call, V_TUNING);
     if (status != SYMWIN_OK)
         return status; /* the same on all ranks: they have the same ballots */
+    if (comm->group->hosts > 1)
+        status = build_wide(comm, options, &is_done);
+    if (status != SYMWIN_OK || is_done)
+        return status;
     status = check_neighbours(comm);
     if (status == SYMWIN_OK && comm->rank == comm->group->leader && comm->group->processes > 1)
         status = sw_handle_exchange_create(comm->group);
@@ -569,7 +621,7 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
         status = sw_device_resolve(create_call, device, &comm->device);
     if (status == SYMWIN_OK)
         status = prepare(comm, &scope);
-    status = build(comm, status);
+    status = build(comm, options, status);
     if (status != SYMWIN_OK) {
         comm_release(comm, &scope);
         return status;
@@ -617,9 +669,9 @@ symwin_status symwin_comm_split(symwin_comm *parent, int color, int key,
 
 symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *info)
 {
-    symwin_comm_info out;
-
+    symwin_comm *inside = sw_comm_inside(comm);
     const symwin_status status = sw_fork_check("symwin_comm_query");
+    symwin_comm_info out;
 
     if (status != SYMWIN_OK)
         return status;
@@ -630,14 +682,19 @@ symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *info)
         .nranks = comm->nranks,
         .rank = comm->rank,
         .device = comm->device,
-        .multicast = comm->group->multicast,
-        .stride = comm->group->stride,
-        .base = (void *)(uintptr_t)comm->group->base,
-        .allocations = sw_segment_count(comm->group) - 1, /* without the communicator's own */
+        .multicast = inside->group->multicast,
+        .stride = inside->group->stride,
+        .base = (void *)(uintptr_t)inside->group->base,
+        .allocations = sw_segment_count(inside->group) - 1, /* without the communicator's own */
+        .domains = comm->wide != NULL ? comm->wide->domains.count : 1,
+        .domain = comm->wide != NULL ? comm->wide->domain : 0,
+        .domain_ranks = inside->nranks,
+        .domain_rank = inside->rank,
+        .rails = comm->wide != NULL ? comm->wide->domains.rails : 0,
     };
-    pthread_mutex_lock(&comm->mutex);
-    out.windows = (int)comm->windows.count;
-    pthread_mutex_unlock(&comm->mutex);
+    pthread_mutex_lock(&inside->mutex);
+    out.windows = (int)inside->windows.count - (comm->wide != NULL); /* without its scratch */
+    pthread_mutex_unlock(&inside->mutex);
     *info = out;
     return SYMWIN_OK;
 }

@@ -133,9 +133,8 @@ enum {
     SYMWIN_COMM_NO_MULTICAST = 2, /* never create one, on any driver */
     /* Captured calls register nothing, as with SYMWIN_GRAPH_REGISTER=0. */
     SYMWIN_COMM_NO_GRAPH_REGISTER = 4,
-    /* Calls outside captures are launched as a graph of one kernel, as with SYMWIN_GRAPH_LAUNCH=1.
-     * That takes less host time, but no kernel begins before the one ahead has ended
-     * (docs/performance.md). */
+    /* Calls outside captures are launched as a graph of one kernel, as with SYMWIN_GRAPH_LAUNCH=1:
+     * less host time, but no kernel begins before the one ahead has ended (docs/performance.md). */
     SYMWIN_COMM_GRAPH_LAUNCH = 8,
     /* The caller orders calls of different communicators; symwin adds no waits, leaves no room. */
     SYMWIN_COMM_NO_ORDER = 16
@@ -168,7 +167,7 @@ typedef struct symwin_comm_options {
 
 /* Creates this rank's communicator. Collective over nranks threads, in one or several processes of
  * one user, that pass the same id. Between hosts, create the id where SYMWIN_ADDR is set or with
- * symwin_unique_id_from_env(); memory must have fabric handles.
+ * symwin_unique_id_from_env(); without fabric handles NCCL joins them (docs/using.md, "Domains").
  *
  *   nranks   1 to 4096; ranks may share a device (see below)
  *   rank     0 to nranks - 1, each once
@@ -179,8 +178,8 @@ typedef struct symwin_comm_options {
  *   SYMWIN_INVALID      a bad argument, a rank that is taken, or an environment variable with an
  *                       invalid value, such as a SYMWIN_TUNING that is no tuning table
  *   SYMWIN_MISMATCH     nranks, options or tuning tables differ between ranks
- *   SYMWIN_UNSUPPORTED  the devices are no peers, the library has no kernels for the driver, or a
- *                       device has more ranks than it can run
+ *   SYMWIN_UNSUPPORTED  the devices are no peers, the library has no kernels for the driver, a
+ *                       device has more ranks than it can run, or there is no NCCL to join domains
  *   SYMWIN_NO_MEMORY    device memory or address space ran out
  *   SYMWIN_TIMEOUT      a rank did not join, or was not ready, in time; the error names it
  *   SYMWIN_PEER_LOST    a rank's process ended, or the process that created the id
@@ -238,10 +237,11 @@ typedef struct symwin_comm_info {
     size_t stride; /* bytes between two ranks' parts of the flat range, a power of two */
     void *base;    /* first address of the flat range in this process */
     int windows;   /* live windows of this rank */
-    /* Sets of physical allocations (one or several of each rank) that windows and registered
-     * buffers of this process's ranks keep mapped. Windows on the same allocations share one
-     * set. */
+    /* Sets of allocations, some of each rank, that windows and registered buffers of this process's
+     * ranks keep mapped. Windows on the same ones share a set. */
     int allocations;
+    /* Of ranks that can map each other's memory: how many, this rank's, its ranks; and rails. */
+    int domains, domain, domain_ranks, domain_rank, rails; /* docs/using.md, "Domains" */
 } symwin_comm_info;
 
 /* Describes the communicator and counts what it holds. */

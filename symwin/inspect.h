@@ -31,6 +31,10 @@ extern "C" {
  *                                      are windows, registered ranges, channels and graphs
  *   comm N rank= nranks= device= base= stride= multicast= allocations= windows= name=
  *                                      name: of symwin_comm_set_name(), or -
+ *   domain N comm= domains= rank= ranks= rails=
+ *                                      of a communicator over several domains: this rank's, and its
+ *                                      rank there. Windows are listed with the communicator of the
+ *                                      domain, which comes too
  *   window ADDRESS comm= bytes= offset= transports= allocations=
  *                                      offset: in the flat range. transports: peer, multicast.
  *                                      allocations: this rank's physical allocations under it
@@ -44,8 +48,8 @@ extern "C" {
  *   end lines=                         number of lines before this one; without it the output is
  *                                      incomplete
  *
- * Chunks follow their arena, and allocations their chunk; windows, ranges and channels follow their
- * communicator. Lines of one arena, or of one communicator, are from one moment; the whole output
+ * Chunks follow their arena, and allocations their chunk; domain, windows, ranges and channels
+ * follow their communicator. Lines of one arena, or of one communicator, are from one moment; the whole output
  * is not, if other threads go on.
  *
  * Any thread, at any time; makes no driver call. It waits for the reader of the descriptor, but

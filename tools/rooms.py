@@ -25,17 +25,18 @@ ROOT_FILES = {"symwin.c": "symwin.c", "vmm_alloc.c": "memory", "multicast.c": "w
 # the code; only where the boxes stand is written here.
 BOXES = {
     "symwin.c": (0, 0, 110, "communicators: create, destroy, split"),
-    "collective": (1, 42, 74, "collectives: select, order, launch"),
-    "channel": (1, 78, 110, "channels between two ranks"),
-    "bootstrap": (2, 0, 38, "how ranks find each other"),
-    "window": (2, 42, 110, "memory of all ranks at one offset; registered buffers"),
-    "control": (3, 0, 62, "control page, frames, host links, mailbox, agreement"),
-    "memory": (3, 66, 110, "physical memory, pool, addresses"),
-    "driver": (4, 16, 90, "CUDA's driver or the emulated one"),
-    "base": (5, 0, 110, "errors, settings, handle table, poll thread, SHA-256"),
+    "rails": (1, 0, 74, "domains, and NCCL between them"),
+    "channel": (2, 78, 110, "channels between two ranks"),
+    "collective": (2, 42, 74, "collectives: select, order, launch"),
+    "bootstrap": (3, 0, 38, "how ranks find each other"),
+    "window": (3, 42, 110, "memory of all ranks at one offset; registered buffers"),
+    "control": (4, 0, 62, "control page, frames, host links, mailbox, agreement"),
+    "memory": (4, 66, 110, "physical memory, pool, addresses"),
+    "driver": (5, 16, 90, "CUDA's driver or the emulated one"),
+    "base": (6, 0, 110, "errors, settings, handle table, poll thread, SHA-256"),
     "inspect": (1, 118, 142, "what a process has"),
 }
-LAST_ROW = {"inspect": 3}  # of a box of several rows
+LAST_ROW = {"inspect": 4}  # of a box of several rows
 
 MARGIN, COLUMN, HEIGHT, LANE, TOP = 20, 7, 74, 42, 20
 WIDTH = 2 * MARGIN + 142 * COLUMN

@@ -244,6 +244,11 @@ symwin_status symwin_channel_create(symwin_comm *comm, int peer, void *ptr, size
     symwin_status status;
     int64_t deadline;
 
+    if (comm != NULL && comm->wide != NULL)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: the communicator's ranks are in several domains, which no channel "
+                       "joins; make a communicator of one domain's ranks with symwin_comm_split()",
+                       call);
     status = sw_comm_enter(comm, call);
     if (status != SYMWIN_OK)
         return status;

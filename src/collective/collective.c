@@ -544,14 +544,16 @@ static symwin_status run(const struct sw_request *r, symwin_collective_info *inf
 
 symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info *info)
 {
-    return run(r, info, 0);
+    const struct sw_wide_calls *wide = sw_wide_calls_of(r->comm);
+
+    return wide != NULL ? wide->run(r, info) : run(r, info, 0);
 }
 
 symwin_status sw_request_check_grouped(const struct sw_request *r)
 {
     symwin_collective_info info;
 
-    return run(r, &info, 1);
+    return sw_wide_calls_of(r->comm) != NULL ? SYMWIN_OK : run(r, &info, 1);
 }
 
 symwin_status sw_request_find(const struct sw_request *r, struct call *found, int *agrees)
@@ -595,6 +597,7 @@ symwin_status sw_found_run(struct call *found)
 symwin_status symwin_comm_follow(symwin_comm *comm, struct CUstream_st *stream)
 {
     const char *call = "symwin_comm_follow";
+    const struct sw_wide_calls *wide = sw_wide_calls_of(comm);
     symwin_status status = sw_comm_enter(comm, call);
     struct sw_scope scope;
 
@@ -602,7 +605,8 @@ symwin_status symwin_comm_follow(symwin_comm *comm, struct CUstream_st *stream)
         return status;
     status = sw_scope_enter_context(comm->context, &scope);
     if (status == SYMWIN_OK)
-        status = sw_order_follow(comm, call, stream);
+        status = wide != NULL ? wide->follow(comm, call, stream)
+                              : sw_order_follow(comm, call, stream);
     sw_scope_leave(&scope);
     sw_comm_leave(comm);
     return status;

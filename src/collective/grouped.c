@@ -203,7 +203,20 @@ static symwin_status check(struct sw_pair_call *c, const symwin_collective_optio
                        c->name, symwin_algo_name(options->algo));
     if (options != NULL)
         c->asked = (struct sw_grid){(unsigned)options->blocks, (unsigned)options->threads};
-    return sw_pair_check(c);
+    return sw_wide_calls_of(c->comm) != NULL ? SYMWIN_OK : sw_pair_check(c);
+}
+
+/* Those of a communicator over several domains are checked when they are launched. */
+static symwin_status check_all(const struct sw_pair_call *const *calls, size_t n, const char *call)
+{
+    return sw_wide_calls_of(calls[0]->comm) != NULL ? SYMWIN_OK : sw_pairs_check(calls, n, call);
+}
+
+static symwin_status launch_all(const struct sw_pair_call *const *calls, size_t n, const char *call)
+{
+    const struct sw_wide_calls *wide = sw_wide_calls_of(calls[0]->comm);
+
+    return wide != NULL ? wide->pairs(calls, n, call) : sw_pairs_launch(calls, n, call);
 }
 
 static symwin_status pair(struct sw_pair_call c, const symwin_collective_options *options)
@@ -213,12 +226,13 @@ static symwin_status pair(struct sw_pair_call c, const symwin_collective_options
     struct grouped_call *in_group;
     symwin_message_info info;
 
-    if (status == SYMWIN_OK && (options != NULL || group.depth > 0))
+    if (status == SYMWIN_OK && (options != NULL || group.depth > 0) &&
+        sw_wide_calls_of(c.comm) == NULL)
         status = sw_pair_answer(&c, 1, &info);
     if (group.depth == 0) {
         if (status == SYMWIN_OK)
-            status = sw_pairs_check(&one, 1, c.name);
-        return status == SYMWIN_OK ? sw_pairs_launch(&one, 1, c.name) : status;
+            status = check_all(&one, 1, c.name);
+        return status == SYMWIN_OK ? launch_all(&one, 1, c.name) : status;
     }
     if (status != SYMWIN_OK)
         return note(status);
@@ -432,7 +446,7 @@ static symwin_status find(struct grouped_call *c)
     symwin_status status = SYMWIN_OK;
 
     c->found = sw_call_of(&r);
-    if (is->no_data || is->by_parts)
+    if (is->no_data || is->by_parts || sw_wide_calls_of(r.comm) != NULL)
         return SYMWIN_OK;
     if (!c->agrees)
         status = sw_request_find(&r, &c->found, &c->agrees);
@@ -485,7 +499,8 @@ static symwin_status find_all(void)
 static symwin_status launch_from(size_t first)
 {
     struct grouped_call *at[SW_BATCH_CALLS], *const one = &group.calls[first];
-    const int joins = sw_joins(one->request.collective);
+    const int joins = sw_joins(one->request.collective) &&
+                      sw_wide_calls_of(one->request.comm) == NULL;
     const struct call *calls[SW_BATCH_CALLS];
     struct sw_table_args table;
     struct sw_request request;
@@ -525,13 +540,13 @@ static symwin_status launch(void)
                        end_call, group.text);
     if (group.count == 0)
         return SYMWIN_OK;
-    status = each_comm(sw_pairs_check);
+    status = each_comm(check_all);
     if (status == SYMWIN_OK)
         status = find_all();
     for (i = 0; i < group.count && status == SYMWIN_OK; i++)
         if (!group.calls[i].is_pair && !group.calls[i].is_launched)
             status = launch_from(i);
-    return status == SYMWIN_OK ? each_comm(sw_pairs_launch) : status;
+    return status == SYMWIN_OK ? each_comm(launch_all) : status;
 }
 
 symwin_status symwin_group_begin(void)

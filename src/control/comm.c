@@ -221,11 +221,19 @@ static void take_leave(symwin_comm *comm)
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
 }
 
+static void take_leave_without_kernels(symwin_comm *comm)
+{
+    sw_exchange_take_leave(comm->group->exchange, comm->rank);
+    sw_exchange_settle(comm->group->exchange);
+}
+
 void sw_comm_take_leave(symwin_comm *comm)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};
 
-    if (comm->nranks > 1 || comm->done > 0)
+    if (comm->stage < SW_COMM_MEMORY) /* it has no kernels of its own */
+        take_leave_without_kernels(comm);
+    else if (comm->nranks > 1 || comm->done > 0)
         take_leave(comm);
     while (atomic_load(&comm->watchers) > 0) /* one of them may have ended the wait for calls */
         nanosleep(&nap, NULL);
@@ -245,6 +253,8 @@ symwin_status sw_comm_status(symwin_comm *comm, const char *call)
 
     if (status != SYMWIN_OK)
         return status;
+    if (comm->wide != NULL)
+        sw_wide_calls_of(comm)->look(comm);
     code = __atomic_load_n(&report->code, __ATOMIC_ACQUIRE);
     status = sw_report_status(report, &found_culprit);
     is_message = status == SYMWIN_TIMEOUT && report->found.argument == SW_ARGUMENT_PAIR;
@@ -372,7 +382,8 @@ static symwin_status check(symwin_comm *comm, const char *call, int calls)
     if (status != SYMWIN_OK)
         return status;
     atomic_fetch_add(&comm->watchers, 1);
-    if (!calls || __atomic_load_n(&comm->report->code, __ATOMIC_ACQUIRE) != SW_KERNEL_OK)
+    if (!calls || comm->wide != NULL ||
+        __atomic_load_n(&comm->report->code, __ATOMIC_ACQUIRE) != SW_KERNEL_OK)
         status = sw_comm_status(comm, call);
     atomic_fetch_sub(&comm->watchers, 1);
     return status;

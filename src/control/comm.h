@@ -28,6 +28,7 @@ struct sw_window_index;
 struct sw_registrations;
 struct sw_calls;
 struct sw_channels;
+struct sw_wide;
 
 #define SW_BALLOT_VALUES 14
 #define SW_COMM_NAME_BYTES 64 /* of a communicator's name */
@@ -94,10 +95,41 @@ struct symwin_comm {
     struct sw_calls *calls;                 /* owned: order.h */
     struct sw_channels *channels;           /* owned: channel.h */
 
+    /* Of ranks in several domains (rails/rails.h); NULL: all are in one. Such a communicator has no
+     * kernels and no windows: `inner`, that of the rank's domain, has them. */
+    struct sw_wide *wide;      /* owned; begins with a pointer to struct sw_wide_calls */
+    struct symwin_comm *inner; /* owned */
+
     /* Calls outside captures; protected as `calls` are. */
     CUdeviceptr done_address; /* device word: number of blocks that have ended */
     uint32_t done;            /* its value once all calls so far have ended */
 };
+
+/* How calls of a communicator over several domains are made (rails/wide_calls.c). */
+struct sw_request;
+struct sw_pair_call;
+struct sw_wide_calls {
+    /* As sw_request_run(). */
+    symwin_status (*run)(const struct sw_request *r, symwin_collective_info *info);
+    /* Sends and receives that are made together; `n` calls, whose options were checked. */
+    symwin_status (*pairs)(const struct sw_pair_call *const *calls, size_t n, const char *call);
+    symwin_status (*follow)(symwin_comm *comm, const char *call, CUstream stream);
+    void (*look)(symwin_comm *comm); /* whether a part of it has ended: then it ends */
+};
+
+/* NULL: all ranks are in one domain. */
+static inline const struct sw_wide_calls *sw_wide_calls_of(const symwin_comm *comm)
+{
+    return comm != NULL && comm->wide != NULL
+               ? *(const struct sw_wide_calls *const *)(const void *)comm->wide
+               : NULL;
+}
+
+/* The communicator that has the windows, registered buffers and channels of this one. */
+static inline symwin_comm *sw_comm_inside(symwin_comm *comm)
+{
+    return comm != NULL && comm->inner != NULL ? comm->inner : comm;
+}
 
 /* The value to wait for, given an earlier value of comm->done. The device compares modulo 2^32, so
  * a value that is too old would seem to lie ahead. It is limited to 2^30 blocks ago; far fewer

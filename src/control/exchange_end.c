@@ -76,6 +76,9 @@ static symwin_status creation_ended(const struct sw_exchange *x, symwin_status s
                        "in time; %s and, if that rank is only slow, with a larger "
                        "bootstrap_timeout_ms (SYMWIN_BOOTSTRAP_TIMEOUT_MS)",
                        call, culprit, again);
+    if (status == SYMWIN_PEER_LOST && culprit >= x->nranks)
+        return sw_fail(status, "%s: NCCL has lost a rank of another domain, or failed; %s", call,
+                       again);
     if (status == SYMWIN_PEER_LOST && leaves(x, culprit))
         return sw_fail(status, "%s: rank %d has given up; %s", call, culprit, again);
     if (status == SYMWIN_PEER_LOST)
@@ -99,8 +102,9 @@ static symwin_status timed_out(const struct sw_exchange *x, uint64_t word, const
 
     if (culprit >= x->nranks)
         return sw_fail(SYMWIN_TIMEOUT,
-                       "%s: a process was stopped, or wrote to the control page, during the call; "
-                       "destroy the communicator on every rank",
+                       "%s: a process was stopped, or wrote to the control page, during the call, "
+                       "or a rank of another domain did not come to it in time; destroy the "
+                       "communicator on every rank",
                        call);
     if (missed == NULL && what >= IN_A_COLLECTIVE)
         return sw_fail(SYMWIN_TIMEOUT,
@@ -138,6 +142,11 @@ symwin_status sw_end_say(const struct sw_exchange *x, uint64_t word, const char 
                            "%s: rank %d has destroyed its communicator; every rank must make the "
                            "same collective calls before it does",
                            call, culprit);
+        if (culprit >= x->nranks)
+            return sw_fail(status,
+                           "%s: NCCL has lost a rank of another domain, or failed; destroy the "
+                           "communicator on every rank",
+                           call);
         return sw_fail(status, "%s: the process of rank %d has ended; destroy the communicator",
                        call, culprit);
     case SYMWIN_NO_MEMORY:

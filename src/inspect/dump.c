@@ -17,6 +17,7 @@
 #include "src/channel/channel.h"
 #include "src/inspect/inspect.h"
 #include "src/memory/pool.h"
+#include "src/rails/rails.h"
 #include "src/window/register.h"
 
 enum { DEVICES = 256 };
@@ -191,7 +192,9 @@ static void see_comm(symwin_comm *comm, void *context)
 {
     struct text *t = context;
     const unsigned number = t->comms++;
-    const int allocations = sw_segment_count(comm->group) - 1; /* without the communicator's own */
+    /* Without the communicator's own. One over several domains has none, and is followed by one of
+     * its domain. */
+    const int allocations = comm->wide != NULL ? 0 : sw_segment_count(comm->group) - 1;
     const struct sw_window *w;
     size_t at = 0;
 
@@ -202,6 +205,10 @@ static void see_comm(symwin_comm *comm, void *context)
          number, comm->rank, comm->nranks, comm->device, comm->group->base, comm->group->stride,
          comm->group->multicast, allocations, comm->windows.count,
          comm->name[0] != '\0' ? comm->name : "-");
+    if (comm->wide != NULL)
+        line(t, "domain %d comm=%u domains=%d rank=%d ranks=%d rails=%d", comm->wide->domain,
+             number, comm->wide->domains.count, comm->wide->index,
+             comm->wide->domains.size_of[comm->wide->domain], comm->wide->domains.rails);
     while ((w = sw_handle_table_next(&comm->windows, &at)) != NULL)
         line(t, "window 0x%llx comm=%u bytes=%zu offset=%zu transports=%s allocations=%d",
              (unsigned long long)(uintptr_t)w->ptr, number, w->bytes, w->offset,

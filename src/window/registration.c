@@ -155,6 +155,7 @@ symwin_status symwin_register(symwin_comm *comm, void *ptr, size_t bytes,
     if (bytes == 0 || bytes > UINTPTR_MAX - address)
         return sw_fail(SYMWIN_INVALID, "%s: bytes is %zu; pass at least 1, within the allocation",
                        call, bytes);
+    comm = sw_comm_inside(comm);
     status = sw_comm_status(comm, call);
     if (status != SYMWIN_OK)
         return status;
@@ -185,6 +186,7 @@ symwin_status symwin_deregister(symwin_comm *comm, symwin_registration *registra
         return status;
     if (comm == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: comm is NULL", call);
+    comm = sw_comm_inside(comm);
     pthread_mutex_lock(&comm->registrations->mutex);
     range = sw_handle_table_find(&comm->registrations->handles, (uintptr_t)registration);
     if (range == NULL)
@@ -205,6 +207,7 @@ symwin_status symwin_comm_attach_nccl(symwin_comm *comm, struct ncclComm *nccl)
         return status;
     if (comm == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: comm is NULL", call);
+    comm = sw_comm_inside(comm);
     sw_registrations_settle(comm);
     pthread_mutex_lock(&comm->registrations->mutex);
     status = sw_nccl_attach(call, comm->registrations, nccl);
@@ -252,6 +255,7 @@ symwin_status symwin_registration_query(symwin_comm *comm, const symwin_registra
         return status;
     if (comm == NULL || info == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", call, comm == NULL ? "comm" : "info");
+    comm = sw_comm_inside(comm);
     sw_registrations_settle(comm);
     pthread_mutex_lock(&comm->registrations->mutex);
     range = sw_handle_table_find(&comm->registrations->handles, (uintptr_t)registration);

@@ -69,6 +69,7 @@ symwin_status symwin_window_register(symwin_comm *comm, void *ptr, size_t bytes,
     struct sw_scope scope;
     symwin_status status;
 
+    comm = sw_comm_inside(comm);
     status = sw_comm_enter(comm, call);
     if (status != SYMWIN_OK)
         return status;
@@ -99,8 +100,10 @@ symwin_status symwin_window_deregister(symwin_comm *comm, symwin_window *window)
     static const char call[] = "symwin_window_deregister";
     struct sw_window *found = NULL;
     struct sw_window copy;
-    symwin_status status = get(call, comm, window, &copy);
+    symwin_status status;
 
+    comm = sw_comm_inside(comm);
+    status = get(call, comm, window, &copy);
     if (status != SYMWIN_OK)
         return status;
     pthread_mutex_lock(&comm->mutex);
@@ -186,6 +189,7 @@ symwin_status symwin_window_query(symwin_comm *comm, const symwin_window *window
 
     if (info == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: info is NULL", call);
+    comm = sw_comm_inside(comm);
     status = get(call, comm, window, &w);
     if (status != SYMWIN_OK)
         return status;
@@ -213,6 +217,7 @@ symwin_status symwin_window_peer_pointer(symwin_comm *comm, const symwin_window 
 
     if (ptr == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: ptr is NULL", call);
+    comm = sw_comm_inside(comm);
     status = get(call, comm, window, &w);
     if (status != SYMWIN_OK)
         return status;
@@ -235,6 +240,7 @@ symwin_status symwin_window_multicast_pointer(symwin_comm *comm, const symwin_wi
 
     if (ptr == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: ptr is NULL", call);
+    comm = sw_comm_inside(comm);
     status = get(call, comm, window, &w);
     if (status != SYMWIN_OK)
         return status;
@@ -259,6 +265,7 @@ symwin_status symwin_window_find(symwin_comm *comm, const void *ptr, size_t byte
         return status;
     if (comm == NULL || window == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", call, comm == NULL ? "comm" : "window");
+    comm = sw_comm_inside(comm);
     if (sw_window_index_find(comm->index, (uintptr_t)ptr, bytes, &entry) != SW_FOUND_ALL)
         return sw_fail(SYMWIN_INVALID, "%s: no window of rank %d contains %zu bytes at %p", call,
                        comm->rank, bytes, ptr);

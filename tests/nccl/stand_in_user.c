@@ -1,6 +1,7 @@
 /* The test of the stand-in for NCCL (tests/nccl/stand_in), case by case: run by
  * tests/programs/test_stand_in.t with ranks in threads and in processes. A rank goes on after a
  * check that fails. */
+#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -110,6 +112,55 @@ static int mapped(void)
     return count;
 }
 
+int over_tcp(void)
+{
+    const char *wire = getenv("STAND_IN_WIRE");
+
+    return wire != NULL && strcmp(wire, "tcp") == 0;
+}
+
+int count_sockets(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    struct dirent *entry;
+    struct stat status;
+    int count = 0;
+
+    while (folder != NULL && (entry = readdir(folder)) != NULL)
+        count += fstatat(dirfd(folder), entry->d_name, &status, 0) == 0 && S_ISSOCK(status.st_mode);
+    if (folder != NULL)
+        closedir(folder);
+    return count;
+}
+
+/* Threads that end what they have made may be behind. */
+int settles(int (*count)(void), int to)
+{
+    for (int i = 0; i < 2000 && count() != to; i++)
+        usleep(1000);
+    return count();
+}
+
+static int sockets_before;
+
+/* That there were not at first. Those of ids may be gone. */
+static int more_sockets(void)
+{
+    const int more = count_sockets() - sockets_before;
+
+    return more > 0 ? more : 0;
+}
+
+static void make_ids(int process)
+{
+    for (int i = 0; i < MOST_IDS && process == 0; i++)
+        EXPECT(ncclGetUniqueId(&world->ids[i]), ncclSuccess);
+    if (process == 0)
+        atomic_store(&world->ids_made, 1);
+    while (!atomic_load(&world->ids_made))
+        usleep(200);
+}
+
 /* All-gathers may be those by which ranks agree. */
 static unsigned passed(void)
 {
@@ -174,6 +225,8 @@ static void process_main(const struct test *test, int process, int processes, in
     int t;
 
     load_driver();
+    make_ids(process);
+    sockets_before = count_sockets();
     for (t = 0; t < threads; t++) {
         starts[t].test = test;
         starts[t].rank = (struct rank){
@@ -184,6 +237,8 @@ static void process_main(const struct test *test, int process, int processes, in
         pthread_join(ids[t], NULL);
     EXPECT(atomic_load(&stand_in()->live), 0);
     EXPECT(mapped(), 0);
+    if (over_tcp())
+        EXPECT(settles(more_sockets, 0), 0);
     atomic_fetch_add(&world->passed, passed());
     free(ids);
     free(starts);
@@ -214,8 +269,6 @@ int main(int argc, char **argv)
     world = mmap(NULL, sizeof *world, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (world == MAP_FAILED)
         return 2;
-    for (i = 0; i < MOST_IDS; i++)
-        EXPECT(ncclGetUniqueId(&world->ids[i]), ncclSuccess);
     for (i = 0; i < processes; i++)
         if (fork() == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL); /* timeout --foreground ends the parent alone */

@@ -11,9 +11,10 @@
 
 enum { FLAGS = 8, MOST_IDS = 3 };
 
-/* Of all processes. */
+/* Of all processes. The first one makes the ids: over TCP ranks meet where it listens. */
 struct world {
     ncclUniqueId ids[MOST_IDS];
+    atomic_int ids_made;
     atomic_int checks, failures;
     atomic_uint passed; /* collectives and messages that NCCL got; all-gathers are not counted */
     atomic_int flags[FLAGS];
@@ -64,7 +65,10 @@ void flag_set(int flag);
 void flag_wait(int flag, int value);      /* until it has been set that often */
 ncclResult_t wait_ready(ncclComm_t comm); /* while it is in progress */
 void sync_stream(const struct rank *rank);
-void *room(size_t bytes); /* device memory, zeroed */
+int over_tcp(void);                      /* STAND_IN_WIRE=tcp */
+int count_sockets(void);                 /* of this process */
+int settles(int (*count)(void), int to); /* waits until it is that, and returns it */
+void *room(size_t bytes);                /* device memory, zeroed */
 void room_free(void *ptr);
 long long ones(ncclComm_t comm, CUstream stream); /* the sum of 1 of each rank */
 
@@ -89,6 +93,10 @@ long long ones(ncclComm_t comm, CUstream stream); /* the sum of 1 of each rank *
     X(again, 0)                                                                                    \
     X(early, 1)                                                                                    \
     X(undestroyed, 1)                                                                              \
+    X(sockets, 1) /* stand_in_wires.c */                                                           \
+    X(ids, 1)                                                                                      \
+    X(revoked, 1)                                                                                  \
+    X(stopped, 1)                                                                                  \
     X(children, 0) /* stand_in_states.c */                                                         \
     X(growth, 1)                                                                                   \
     X(not_blocking, 1)                                                                             \

@@ -17,8 +17,9 @@ my @rooms = (
     ['window',     'memory control'],
     ['collective', 'window'],
     ['channel',    'window'],
-    ['inspect',    'bootstrap collective channel'],
-    ['top',        'bootstrap collective channel'],
+    ['rails',      'bootstrap collective'],
+    ['inspect',    'rails channel'],
+    ['top',        'rails channel'],
 );
 
 # Files in the root, which a reader opens first, and objects made by tools/embed.sh, which have no

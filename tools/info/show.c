@@ -119,6 +119,10 @@ static void show_line(FILE *out, const struct line *l)
             value_of(l, "windows"), value_of(l, "allocations"),
             number_of(l, "multicast") ? ", with multicast" : "", value_of(l, "base"),
             info_bytes(number_of(l, "stride"), a));
+    else if (strcmp(l->what, "domain") == 0)
+        fprintf(out, "  in domain %s of %s, rank %s of %s there, with %s rails between domains\n",
+                l->name, value_of(l, "domains"), value_of(l, "rank"), value_of(l, "ranks"),
+                value_of(l, "rails"));
     else if (strcmp(l->what, "window") == 0)
         fprintf(out, "    %-18s: %12s bytes at %12s of each rank's part, %s\n", l->name,
                 value_of(l, "bytes"), value_of(l, "offset"), value_of(l, "transports"));

@@ -7,7 +7,7 @@
 
 #include "inside.h"
 
-/* ---- names of segments ---- */
+/* ---- names, which the ranks of a communicator alone know ---- */
 
 static uint64_t digest(uint64_t hash, const void *data, size_t bytes)
 {
@@ -20,6 +20,7 @@ static uint64_t digest(uint64_t hash, const void *data, size_t bytes)
 
 static void name_by_id(struct ncclComm *comm, const ncclUniqueId *id)
 {
+    comm->id = *id;
     snprintf(comm->name, sizeof comm->name, "%016llx",
              (unsigned long long)digest(0xcbf29ce484222325u, id, sizeof *id));
 }
@@ -65,9 +66,11 @@ struct birth {
     ncclResult_t (*run)(struct task *task);
     int color, key;
     ncclUniqueId id;
+    const struct wire_kind *kind;
+    struct place places[MOST_RANKS];
 };
 
-/* The segment has the name, or that of the id if it is NULL. A task may give it another. */
+/* The communicator has the name, or that of the id if it is NULL. A task may give it another. */
 static ncclResult_t begin(const struct birth *birth, const char *name)
 {
     struct ncclComm *comm = comm_create(birth->ranks, birth->rank, birth->blocking);
@@ -82,7 +85,10 @@ static ncclResult_t begin(const struct birth *birth, const char *name)
 
     if (comm == NULL)
         return group_fault(refuse(ncclSystemError, "out of memory"));
+    memcpy(comm->places, birth->places, sizeof comm->places);
     result = comm_place(comm, birth->device);
+    if (result == ncclSuccess)
+        result = comm_open(comm, birth->kind);
     if (result != ncclSuccess) {
         comm_close(comm, SEAT_FAILED);
         return group_fault(result);
@@ -124,6 +130,7 @@ static ncclResult_t init(ncclComm_t *comm, int ranks, const ncclUniqueId *id, in
     if (result != ncclSuccess)
         return group_fault(result);
     birth.id = *id;
+    birth.kind = wire_kind_of(id);
     return begin(&birth, NULL);
 }
 
@@ -157,10 +164,13 @@ EXPORTED(ncclCommInitAll, (ncclComm_t * comms, int count, const int *devices),
          (comms, count, devices))
 {
     ncclUniqueId id;
+    ncclResult_t result;
 
     if (comms == NULL || count < 1 || count > MOST_RANKS)
         return refuse(ncclInvalidArgument, "Invalid device count requested : %d", count);
-    (void)reach_id(&id, "CommInitAll");
+    result = reach_id(&id, "CommInitAll");
+    if (result != ncclSuccess)
+        return result;
     group_start();
     for (int i = 0; i < count; i++)
         (void)init(&comms[i], count, &id, i, devices != NULL ? devices[i] : i, NULL, "CommInitAll");
@@ -178,6 +188,16 @@ static int is_before(const struct ballot *all, int a, int b)
     return all[a].key < all[b].key || (all[a].key == all[b].key && a < b);
 }
 
+/* The place of a rank among those of its color. */
+static int rank_among(const struct ballot *all, int ranks, int rank)
+{
+    int before = 0;
+
+    for (int r = 0; r < ranks; r++)
+        before += all[r].color == all[rank].color && is_before(all, r, rank);
+    return before;
+}
+
 static ncclResult_t run_split(struct task *task)
 {
     const struct ballot mine = {task->color, task->key};
@@ -190,8 +210,9 @@ static ncclResult_t run_split(struct task *task)
     for (int r = 0; r < parent->ranks; r++)
         if (all[r].color == task->color) {
             comm->ranks++;
-            comm->rank += is_before(all, r, parent->rank);
+            comm->places[rank_among(all, parent->ranks, r)] = parent->places[r];
         }
+    comm->rank = rank_among(all, parent->ranks, parent->rank);
     name_by_parent(comm->name, parent, "split", task->ticket, task->color);
     return comm_join(comm);
 }
@@ -211,6 +232,7 @@ EXPORTED(ncclCommSplit,
         result = refuse(ncclInvalidArgument, "CommSplit : color must be non-negative");
     if (result == ncclSuccess) {
         birth.blocking = comm->blocking;
+        birth.kind = comm->kind;
         result = read_config(config, &birth.blocking);
     }
     if (result != ncclSuccess)
@@ -273,10 +295,14 @@ EXPORTED(ncclCommShrink,
         return group_fault(result);
     if (flags & NCCL_SHRINK_ABORT)
         comm_stop(comm, STOP_REVOKED);
+    birth.kind = comm->kind;
     for (int r = 0; r < comm->ranks; r++) {
-        birth.ranks += !is_in(r, excluded, count);
-        birth.rank += r < comm->rank && !is_in(r, excluded, count);
-        lost |= (uint64_t)is_in(r, excluded, count) << r;
+        if (r == comm->rank)
+            birth.rank = birth.ranks;
+        if (is_in(r, excluded, count))
+            lost |= (uint64_t)1 << r;
+        else
+            birth.places[birth.ranks++] = comm->places[r];
     }
     result = name_of_shrinking(name, comm, lost);
     return result == ncclSuccess ? begin(&birth, name) : group_fault(result);
@@ -297,6 +323,8 @@ static ncclResult_t run_growth(struct task *task)
         r++;
     if (r == task->parent->ranks)
         return refuse(ncclInvalidArgument, "CommGrow : no rank has a uniqueId");
+    if (wire_kind_of(&all[r]) != task->comm->kind)
+        return refuse(ncclInvalidUsage, "CommGrow : the uniqueId is of another STAND_IN_WIRE");
     name_by_id(task->comm, &all[r]);
     return comm_join(task->comm);
 }
@@ -325,6 +353,7 @@ EXPORTED(ncclCommGrow,
         return group_fault(result);
     birth.ranks = ranks;
     birth.rank = comm->rank;
+    birth.kind = comm->kind;
     if (id != NULL)
         birth.id = *id;
     return begin(&birth, NULL);

@@ -71,8 +71,10 @@ void comm_unref(struct ncclComm *comm)
 {
     if (comm == NULL || atomic_fetch_sub(&comm->refs, 1) != 1)
         return;
-    if (comm->segment != NULL)
-        segment_release(comm->segment);
+    if (comm->wire != NULL)
+        wire_release(comm->wire);
+    if (comm->kind != NULL)
+        comm->kind->close();
     ranges_free(comm);
     while (comm->shrinkings != NULL) {
         struct shrinking *next = comm->shrinkings->next;
@@ -86,25 +88,33 @@ void comm_unref(struct ncclComm *comm)
     free(comm);
 }
 
-/* A birth on another thread may be about to give it a segment. */
+/* A birth on another thread may be about to give it a wire. */
 static void mark(struct ncclComm *comm, enum seat seat)
 {
     pthread_mutex_lock(&comm->mutex);
-    if (comm->segment != NULL)
-        segment_mark(comm->segment, comm->rank, seat);
+    if (comm->wire != NULL)
+        wire_mark(comm->wire, comm->rank, seat);
     pthread_mutex_unlock(&comm->mutex);
+}
+
+ncclResult_t comm_open(struct ncclComm *comm, const struct wire_kind *kind)
+{
+    const ncclResult_t result = kind->open();
+
+    if (result == ncclSuccess)
+        comm->kind = kind;
+    return result;
 }
 
 ncclResult_t comm_join(struct ncclComm *comm)
 {
-    struct segment *segment;
-    const ncclResult_t result = segment_join(comm->name, comm->ranks, comm->rank, &comm->stop,
-                                             &segment);
+    struct wire *wire;
+    const ncclResult_t result = comm->kind->join(comm, &wire);
 
     if (result != ncclSuccess)
         return result;
     pthread_mutex_lock(&comm->mutex);
-    comm->segment = segment;
+    comm->wire = wire;
     pthread_mutex_unlock(&comm->mutex);
     if (atomic_load(&comm->stop))
         mark(comm, SEAT_FAILED);
@@ -184,7 +194,7 @@ void comm_fail(struct ncclComm *comm, ncclResult_t code)
     while ((error == ncclSuccess || error == ncclInProgress) &&
            !atomic_compare_exchange_weak(&comm->error, &error, (int)code))
         ;
-    segment_mark(comm->segment, comm->rank, SEAT_FAILED);
+    wire_mark(comm->wire, comm->rank, SEAT_FAILED);
 }
 
 int comm_is_over(struct ncclComm *comm)
@@ -230,11 +240,11 @@ static ncclResult_t exchange(struct ncclComm *comm, unsigned ticket, const char 
         for (int r = 0; r < comm->ranks; r++) {
             if (r == comm->rank)
                 continue;
-            sent[r] += segment_put(comm->segment, PLANE_CONTROL, comm->rank, r, mine + sent[r],
-                                   bytes - sent[r]);
-            lost = wait.idle > PATIENCE && segment_is_lost(comm->segment, r, PLANE_CONTROL);
-            got[r] += segment_get(comm->segment, PLANE_CONTROL, r, comm->rank,
-                                  all + (size_t)r * bytes + got[r], bytes - got[r]);
+            sent[r] += wire_put(comm->wire, PLANE_CONTROL, comm->rank, r, mine + sent[r],
+                                bytes - sent[r]);
+            lost = wait.idle > PATIENCE && wire_is_lost(comm->wire, r, PLANE_CONTROL);
+            got[r] += wire_get(comm->wire, PLANE_CONTROL, r, comm->rank,
+                               all + (size_t)r * bytes + got[r], bytes - got[r]);
             if (lost && got[r] < bytes)
                 return refuse(ncclRemoteError, "rank %d is gone", r);
             left += sent[r] < bytes || got[r] < bytes;

@@ -1,4 +1,4 @@
-/* The CUDA driver for the stand-in: libcuda.so.1, loaded at the first use. */
+/* The CUDA driver for the stand-in, loaded at the first use. */
 #include "driver_fill.h"
 #include "inside.h"
 

@@ -46,6 +46,8 @@ struct wait {
 
 struct wait wait_begin(void);
 int wait_more(struct wait *wait); /* yields or sleeps; 0: the deadline has passed */
+uint64_t wait_most(void);         /* STAND_IN_TIMEOUT_MS */
+uint64_t wait_clock(void);        /* in ms */
 
 /* ---- driver.c ---- */
 
@@ -82,24 +84,68 @@ struct driver {
 const struct driver *driver_get(void); /* NULL: there is none */
 ncclResult_t driver_check(CUresult result, const char *what);
 
-/* ---- segment.c: where the ranks of a communicator meet ---- */
+/* ---- wire.c: how the ranks of a communicator reach each other ---- */
 
 enum plane { PLANE_COLLECTIVE, PLANE_PAIR, PLANE_CONTROL, PLANES };
 enum seat { SEAT_EMPTY, SEAT_TAKEN, SEAT_REVOKED, SEAT_LEFT, SEAT_FAILED };
 
-struct segment;
+struct wire {
+    const struct wire_kind *kind;
+};
 
-/* Waits until all ranks have come, or *stop is set. */
-ncclResult_t segment_join(const char *name, int ranks, int rank, atomic_int *stop,
-                          struct segment **segment);
-void segment_mark(struct segment *segment, int rank, enum seat seat);
-void segment_release(struct segment *segment);
-int segment_is_lost(struct segment *segment, int rank, enum plane plane);
-/* Move up to `bytes` through the ring from one rank to another, and return how many. */
-size_t segment_put(struct segment *segment, enum plane plane, int from, int to, const void *data,
-                   size_t bytes);
-size_t segment_get(struct segment *segment, enum plane plane, int from, int to, void *data,
-                   size_t bytes);
+/* What a transport is. None of its functions but `join` waits for anything. */
+struct wire_kind {
+    /* Around the life of a communicator. Its birth waits in `join`, until all ranks have come or
+     * it is stopped. */
+    ncclResult_t (*open)(void);
+    void (*close)(void);
+    ncclResult_t (*join)(struct ncclComm *comm, struct wire **wire);
+    void (*release)(struct wire *wire);
+    /* Tells the others that `rank`, which is the caller's, has got to that state. */
+    void (*mark)(struct wire *wire, int rank, enum seat seat);
+    int (*is_lost)(struct wire *wire, int rank, enum plane plane);
+    /* Move up to `bytes` from one rank to another, and return how many. The caller is the rank that
+     * sends or that receives. */
+    size_t (*put)(struct wire *wire, enum plane plane, int from, int to, const void *data,
+                  size_t bytes);
+    size_t (*get)(struct wire *wire, enum plane plane, int from, int to, void *data, size_t bytes);
+};
+
+extern const struct wire_kind segment_kind; /* segment.c */
+extern const struct wire_kind socket_kind;  /* socket.c */
+
+ncclResult_t wire_id(ncclUniqueId *id); /* of the kind that STAND_IN_WIRE names */
+const struct wire_kind *wire_kind_of(const ncclUniqueId *id);
+void wire_release(struct wire *wire);
+void wire_mark(struct wire *wire, int rank, enum seat seat);
+int wire_is_lost(struct wire *wire, int rank, enum plane plane);
+size_t wire_put(struct wire *wire, enum plane plane, int from, int to, const void *data,
+                size_t bytes);
+size_t wire_get(struct wire *wire, enum plane plane, int from, int to, void *data, size_t bytes);
+
+/* ---- tcp.c: sockets that never block ---- */
+
+/* Where a process takes connections, in the network's byte order. */
+struct place {
+    uint32_t address;
+    uint16_t port, unused;
+};
+
+/* A socket, or -1. */
+int tcp_listen(uint32_t address, struct place *place); /* at a port of the system's choice */
+int tcp_accept(int listener);
+int tcp_connect(const struct place *place);
+/* Go on from *done up to `bytes`: 1 if they are there, 0 if not yet, -1 if they will not come. */
+int tcp_send(int socket, const void *data, size_t bytes, size_t *done);
+int tcp_receive(int socket, void *data, size_t bytes, size_t *done);
+int tcp_is_over(int socket);                     /* the other end sends no more, or its host died */
+ncclResult_t tcp_own_address(uint32_t *address); /* STAND_IN_ADDRESS */
+
+/* ---- meet.c: where the ranks of a unique id meet over TCP ---- */
+
+ncclResult_t meet_id(ncclUniqueId *id); /* starts a thread that lives until all have come */
+int meet_is_id(const ncclUniqueId *id);
+ncclResult_t meet_others(struct ncclComm *comm, const struct place *mine, struct place *all);
 
 /* ---- comm.c ---- */
 
@@ -125,13 +171,16 @@ struct ncclComm {
     atomic_int refs; /* the handle, tasks and calls */
     int rank, ranks, blocking, device, retained;
     CUcontext context;
-    CUevent last;          /* recorded behind the last call that was not captured */
-    char name[NAME_BYTES]; /* of the segment */
-    atomic_int stop;       /* an enum stop: calls end at once */
+    CUevent last;                    /* recorded behind the last call that was not captured */
+    const struct wire_kind *kind;    /* NULL: not open yet */
+    char name[NAME_BYTES];           /* which its ranks alone know */
+    ncclUniqueId id;                 /* empty if it is born of another communicator */
+    struct place places[MOST_RANKS]; /* of its ranks, if they are reached by TCP */
+    atomic_int stop;                 /* an enum stop: calls end at once */
     atomic_int suspended, finalized;
-    atomic_int error;   /* an ncclResult_t */
-    atomic_int pending; /* jobs in streams, or that run in a graph */
-    struct segment *segment;
+    atomic_int error;        /* an ncclResult_t */
+    atomic_int pending;      /* jobs in streams, or that run in a graph */
+    struct wire *wire;       /* NULL: not born yet */
     pthread_mutex_t running; /* held by the calls that run */
     struct shrinking *shrinkings;
     unsigned tickets;      /* of tasks that use the control plane */
@@ -145,7 +194,8 @@ struct ncclComm {
 
 struct ncclComm *comm_create(int ranks, int rank, int blocking);
 ncclResult_t comm_place(struct ncclComm *comm, int device); /* -1: the current context */
-ncclResult_t comm_join(struct ncclComm *comm);              /* the segment of its name */
+ncclResult_t comm_open(struct ncclComm *comm, const struct wire_kind *kind);
+ncclResult_t comm_join(struct ncclComm *comm); /* meets the other ranks */
 ncclResult_t comm_check(struct ncclComm *comm, const char *function);
 ncclResult_t comm_alive(struct ncclComm *comm, const char *function); /* has no error */
 ncclResult_t comm_ready(struct ncclComm *comm, const char *function); /* and takes calls */

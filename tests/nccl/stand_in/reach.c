@@ -3,8 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "inside.h"
 
@@ -108,16 +106,10 @@ EXPORTED(ncclResetDebugInit, (void), ())
 
 ncclResult_t reach_id(ncclUniqueId *id, const char *function)
 {
-    static atomic_uint made;
-    struct timespec now;
-
     if (id == NULL)
         return refuse(ncclInvalidArgument, "%s : uniqueId argument is NULL", function);
-    clock_gettime(CLOCK_REALTIME, &now);
     memset(id, 0, sizeof *id);
-    snprintf(id->internal, sizeof id->internal, "%x-%lx-%lx-%x", (unsigned)getpid(),
-             (unsigned long)now.tv_sec, (unsigned long)now.tv_nsec, atomic_fetch_add(&made, 1));
-    return ncclSuccess;
+    return wire_id(id);
 }
 
 EXPORTED(ncclGetUniqueId, (ncclUniqueId * id), (id))

@@ -144,8 +144,8 @@ static size_t move(struct transfer *t, void *data, size_t bytes)
     const struct ncclComm *comm = t->call->comm;
 
     if (t->sends)
-        return segment_put(comm->segment, plane_of(t->call), comm->rank, t->peer, data, bytes);
-    return segment_get(comm->segment, plane_of(t->call), t->peer, comm->rank, data, bytes);
+        return wire_put(comm->wire, plane_of(t->call), comm->rank, t->peer, data, bytes);
+    return wire_get(comm->wire, plane_of(t->call), t->peer, comm->rank, data, bytes);
 }
 
 /* Returns the bytes that it has moved. */
@@ -211,7 +211,7 @@ static void look_for_lost(struct transfers *transfers)
         struct transfer *t = &transfers->list[i];
 
         if (t->done || (t->before != NULL && !t->before->done) ||
-            !segment_is_lost(t->call->comm->segment, t->peer, plane_of(t->call)) || advance(t) > 0)
+            !wire_is_lost(t->call->comm->wire, t->peer, plane_of(t->call)) || advance(t) > 0)
             continue;
         comm_fail(t->call->comm, refuse(ncclRemoteError, "rank %d is gone", t->peer));
     }

@@ -1,7 +1,6 @@
-/* Where the ranks of a communicator of the stand-in meet: a segment of POSIX shared memory with a
- * seat for each rank and, in each plane, a ring of bytes from each rank to each. A segment of
- * zeroes is one that nobody has entered, so whoever comes first makes it. The last to come removes
- * its name.
+/* The wire between ranks of one host: a segment of POSIX shared memory with a seat for each rank
+ * and, in each plane, a ring of bytes from each rank to each. A segment of zeroes is one that
+ * nobody has entered, so whoever comes first makes it. The last to come removes its name.
  *
  * The ranks of one process share one mapping and one descriptor. A rank locks its byte of the file;
  * the system unlocks it when the process dies, and the others see that. */
@@ -32,6 +31,7 @@ struct shared {
 };
 
 struct segment {
+    struct wire wire; /* comes first */
     struct segment *next;
     struct shared *shared;
     char name[80];
@@ -41,6 +41,20 @@ struct segment {
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct segment *segments; /* of this process */
+
+static struct segment *segment_of(struct wire *wire)
+{
+    return (struct segment *)(void *)wire;
+}
+
+static ncclResult_t segment_open(void)
+{
+    return ncclSuccess;
+}
+
+static void segment_close(void)
+{
+}
 
 static struct flock byte_of(int rank)
 {
@@ -89,6 +103,7 @@ static ncclResult_t enter(const char *name, int ranks, struct segment **entered)
         if (segment == NULL)
             return refuse(ncclSystemError, "out of memory");
         memcpy(segment->name, path, sizeof path);
+        segment->wire.kind = &segment_kind;
         segment->ranks = ranks;
         segment->bytes = sizeof(struct shared) +
                          sizeof(struct ring) * PLANES * (size_t)ranks * (size_t)ranks;
@@ -105,9 +120,9 @@ static ncclResult_t enter(const char *name, int ranks, struct segment **entered)
     return ncclSuccess;
 }
 
-void segment_release(struct segment *segment)
+static void segment_release(struct wire *wire)
 {
-    struct segment **at = &segments;
+    struct segment *segment = segment_of(wire), **at = &segments;
 
     pthread_mutex_lock(&mutex);
     if (--segment->users == 0) {
@@ -139,60 +154,18 @@ static ncclResult_t sit_down(struct segment *segment, int rank)
     return ncclSuccess;
 }
 
-static ncclResult_t wait_for_all(struct segment *segment, atomic_int *stop)
+static void segment_mark(struct wire *wire, int rank, enum seat seat)
 {
-    struct wait wait = wait_begin();
+    atomic_int *at = &segment_of(wire)->shared->seats[rank].seat;
+    int now = atomic_load(at);
 
-    while (!atomic_load(&segment->shared->complete)) {
-        if (atomic_load(stop))
-            return refuse(ncclInternalError, "aborted while ranks meet");
-        for (int r = 0; r < segment->ranks; r++)
-            if (segment_is_lost(segment, r, PLANE_COLLECTIVE) &&
-                !atomic_load(&segment->shared->complete)) /* it may have come, and left again */
-                return refuse(ncclRemoteError, "rank %d is gone while ranks meet", r);
-        if (!wait_more(&wait))
-            return refuse(ncclSystemError, "only %d of %d ranks have come",
-                          atomic_load(&segment->shared->arrived), segment->ranks);
-    }
-    return ncclSuccess;
-}
-
-ncclResult_t segment_join(const char *name, int ranks, int rank, atomic_int *stop,
-                          struct segment **segment)
-{
-    struct segment *entered = NULL;
-    ncclResult_t result;
-
-    pthread_mutex_lock(&mutex);
-    result = enter(name, ranks, &entered);
-    pthread_mutex_unlock(&mutex);
-    if (result != ncclSuccess)
-        return result;
-    result = sit_down(entered, rank);
-    if (result == ncclSuccess) {
-        result = wait_for_all(entered, stop);
-        if (result == ncclSuccess) {
-            *segment = entered;
-            return ncclSuccess;
-        }
-        segment_mark(entered, rank, SEAT_FAILED);
-        shm_unlink(entered->name);
-    }
-    segment_release(entered);
-    return result;
-}
-
-void segment_mark(struct segment *segment, int rank, enum seat seat)
-{
-    int now = atomic_load(&segment->shared->seats[rank].seat);
-
-    while (now < (int)seat &&
-           !atomic_compare_exchange_weak(&segment->shared->seats[rank].seat, &now, (int)seat))
+    while (now < (int)seat && !atomic_compare_exchange_weak(at, &now, (int)seat))
         ;
 }
 
-int segment_is_lost(struct segment *segment, int rank, enum plane plane)
+static int segment_is_lost(struct wire *wire, int rank, enum plane plane)
 {
+    struct segment *segment = segment_of(wire);
     const int seat = atomic_load(&segment->shared->seats[rank].seat);
     const int process = atomic_load(&segment->shared->seats[rank].process);
     struct flock lock = byte_of(rank);
@@ -203,6 +176,48 @@ int segment_is_lost(struct segment *segment, int rank, enum plane plane)
         return 1;
     return process != 0 && process != getpid() && fcntl(segment->file, F_OFD_GETLK, &lock) == 0 &&
            lock.l_type == F_UNLCK;
+}
+
+static ncclResult_t wait_for_all(struct segment *segment, atomic_int *stop)
+{
+    struct wait wait = wait_begin();
+
+    while (!atomic_load(&segment->shared->complete)) {
+        if (atomic_load(stop))
+            return refuse(ncclInternalError, "aborted while ranks meet");
+        for (int r = 0; r < segment->ranks; r++)
+            if (segment_is_lost(&segment->wire, r, PLANE_COLLECTIVE) &&
+                !atomic_load(&segment->shared->complete)) /* it may have come, and left again */
+                return refuse(ncclRemoteError, "rank %d is gone while ranks meet", r);
+        if (!wait_more(&wait))
+            return refuse(ncclSystemError, "only %d of %d ranks have come",
+                          atomic_load(&segment->shared->arrived), segment->ranks);
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t segment_join(struct ncclComm *comm, struct wire **wire)
+{
+    struct segment *entered = NULL;
+    ncclResult_t result;
+
+    pthread_mutex_lock(&mutex);
+    result = enter(comm->name, comm->ranks, &entered);
+    pthread_mutex_unlock(&mutex);
+    if (result != ncclSuccess)
+        return result;
+    result = sit_down(entered, comm->rank);
+    if (result == ncclSuccess) {
+        result = wait_for_all(entered, &comm->stop);
+        if (result == ncclSuccess) {
+            *wire = &entered->wire;
+            return ncclSuccess;
+        }
+        segment_mark(&entered->wire, comm->rank, SEAT_FAILED);
+        shm_unlink(entered->name);
+    }
+    segment_release(&entered->wire);
+    return result;
 }
 
 /* ---- rings: one writer and one reader each ---- */
@@ -223,10 +238,10 @@ static size_t piece(uint64_t at, uint64_t there, size_t bytes)
     return bytes < most ? bytes : most;
 }
 
-size_t segment_put(struct segment *segment, enum plane plane, int from, int to, const void *data,
-                   size_t bytes)
+static size_t segment_put(struct wire *wire, enum plane plane, int from, int to, const void *data,
+                          size_t bytes)
 {
-    struct ring *ring = ring_of(segment, plane, from, to);
+    struct ring *ring = ring_of(segment_of(wire), plane, from, to);
     const uint64_t at = atomic_load_explicit(&ring->written, memory_order_relaxed);
     const size_t some = piece(at, RING_BYTES - (at - atomic_load(&ring->read)), bytes);
 
@@ -236,10 +251,10 @@ size_t segment_put(struct segment *segment, enum plane plane, int from, int to, 
     return some;
 }
 
-size_t segment_get(struct segment *segment, enum plane plane, int from, int to, void *data,
-                   size_t bytes)
+static size_t segment_get(struct wire *wire, enum plane plane, int from, int to, void *data,
+                          size_t bytes)
 {
-    struct ring *ring = ring_of(segment, plane, from, to);
+    struct ring *ring = ring_of(segment_of(wire), plane, from, to);
     const uint64_t at = atomic_load_explicit(&ring->read, memory_order_relaxed);
     const size_t some = piece(at, atomic_load(&ring->written) - at, bytes);
 
@@ -248,3 +263,14 @@ size_t segment_get(struct segment *segment, enum plane plane, int from, int to, 
     atomic_store(&ring->read, at + some);
     return some;
 }
+
+const struct wire_kind segment_kind = {
+    .open = segment_open,
+    .close = segment_close,
+    .join = segment_join,
+    .release = segment_release,
+    .mark = segment_mark,
+    .is_lost = segment_is_lost,
+    .put = segment_put,
+    .get = segment_get,
+};

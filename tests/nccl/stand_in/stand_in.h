@@ -1,9 +1,9 @@
 /* The stand-in for NCCL, as programs and tests see it: the types of nccl.h 2.28, the functions that
  * it has, and what it counts.
  *
- * It is a libnccl.so.2 that moves and reduces data between ranks that are threads or processes of
- * one host, in memory of malloc or of the emulated driver. A call in a stream is a host function of
- * that stream. Reductions are done in rank order, in float, in double for ncclFloat64.
+ * It is a libnccl.so.2 that moves and reduces data between ranks that are threads or processes, of
+ * one host or over TCP, in memory of malloc or of the emulated driver. A call in a stream is a host
+ * function of that stream. Reductions are done in rank order, in float, in double for ncclFloat64.
  *
  * It does not have: device communicators, one-sided signals, ncclCommMemStats,
  * ncclCommQueryProperties, ncclGroupSimulateEnd. Of ncclConfig_t it reads magic and blocking alone,
@@ -12,7 +12,12 @@
  * communicator has the error ncclInvalidUsage.
  *
  * STAND_IN_FAIL=NAME:N:CODE   the N-th call of NAME in a process returns CODE and does nothing
- * STAND_IN_TIMEOUT_MS=20000   how long a rank waits for others */
+ * STAND_IN_TIMEOUT_MS=20000   how long a rank waits for others
+ * STAND_IN_WIRE=tcp           communicators of unique ids that are made so, and their children, go
+ *                             over TCP; else through memory that is shared
+ * STAND_IN_ADDRESS=127.0.0.1  where this process listens for others, in IPv4
+ * STAND_IN_DRIVER=symwin      CUDA is what symwin_driver_find() gives, if the program exports that;
+ *                             else that of libcuda.so.1 */
 #ifndef STAND_IN_H
 #define STAND_IN_H
 

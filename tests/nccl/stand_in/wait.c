@@ -5,7 +5,7 @@
 
 #include "inside.h"
 
-static uint64_t now_ms(void)
+uint64_t wait_clock(void)
 {
     struct timespec t;
 
@@ -13,12 +13,17 @@ static uint64_t now_ms(void)
     return (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u;
 }
 
-struct wait wait_begin(void)
+uint64_t wait_most(void)
 {
     const char *text = getenv("STAND_IN_TIMEOUT_MS");
     const long most = text != NULL ? strtol(text, NULL, 10) : 0;
 
-    return (struct wait){now_ms() + (uint64_t)(most > 0 ? most : 20000), 0};
+    return (uint64_t)(most > 0 ? most : 20000);
+}
+
+struct wait wait_begin(void)
+{
+    return (struct wait){wait_clock() + wait_most(), 0};
 }
 
 int wait_more(struct wait *wait)
@@ -31,5 +36,5 @@ int wait_more(struct wait *wait)
         return 1;
     }
     nanosleep(&pause, NULL);
-    return now_ms() < wait->deadline;
+    return wait_clock() < wait->deadline;
 }

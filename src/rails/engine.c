@@ -1,0 +1,108 @@
+/* Finds NCCL and its functions. */
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/rails/engine.h"
+
+static struct {
+    pthread_mutex_t mutex;
+    struct sw_engine functions;
+    int is_loaded;
+} engine = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static const char *file_name(void)
+{
+    const char *path = secure_getenv("SYMWIN_NCCL");
+
+    return path != NULL && path[0] != '\0' ? path : "libnccl.so.2";
+}
+
+/* A libnccl.so.2 that the program has loaded by another path is found by its name. */
+static void *open_library(const char *file)
+{
+    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD | RTLD_LOCAL);
+
+    return library != NULL ? library : dlopen(file, RTLD_NOW | RTLD_LOCAL);
+}
+
+/* The name of the first function that is missing; NULL: all are there. */
+static const char *find_functions(void *library, struct sw_engine *f)
+{
+    void *symbol;
+
+#define FIND(member, name, params)                                                                 \
+    symbol = dlsym(library, name);                                                                 \
+    if (symbol == NULL)                                                                            \
+        return name;                                                                               \
+    memcpy(&f->member, &symbol, sizeof f->member);
+    SW_ENGINE_LIST(FIND)
+    FIND(text_of, "ncclGetErrorString", )
+    FIND(last_text, "ncclGetLastError", )
+#undef FIND
+    return NULL;
+}
+
+static symwin_status load(const char *call)
+{
+    const char *file = file_name(), *missing;
+    struct sw_engine found = {.version = 0};
+    void *library = open_library(file);
+
+    if (library == NULL)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: the ranks are on several hosts whose memory cannot be mapped, and "
+                       "there is no NCCL to join them (%s); install it, or set SYMWIN_NCCL to its "
+                       "libnccl.so.2",
+                       call, dlerror());
+    missing = find_functions(library, &found);
+    if (missing != NULL || found.get_version(&found.version) != SW_ENGINE_OK) {
+        dlclose(library);
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: %s cannot join hosts: it has no %s; use NCCL 2.18 or newer", call, file,
+                       missing != NULL ? missing : "version");
+    }
+    engine.functions = found;
+    engine.is_loaded = 1;
+    return SYMWIN_OK;
+}
+
+symwin_status sw_engine_load(const char *call, const struct sw_engine **out)
+{
+    symwin_status status = SYMWIN_OK;
+
+    pthread_mutex_lock(&engine.mutex);
+    if (!engine.is_loaded)
+        status = load(call);
+    pthread_mutex_unlock(&engine.mutex);
+    if (status == SYMWIN_OK)
+        *out = &engine.functions;
+    return status;
+}
+
+int sw_engine_type(symwin_type type)
+{
+    static const int types[] = {
+        [SYMWIN_F64] = 8,     [SYMWIN_F32] = 7,     [SYMWIN_F16] = 6, [SYMWIN_BF16] = 9,
+        [SYMWIN_F8E4M3] = 10, [SYMWIN_F8E5M2] = 11, [SYMWIN_I8] = 0,  [SYMWIN_U8] = 1,
+        [SYMWIN_I32] = 2,     [SYMWIN_U32] = 3,     [SYMWIN_I64] = 4, [SYMWIN_U64] = 5,
+    };
+
+    return types[type];
+}
+
+int sw_engine_op(symwin_op op)
+{
+    switch (op) {
+    case SYMWIN_SUM:
+        return 0;
+    case SYMWIN_PROD:
+        return 1;
+    case SYMWIN_MAX:
+        return 2;
+    case SYMWIN_MIN:
+        return 3;
+    default:
+        return -1;
+    }
+}

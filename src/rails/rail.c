@@ -1,0 +1,282 @@
+/* NCCL's communicators of a rank: one for each rail that it serves, and one of all ranks. They
+ * never block (blocking=0), so that the host waits for a rank with a deadline. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "src/rails/wide_call.h"
+
+enum { FINALIZE_MS = 2000, GRACE_MS = 1000 };
+#define CONFIG_MAGIC 0xcafebeefu
+
+symwin_status sw_rail_begin(struct sw_wide *wide, const char *call)
+{
+    symwin_status status;
+
+    atomic_fetch_add(&wide->using, 1);
+    if (!atomic_load(&wide->is_ended))
+        return SYMWIN_OK;
+    atomic_fetch_sub(&wide->using, 1);
+    status = sw_exchange_settled(wide->comm->group->exchange, call);
+    return status != SYMWIN_OK
+               ? status
+               : sw_fail(SYMWIN_ABORTED, "%s: the communicator has ended; destroy it", call);
+}
+
+void sw_rail_end(struct sw_wide *wide)
+{
+    atomic_fetch_sub(&wide->using, 1);
+}
+
+static symwin_status refused(const struct sw_wide *wide, const char *call, const char *function,
+                             struct ncclComm *comm, int result)
+{
+    const struct sw_engine *e = wide->engine;
+    const char *more = e->last_text(comm);
+
+    return sw_fail(result == SW_ENGINE_REMOTE_ERROR ? SYMWIN_PEER_LOST : SYMWIN_DRIVER,
+                   "%s: NCCL's %s failed: %s%s%s; destroy the communicator", call, function,
+                   e->text_of(result), more != NULL && more[0] != '\0' ? ": " : "",
+                   more != NULL ? more : "");
+}
+
+/* `until`: of sw_now_ms(). */
+static symwin_status settle_until(struct sw_wide *wide, const char *call, const char *function,
+                                  struct ncclComm *comm, int result, int64_t until)
+{
+    const struct timespec moment = {.tv_nsec = 20000};
+    struct sw_exchange *x = wide->comm->group->exchange;
+    int state = result;
+
+    while (result == SW_ENGINE_IN_PROGRESS) {
+        if (atomic_load(&wide->is_ended) || sw_exchange_ended(x)) {
+            const symwin_status status = sw_exchange_status(x, call);
+
+            return status != SYMWIN_OK
+                       ? status
+                       : sw_fail(SYMWIN_ABORTED, "%s: the communicator has ended", call);
+        }
+        if (sw_now_ms() > until)
+            return sw_fail(SYMWIN_TIMEOUT,
+                           "%s: NCCL's %s was not done in time; look whether NCCL reaches the "
+                           "other hosts (NCCL_DEBUG=INFO, NCCL_SOCKET_IFNAME)",
+                           call, function);
+        nanosleep(&moment, NULL);
+        result = wide->engine->get_state(comm, &state);
+        if (result == SW_ENGINE_OK)
+            result = state;
+    }
+    if (result == SW_ENGINE_OK)
+        return SYMWIN_OK;
+    /* NCCL has lost a rank. The exchange knows which one and why, but maybe a little later. */
+    until = sw_now_ms() + GRACE_MS;
+    while (result == SW_ENGINE_REMOTE_ERROR && !sw_exchange_ended(x) && sw_now_ms() < until)
+        nanosleep(&moment, NULL);
+    if (result == SW_ENGINE_REMOTE_ERROR && sw_exchange_ended(x))
+        return sw_exchange_status(x, call);
+    return refused(wide, call, function, comm, result);
+}
+
+/* After a failure others wait in NCCL for this rank. */
+static void end_all(const struct sw_wide *wide, symwin_status status)
+{
+    struct sw_exchange *x = wide->comm->group->exchange;
+
+    if (status != SYMWIN_OK && !sw_exchange_ended(x))
+        sw_exchange_fail(x, status, status == SYMWIN_PEER_LOST ? SW_NOBODY : wide->comm->rank);
+}
+
+symwin_status sw_rail_settle(struct sw_wide *wide, const char *call, const char *function,
+                             struct ncclComm *comm, int result)
+{
+    symwin_status status;
+
+    if (result == SW_ENGINE_OK)
+        return SYMWIN_OK;
+    status = settle_until(wide, call, function, comm, result, sw_now_ms() + wide->comm->timeout_ms);
+    end_all(wide, status);
+    return status;
+}
+
+/* ---- creation ---- */
+
+/* Posts an id and gets those of all ranks. */
+static symwin_status share_id(struct sw_wide *wide, const char *call, symwin_status status,
+                              int makes, sw_engine_id *ids)
+{
+    symwin_comm *comm = wide->comm;
+    sw_engine_id own = {{0}};
+    int result;
+
+    if (status == SYMWIN_OK && makes) {
+        result = wide->engine->get_id(&own);
+        if (result != SW_ENGINE_OK)
+            status = refused(wide, call, "ncclGetUniqueId", NULL, result);
+    }
+    status = sw_comm_agree(comm, call, status, NULL, 0);
+    if (status == SYMWIN_OK)
+        status = sw_exchange_allgather(comm->group->exchange, comm->rank, &own, sizeof own, ids,
+                                       sw_comm_patience(comm), call);
+    return status;
+}
+
+static symwin_status init(struct sw_wide *wide, const char *call, const sw_engine_id *id, int ranks,
+                          int rank, struct ncclComm **comm)
+{
+    struct sw_engine_config config = {
+        .size = sizeof config, .magic = CONFIG_MAGIC, .version = 21800, .blocking = 0};
+    const int result = wide->engine->init(comm, ranks, *id, rank, &config);
+    const symwin_status status = settle_until(wide, call, "ncclCommInitRankConfig", *comm, result,
+                                              sw_now_ms() + sw_comm_patience(wide->comm));
+
+    end_all(wide, status);
+    return status;
+}
+
+/* Rails begin in the order of their numbers on all ranks. In each round, a rank of domain 0 makes
+ * the id of one of its rails. */
+static symwin_status create_rails(struct sw_wide *wide, const char *call, sw_engine_id *ids)
+{
+    const struct sw_domains *d = &wide->domains;
+    const int rounds = (d->rails + d->size_of[0] - 1) / d->size_of[0];
+    sw_engine_id *const mine = calloc((size_t)wide->rail_count, sizeof *mine);
+    symwin_status status = SYMWIN_OK;
+    int k, i, rail;
+
+    if (mine == NULL)
+        status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for rails", call);
+    for (k = 0; k < rounds; k++) {
+        status = share_id(wide, call, status, wide->domain == 0 && k < wide->rail_count, ids);
+        for (i = 0; i < wide->rail_count && status == SYMWIN_OK; i++) {
+            const int maker = sw_rail_server(d, 0, rail = wide->first_rail + i);
+
+            if (rail - sw_rail_first(d, 0, maker) == k)
+                mine[i] = ids[sw_domain_rank(d, 0, maker)];
+        }
+    }
+    for (i = 0; i < wide->rail_count && status == SYMWIN_OK; i++)
+        status = init(wide, call, &mine[i], d->count, wide->domain, &wide->rails[i]);
+    free(mine);
+    return status;
+}
+
+symwin_status sw_rails_create(struct sw_wide *wide, const char *call)
+{
+    symwin_comm *comm = wide->comm;
+    sw_engine_id *ids = calloc((size_t)comm->nranks, sizeof *ids);
+    symwin_status status = SYMWIN_OK;
+
+    wide->rails = calloc((size_t)wide->rail_count, sizeof(struct ncclComm *));
+    if (ids == NULL || wide->rails == NULL)
+        status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, comm->nranks);
+    if (ids != NULL) {
+        status = share_id(wide, call, status, comm->rank == 0, ids);
+        if (status == SYMWIN_OK) {
+            const sw_engine_id id = ids[0];
+
+            status = create_rails(wide, call, ids);
+            if (status == SYMWIN_OK)
+                status = init(wide, call, &id, comm->nranks, comm->rank, &wide->all);
+        }
+    } else {
+        (void)sw_comm_agree(comm, call, status, NULL, 0);
+    }
+    free(ids);
+    return status;
+}
+
+/* ---- end ---- */
+
+/* Whether NCCL has let go of a communicator whose calls are over. */
+static int finalize(struct sw_wide *wide, struct ncclComm *comm, int64_t until)
+{
+    const struct timespec moment = {.tv_nsec = 50000};
+    const struct sw_engine *e = wide->engine;
+    int result = e->finalize(comm), state = SW_ENGINE_OK;
+
+    while (result == SW_ENGINE_IN_PROGRESS && sw_now_ms() < until) {
+        nanosleep(&moment, NULL);
+        if (e->get_state(comm, &state) != SW_ENGINE_OK)
+            return 0;
+        result = state;
+    }
+    return result == SW_ENGINE_OK;
+}
+
+static void end(struct sw_wide *wide, struct ncclComm **comm, int in_order, int64_t until)
+{
+    if (*comm == NULL)
+        return;
+    (void)(in_order && finalize(wide, *comm, until) ? wide->engine->destroy(*comm)
+                                                    : wide->engine->abort(*comm));
+    *comm = NULL;
+}
+
+void sw_rails_destroy(struct sw_wide *wide, int in_order)
+{
+    const int64_t until = sw_now_ms() + FINALIZE_MS;
+    const struct timespec moment = {.tv_nsec = 20000};
+    int i;
+
+    atomic_store(&wide->is_ended, 1);
+    while (atomic_load(&wide->using) > 0)
+        nanosleep(&moment, NULL);
+    for (i = 0; i < wide->rail_count && wide->rails != NULL; i++)
+        end(wide, &wide->rails[i], in_order, until);
+    end(wide, &wide->all, in_order, until);
+}
+
+/* ---- calls ---- */
+
+/* A captured call says nothing: in replays the word would always be the same. */
+static symwin_status mark(const struct sw_batch *b, uint32_t value)
+{
+    return b->marks ? sw_check_stream(
+                          sw_drv.cuStreamWriteValue32(b->stream, b->wide->inside_address, value, 0),
+                          b->call, "cuStreamWriteValue32")
+                    : SYMWIN_OK;
+}
+
+symwin_status sw_batch_begin_in(struct sw_batch *b, const struct sw_wide_call *c, CUstream stream)
+{
+    symwin_status status = sw_rail_begin(c->wide, c->r->name);
+
+    *b = (struct sw_batch){
+        .wide = c->wide, .call = c->r->name, .stream = stream, .marks = !c->is_captured};
+    if (status != SYMWIN_OK)
+        return status;
+    status = mark(b, 1);
+    if (status == SYMWIN_OK)
+        b->result = c->wide->engine->group_start();
+    else
+        sw_rail_end(c->wide);
+    return status;
+}
+
+symwin_status sw_batch_begin(struct sw_batch *b, const struct sw_wide_call *c)
+{
+    return sw_batch_begin_in(b, c, c->stream);
+}
+
+void sw_batch_note(struct sw_batch *b, int result)
+{
+    if (b->result == SW_ENGINE_OK && result != SW_ENGINE_IN_PROGRESS)
+        b->result = result;
+}
+
+/* All communicators of this rank may have been in the group. */
+symwin_status sw_batch_end(struct sw_batch *b)
+{
+    struct sw_wide *wide = b->wide;
+    const int result = wide->engine->group_end();
+    symwin_status status = SYMWIN_OK;
+    int i;
+
+    if (b->result == SW_ENGINE_OK)
+        b->result = result;
+    for (i = 0; i <= wide->rail_count && status == SYMWIN_OK && b->result != SW_ENGINE_OK; i++)
+        status = sw_rail_settle(wide, b->call, "ncclGroupEnd",
+                                i < wide->rail_count ? wide->rails[i] : wide->all, b->result);
+    sw_rail_end(wide);
+    return status == SYMWIN_OK ? mark(b, 0) : status;
+}

@@ -1,0 +1,79 @@
+/* The room rails: communicators whose ranks are in several domains, called wide here. A wide one
+ * has no windows and no kernels, but a communicator of the rank's domain, and one of NCCL for each
+ * rail that the rank serves. */
+#ifndef SYMWIN_RAILS_H
+#define SYMWIN_RAILS_H
+
+#include "src/bootstrap/bootstrap.h"
+#include "src/collective/collective.h"
+#include "src/rails/domains.h"
+#include "src/rails/engine.h"
+
+struct sw_wide {
+    const struct sw_wide_calls *calls; /* first: what the room collective knows */
+    symwin_comm *comm;                 /* whose this is; comm->inner has the kernels */
+    const struct sw_part_maker *maker;
+    struct sw_domains domains;
+    int domain, index; /* of this rank */
+    int first_rail, rail_count;
+    const struct sw_engine *engine;
+    struct ncclComm **rails; /* owned, rail_count; ranks are numbered as domains are */
+    struct ncclComm *all;    /* owned: of all ranks */
+
+    char *scratch; /* owned: device memory of two halves, in a window of `inner` */
+    size_t half;   /* bytes */
+    CUstream side; /* owned: where NCCL works while kernels do */
+    CUevent ready[2], moved[2], last_call; /* owned */
+    CUstream last_stream;
+    int has_last; /* last_call is recorded behind the last call outside captures */
+    /* Owned, in pinned memory: 1 while the device is in calls of NCCL that are in no graph. */
+    _Atomic uint32_t *inside;
+    CUdeviceptr inside_address;
+
+    pthread_t watcher;
+    int has_watcher;
+    atomic_int stop;     /* the watcher ends */
+    atomic_int is_ended; /* NCCL's communicators were aborted, or are about to be */
+    atomic_int using;    /* threads in functions of NCCL's */
+};
+
+/* Makes and destroys the communicator of a part of a split. */
+struct sw_part_maker {
+    symwin_status (*make)(const struct sw_split *part, int device,
+                          const symwin_comm_options *options, symwin_comm **comm);
+    void (*destroy)(symwin_comm *comm);
+};
+
+/* Collective, for ranks in several domains, of which it takes over the description. `options`: the
+ * caller's. The communicator's context is current. */
+symwin_status sw_wide_create(symwin_comm *comm, const char *call, struct sw_domains *domains,
+                             const symwin_comm_options *options, const struct sw_part_maker *maker);
+
+/* Ends it. Waits for this rank's calls unless the communicator has ended. The same context. */
+void sw_wide_destroy(symwin_comm *comm);
+
+/* ---- rail.c: calls of NCCL ---- */
+
+/* Before and after functions of NCCL's. sw_rail_begin(): SYMWIN_OK, or the communicator has ended,
+ * and there is no NCCL any more. */
+symwin_status sw_rail_begin(struct sw_wide *wide, const char *call);
+void sw_rail_end(struct sw_wide *wide);
+
+/* Turns a result into a status; waits while NCCL has the call in progress. */
+symwin_status sw_rail_settle(struct sw_wide *wide, const char *call, const char *function,
+                             struct ncclComm *comm, int result);
+
+/* Makes this rank's communicators of NCCL. Collective. */
+symwin_status sw_rails_create(struct sw_wide *wide, const char *call);
+void sw_rails_destroy(struct sw_wide *wide, int in_order);
+
+/* ---- wide_calls.c ---- */
+
+extern const struct sw_wide_calls sw_wide_calls;
+
+/* ---- wide.c ---- */
+
+/* If the domain's communicator has ended, so does this one. */
+void sw_wide_look(symwin_comm *comm);
+
+#endif

@@ -1,0 +1,78 @@
+/* A call of a wide communicator on its way through the steps (wide_calls.c). */
+#ifndef SYMWIN_WIDE_CALL_H
+#define SYMWIN_WIDE_CALL_H
+
+#include "src/rails/rails.h"
+
+/* A call, from its first check to its end. */
+struct sw_wide_call {
+    const struct sw_request *r;
+    struct sw_wide *wide;
+    symwin_comm *inner;
+    CUstream stream;
+    int is_captured;
+    size_t element; /* bytes */
+    const char *in;
+    char *out;
+    symwin_collective_options options; /* of calls inside */
+};
+
+/* ---- rail.c: calls of NCCL together ---- */
+
+/* Calls between ncclGroupStart and ncclGroupEnd, in one stream. */
+struct sw_batch {
+    struct sw_wide *wide;
+    const char *call;
+    CUstream stream;
+    int marks; /* whether the stream says when NCCL is in it */
+    int result;
+};
+
+/* Begins one in the call's stream, or in another. After a failure there is none to end. */
+symwin_status sw_batch_begin(struct sw_batch *b, const struct sw_wide_call *c);
+symwin_status sw_batch_begin_in(struct sw_batch *b, const struct sw_wide_call *c, CUstream stream);
+void sw_batch_note(struct sw_batch *b, int result); /* of a function of NCCL's */
+symwin_status sw_batch_end(struct sw_batch *b);
+
+/* NCCL's operation for what was reduced inside: averages and pre-multiplied sums are sums then. */
+static inline int sw_rail_op(const struct sw_request *r)
+{
+    const int op = sw_engine_op(r->op);
+
+    return op >= 0 ? op : sw_engine_op(SYMWIN_SUM);
+}
+
+/* The first rail that a rank serves: its own messages take that. */
+static inline int sw_rail_of(const struct sw_wide *w, int rank)
+{
+    return sw_rail_first(&w->domains, w->domains.domain_of[rank], w->domains.index_of[rank]);
+}
+
+/* The index in this domain of the rank that serves a rail; whether that is this rank. */
+static inline int sw_server_here(const struct sw_wide *w, int rail)
+{
+    return sw_rail_server(&w->domains, w->domain, rail);
+}
+
+static inline int sw_serves(const struct sw_wide *w, int rail)
+{
+    return rail >= w->first_rail && rail < w->first_rail + w->rail_count;
+}
+
+/* ---- shares.c: one message for all, or of all: each rail has a share of it ---- */
+
+symwin_status sw_reduce_all(const struct sw_wide_call *c);
+symwin_status sw_broadcast_all(const struct sw_wide_call *c);
+symwin_status sw_reduce_to_root(const struct sw_wide_call *c);
+
+/* ---- for_each.c: a part for each rank ---- */
+
+symwin_status sw_gather_all(const struct sw_wide_call *c);
+symwin_status sw_reduce_parts(const struct sw_wide_call *c);
+symwin_status sw_exchange_each(const struct sw_wide_call *c); /* all-to-all */
+symwin_status sw_exchange_all(const struct sw_wide_call *c);  /* the same, of unequal parts too */
+symwin_status sw_collect(const struct sw_wide_call *c, int gathers); /* or scatters */
+symwin_status sw_gather_unequal(const struct sw_wide_call *c);
+symwin_status sw_reduce_unequal(const struct sw_wide_call *c);
+
+#endif

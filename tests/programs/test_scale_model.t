@@ -1,0 +1,221 @@
+#!/usr/bin/env perl
+# bench/scale/scale.py: docs/scaling.md has the tables that it gives; the simulation against closed
+# forms, worked out here from the measured file; properties that each model of these has; and what
+# it refuses.
+use strict;
+use warnings;
+use File::Temp qw(tempdir);
+use IPC::Open2;
+use List::Util qw(max min);
+use Test::More;
+
+require './tests/helpers/files.pl';
+
+plan(skip_all => 'no python3') unless `python3 -c 'print(1)' 2>/dev/null`;
+
+my $folder   = tempdir(CLEANUP => 1);
+my $measured = 'bench/results/2026-11-27-4-x-nvidia-h200-collectives-graph.csv';
+my @all      = qw(allreduce reduce_scatter allgather broadcast alltoall);
+my ($KI, $MI, $GI) = (1 << 10, 1 << 20, 1 << 30);
+
+# One interpreter for all commands: to start it takes longer than a table.
+my $python = <<'END';
+import contextlib, io, shlex, sys
+sys.path.insert(0, "bench/scale")
+import scale
+for line in sys.stdin:
+    sys.argv, text = ["scale.py"] + shlex.split(line), io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+        try:
+            status = scale.main()
+        except SystemExit as end:
+            status = end.code
+    print(len(text.getvalue()), status)
+    print(text.getvalue(), end="", flush=True)
+END
+my ($answers, $commands);
+open2($answers, $commands, 'timeout', 100, 'python3', '-B', '-c', $python);
+
+# Returns stdout and stderr, and the exit status.
+sub scale {
+    my ($arguments) = @_;
+    print $commands "$arguments\n";
+    $commands->flush;
+    my ($length, $status) = (<$answers> // BAIL_OUT("$arguments: no answer")) =~ /(\d+) (\d+)/;
+    read $answers, my ($said), $length;
+    return ($said, $status);
+}
+
+# The rows of a table, each as {column => cell}.
+sub rows {
+    my ($arguments) = @_;
+    my ($said, $status) = scale($arguments);
+    my ($head, undef, @lines) = map { [/[^| ][^|]*?(?= \|)/g] } split /\n/, $said;
+    diag($said) if $status;
+    return map { my %row; @row{@$head} = @$_; \%row } @lines;
+}
+
+sub column {
+    my ($name, @rows) = @_;
+    return map { $_->{$name} } @rows;
+}
+
+# Whether each number is at least the one before; above it if $strictly.
+sub rising {
+    my ($strictly, @numbers) = @_;
+    for my $i (1 .. $#numbers) {
+        return 0 if $numbers[$i] < $numbers[$i - 1] * ($strictly ? 1.0001 : 1);
+    }
+    return @numbers > 1;
+}
+
+sub near {
+    my ($is, $want, $name) = @_;
+    ok(abs($is - $want) <= 1e-4 * $want, $name) or diag("$is, and not $want");
+}
+
+# What four GPUs took.
+my %took;
+for (split /\n/, slurp($measured)) {
+    my @cells = split /,/;
+    $took{$cells[-1]}{$cells[4]} = $cells[12] if /^symwin,auto/;
+}
+
+# ---- the page ----------------------------------------------------------------------------------
+
+my $command = 'timeout 60 python3 bench/scale/scale.py';
+my ($said, $status) = (scalar `$command --check 2>&1`, $? >> 8);
+is("$status $said", '0 ', 'the page has the tables that the simulation gives');
+my $page = slurp('docs/scaling.md');
+(my $other = $page) =~ s/^(\| 128 \| 1024 \| )(\S)/$1$2$2/m or BAIL_OUT('no row of 128 hosts');
+spew("$folder/page.md", $other);
+($said, $status) = scale("--check --document $folder/page.md");
+is($status, 1, 'one other cell');
+like($said, qr/\Ascale\.py: \S+page\.md has other tables [^\n]+\n\z/, 'is said in a sentence');
+($said, $status) = scale("--write --document $folder/page.md");
+ok($status == 0 && slurp("$folder/page.md") eq $page, 'and --write corrects it');
+(my $less = $page) =~ s/<!-- end rule -->\n//;
+spew("$folder/page.md", $less);
+($said, $status) = scale("--check --document $folder/page.md");
+is("$status $said", "1 scale.py: $folder/page.md: not one block rule\n", 'a block without an end');
+($said, $status) = scale("--check --document $folder/none.md");
+ok($status == 1 && $said =~ /\Ascale\.py: [^\n]*none\.md[^\n]*\n\z/, 'no page');
+my ($tables) = scale('--doc');
+my ($missing) = grep { index($page, $_) < 0 } grep { /^\|/ } split /\n/, $tables;
+is($missing, undef, '--doc prints the lines of the page');
+
+# The page's prose quotes its tables.
+my ($reached) = $page =~ /^\| 1 GiB \|.*\| (\d+ %) \|/m;
+my ($two)  = $page =~ /^\| 2 communicators a rail \|.*, (\d+ %) \([^)]*\) \| \d+ \|$/m;
+my ($four) = $page =~ /^\| 4 communicators a rail \|.*, (\d+ %) \([^)]*\) \| \d+ \|$/m;
+my ($best) = $page =~ /^\| 4 communicators, trees.*, (\d+ %) \([^)]*\) \| \d+ \|$/m;
+like($page, qr/not reached: \Q$reached\E, and NCCL/, 'the share at 1 GiB');
+like($page, qr/two reach \Q$two\E, level\s+with NCCL, and four \Q$four\E/, 'with communicators');
+like($page, qr/together give \Q$best\E\./, 'and at best');
+like($page, qr/^\*\*Nothing on this page was measured on several hosts\.\*\*/m, 'what it is');
+like($page, qr/^## Compared with what was measured\n\nNot yet\./m, 'and that nothing was compared');
+
+# ---- closed forms ------------------------------------------------------------------------------
+
+for my $collective (@all) {
+    my ($row) = rows("--collective $collective --gpus 4 --hosts 1 --bytes 16M");
+    near($row->{us}, $took{$collective}{16 * $MI}, "$collective of one host: the time inside");
+}
+my @one = column('us', rows('--gpus 4 --hosts 1 --bytes 1,3M,2G'));
+my %all_reduce = %{$took{allreduce}};
+near($one[0], min(values %all_reduce), 'below the measured sizes: the first');
+near($one[1], $all_reduce{2 * $MI} * ($all_reduce{4 * $MI} / $all_reduce{2 * $MI})
+      ** (log(1.5) / log(2)), 'between two sizes: a line of the logarithms');
+near($one[2], 4 * $all_reduce{512 * $MI}, 'above them: the rate of the last');
+# Eight GPUs carry 7/8 of the bytes over each link, and four 3/4.
+my ($eight) = rows('--gpus 8 --hosts 1 --collective allgather --bytes ' . 6 * $MI);
+my ($four_gpus) = rows('--gpus 4 --hosts 1 --collective allgather --bytes ' . 7 * $MI);
+near($eight->{us}, $four_gpus->{us}, 'eight GPUs: four with as many bytes over a link');
+my ($pushed) = rows('--gpus 8 --hosts 1 --bytes 48K');
+near($pushed->{us}, $all_reduce{64 * $KI} * ($all_reduce{128 * $KI} / $all_reduce{64 * $KI})
+      ** (log(48 * 7 / 3 / 64) / log(2)), 'and a push to seven peers: seven thirds of the bytes');
+# A rail by PAT, and messages to each GPU of other hosts.
+my ($pat) = rows('--gpus 1 --hosts 64 --collective allgather --bytes 1K');
+near($pat->{us}, 8 + 6 * 14 / 3.5 + 64 * 2.8 + 63 / 64 * $KI / (50e3 * 0.75), 'PAT');
+my ($messages) = rows('--gpus 4 --hosts 64 --collective alltoall --bytes 1K');
+near($messages->{'NCCL ring, us'}, 6.6 + 2.7 + 4 * 63, 'all-to-all: a message to each GPU');
+near($messages->{us}, $took{alltoall}{$KI} + 1 + 6.6 + 5 + 63, 'and on a rail, to each host');
+
+# One chunk: the stages, two handovers and a call of NCCL's tree by LL.
+my $size = 64 * $KI;
+my ($small) = rows('--gpus 4 --hosts 128 --bytes 64K --chunks 1');
+my $rail = 6.8 + 2 * 7 * 5 + 2 * $size / 4 / (50e3 * 0.92 / 3.8);
+near($small->{us}, $took{reduce_scatter}{$size} + $took{allgather}{$size} + 2 + $rail,
+    'one chunk: the sum of its stages');
+is("$small->{way}, $small->{engine}", 'stages, tree, LL', 'by the tree');
+near($small->{'NCCL tree, us'}, 6.8 + 2 * (3 * 0.6 + 7 * 5) + 2 * $size / 4 / (50e3 * 0.92 / 3.8),
+    'NCCL over all ranks by the tree');
+near($small->{'NCCL ring, us'},
+    6.6 + 2 * (512 - 128) * 1.0 + 2 * 127 * 2.7 + 2 * 511 / 512 * $size / 4 / 25e3,
+    'and by the ring');
+near($small->{'bound, us'}, 2 * 127 / 128 * $size / 4 / 50e3, 'the bound');
+my ($slow) = rows('--gpus 4 --hosts 4 --bytes 1G --rate 0.1 --chunks 1');
+near($slow->{us}, 2 * ($took{reduce_scatter}{512 * $MI} + $took{allgather}{512 * $MI}) + 2
+      + 8.4 + 6 * 14 + 2 * 3 / 4 * $GI / 4 / 100, 'a slow network: the ring by Simple');
+# Two chunks by hand. The network is slow, so it hides all stages inside but the first and the last.
+my ($double) = rows('--gpus 4 --hosts 4 --bytes 1G --rate 0.1 --chunks 2');
+near($double->{us}, $took{reduce_scatter}{512 * $MI} + $took{allgather}{512 * $MI} + 2
+      + 2 * (8.4 + 6 * 14) + 2 * 3 / 4 * $GI / 4 / 100, 'and in two chunks');
+# A quick network: what is left is the stages inside, one after the other.
+my $stages = 4 * ($took{reduce_scatter}{256 * $MI} + $took{allgather}{256 * $MI});
+my ($quick) = rows('--gpus 4 --hosts 2 --bytes 1G --chunks 4 --rate 200 --communicators 4');
+cmp_ok($quick->{us}, '>=', $stages, 'stages inside do not overlap each other');
+cmp_ok($quick->{us}, '<', 1.02 * $stages, 'nor does anything else count then');
+my ($linked) = rows('--hosts 128 --bytes 1G --chunks 32 --communicators 32 --rate 1');
+cmp_ok($linked->{us}, '>=', $linked->{'bound, us'}, 'nor do calls on a link');
+for my $collective ('allreduce', 'broadcast') {
+    my ($alone) = rows("--collective $collective --gpus 1 --hosts 16 --bytes 1M");
+    near($alone->{us}, min(grep { $_ ne '-' } @$alone{'NCCL ring, us', 'NCCL tree, us'}),
+        "$collective of one GPU a host: NCCL's own time");
+}
+
+# ---- properties --------------------------------------------------------------------------------
+
+my $sizes = '1,8,1000,64K,100K,1M,3M,16M,100M,256M,1G,8G';
+for my $collective (@all) {
+    my (%us, $faster);
+    for my $rate (5, 50, 100) {
+        my @rows = rows("--collective $collective --rate $rate --hosts 1,2,5,128 --bytes $sizes");
+        push @{$us{$rate}{$_->{hosts}}}, $_->{us} for @rows;
+        $faster = $_ for grep { $_->{us} < $_->{'bound, us'} } @rows;
+    }
+    is($faster, undef, "$collective is never faster than the bound");
+    ok((!grep { !rising(0, @{$us{50}{$_}}) } 1, 2, 5, 128), 'more bytes are never faster');
+    ok(rising(1, map { $us{50}{$_}[3] } 1, 2, 5, 128), 'nor are more hosts, with 64 KiB');
+    my @slower = grep {
+        my $i = $_;
+        !rising(0, map { $us{$_}{128}[$i] } 100, 50, 5)
+    } 0 .. 11;
+    is("@slower", '', 'more rate is never slower');
+    ok(rising(1, map { $us{$_}{128}[-1] } 50, 5), 'and is faster at 8 GiB');
+}
+my ($free)  = rows('--hosts 128 --bytes 1G');
+my ($whole) = rows('--hosts 128 --bytes 1G --chunks 1');
+cmp_ok($free->{chunks}, '>', 1, 'several chunks at 1 GiB');
+cmp_ok($free->{us}, '<', 0.9 * $whole->{us}, 'are faster than one');
+ok(rising(1, map { (rows("--hosts 128 --bytes 1G --latency $_"))[0]{us} } 3, 5, 10),
+    'longer hops take longer');
+ok(rising(1, map { (rows("--hosts 128 --bytes 1G --communicators $_"))[0]{us} } 4, 2, 1),
+    'several communicators of a rail take less');
+my @before = times;
+my $largest = `$command --hosts 12500 --gpus 8 --bytes 1G --communicators 4`;
+my @after = times;
+like($largest, qr/^\| 12500 \| 100000 \| $GI \| \d+\.?\d* \|/m, '100,000 GPUs');
+cmp_ok($after[2] + $after[3] - $before[2] - $before[3], '<', 3, 'take less than 3 s');
+
+# ---- refused -----------------------------------------------------------------------------------
+
+is(system("$command word 2>$folder/stderr") >> 8, 2, 'a word');
+is(slurp("$folder/stderr"), "scale.py: unrecognized arguments: word\n", 'is refused in a sentence');
+for ('--hosts 0', '--hosts 1,x', '--hosts ""', '--gpus 0', '--gpus 73', '--bytes 0', '--bytes 1X',
+    '--bytes 1.5', '--rate 0', '--rate nan', '--rate inf', '--latency -1', '--collective foo',
+    '--tree-share 1.1', '--communicators 0', '--chunks 0', '--check --doc', '--nothing') {
+    ($said, $status) = scale($_);
+    ok($status == 2 && $said =~ /\Ascale\.py: [^\n]+\n\z/, "$_: refused") or diag("$status $said");
+}
+done_testing;

@@ -1,0 +1,388 @@
+/* Communicators whose ranks are in several domains, on the emulated driver without fabric handles:
+ * every collective, sends and receives against a plain reference, groups, graphs, windows. The
+ * engine between domains is the stand-in for NCCL (tests/nccl/stand_in). Also runs on GPUs
+ * (tests/gpu/both.txt), with NCCL: SYMWIN_NCCL, or the loader's. */
+#define TEST_ROOM (1 << 19)
+#include "parts.h"
+#include "rails.h"
+#include <sys/syscall.h>
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { RANDOM = 40, UNEQUAL = 4, GROUPED = 4, REPLAYS = 2, FEW = 1 };
+#else
+enum { RANDOM = 150, UNEQUAL = 20, GROUPED = 15, REPLAYS = 3, FEW = 0 };
+#endif
+
+/* A letter for each rank: the host that it is on. */
+static const struct place places[] = {
+    {"2 x 2", 0, "aabb"},       {"in turn", 0, "abab"}, {"2 x 4", 0, "aaaabbbb"},
+    {"4 x 2", 0, "aabbccdd"},   {"3 + 1", 0, "aaab"},   {"3 + 2 + 1", 0, "aaabbc"},
+    {"one on each", 0, "abcd"},
+};
+
+static int domains_of(const char *hosts)
+{
+    int i, found = 0;
+
+    for (i = 0; hosts[i] != '\0'; i++)
+        found += strchr(hosts, hosts[i]) == &hosts[i];
+    return found;
+}
+
+static int largest_of(const char *hosts)
+{
+    int i, k, most = 0, found;
+
+    for (i = 0; hosts[i] != '\0'; i++) {
+        for (found = 0, k = 0; hosts[k] != '\0'; k++)
+            found += hosts[k] == hosts[i];
+        most = found > most ? found : most;
+    }
+    return most;
+}
+
+/* Any collective. Sums of floats are in no fixed order: whole numbers, whose sums are exact. */
+static struct job any(const struct rank *r, unsigned number)
+{
+    static const uint64_t counts[] = {0, 1, 3, 8, 33, 100, 1000, 4099, 20000, 33000};
+    const uint32_t all = mix(number * 2654435761u + 17u), own = mix(all + (unsigned)r->rank + 1);
+    struct job j = {.is = &shapes[all % SHAPES],
+                    .options = {.size = sizeof j.options},
+                    .type = (symwin_type)(mix(all + 1) % 12),
+                    .op = (symwin_op)(mix(all + 2) % 4),
+                    .root = (int)(mix(all + 3) % (uint32_t)r->nranks),
+                    .in_place = mix(own + 4) % 3 == 0,
+                    .seed = number * 2,
+                    .whole = 1,
+                    .scalars = number % SCALARS};
+    const size_t element = symwin_type_bytes(j.type);
+    const uint64_t most = (ROOM - 2 * GUARD - 72) / element /
+                          (j.is->in_each || j.is->out_each ? (uint64_t)r->nranks : 1);
+
+    if (j.is->reduces && (j.type == SYMWIN_F8E4M3 || j.type == SYMWIN_F8E5M2))
+        j.type = SYMWIN_I8;
+    if (j.is->reduces && j.type > SYMWIN_F8E5M2 && mix(all + 5) % 5 == 0)
+        j.op = SYMWIN_PREMUL_SUM;
+    if (j.is->reduces && j.type <= SYMWIN_BF16 && j.op == SYMWIN_PROD)
+        j.op = SYMWIN_SUM;
+    j.count = counts[mix(all + 6) % (sizeof counts / sizeof counts[0])];
+    if (j.count > most)
+        j.count = most;
+    j.in = GUARD + mix(own + 7) % 3 * element;
+    j.out = GUARD + mix(own + 8) % 3 * element;
+    return j;
+}
+
+static void run_any(const struct rank *r)
+{
+    struct job j;
+    unsigned i;
+
+    for (i = 0; i < (sw_driver_is_emulated() ? RANDOM : 15); i++) {
+        j = any(r, i);
+        job_run(r, &j);
+    }
+}
+
+/* ---- parts of unequal lengths ---- */
+
+static void unequal(const struct rank *r)
+{
+    struct parts_job j;
+    struct arrays a;
+    unsigned i;
+
+    arrays_open(r, &a);
+    for (i = 0; i < UNEQUAL; i++) {
+        j = parts_job_of(r, i, 0, 1 << 16);
+        j.on_device[0] = j.on_device[1] = 0;
+        parts_prepare(r, &j, &a);
+        host_must(parts_call(r, &j, &a, 0), "unequal parts");
+        job_wait(r, 0);
+        must_be(parts_right(r, &j), "unequal parts", r->rank);
+    }
+    arrays_close(&a);
+}
+
+/* Each rank's part of the sum has (rank + 1) * `unit` elements. */
+static void reduce_unequal(const struct rank *r, uint64_t unit)
+{
+    uint32_t *const in = (uint32_t *)(void *)r->in, *const out = (uint32_t *)(void *)r->out;
+    uint32_t *const words = (uint32_t *)(void *)r->host;
+    uint64_t counts[PARTS_RANKS], all = 0, before = 0, i;
+    const symwin_parts parts = {.counts = counts};
+    const uint32_t n = (uint32_t)r->nranks;
+    size_t wrong = 0;
+    int p;
+
+    for (p = 0; p < r->nranks; p++) {
+        counts[p] = unit * (uint64_t)(p + 1);
+        before += p < r->rank ? counts[p] : 0;
+        all += counts[p];
+    }
+    for (i = 0; i < all; i++)
+        words[i] = (uint32_t)i * 7 + (uint32_t)r->rank;
+    host_must(host_copy(r->device, in, words, all * sizeof *words), "fill");
+    host_must(
+        symwin_reduce_scatterv(r->comm, in, &parts, out, SYMWIN_U32, SYMWIN_SUM, r->streams[0]),
+        "symwin_reduce_scatterv");
+    job_wait(r, 0);
+    host_must(host_copy(r->device, words, out, counts[r->rank] * sizeof *words), "read");
+    for (i = 0; i < counts[r->rank]; i++)
+        wrong += words[i] != (uint32_t)(before + i) * 7 * n + n * (n - 1) / 2;
+    must_equal((long long)wrong, 0, "sums of unequal parts", r->rank);
+}
+
+/* ---- sends, receives and groups ---- */
+
+/* Every rank sends `words` words to every rank, itself too, in one group; so many for rank 0, and
+ * one more for each next one. */
+static void messages(const struct rank *r, uint64_t words)
+{
+    uint32_t *const in = (uint32_t *)(void *)r->in, *const out = (uint32_t *)(void *)r->out;
+    uint32_t *const host = (uint32_t *)(void *)r->host;
+    const uint64_t pitch = words + (uint64_t)r->nranks;
+    uint64_t wrong = 0, i;
+    int p;
+
+    for (i = 0; i < pitch * (uint64_t)r->nranks; i++)
+        host[i] = (uint32_t)(i * 31 + (uint64_t)r->rank * 100003);
+    host_must(host_copy(r->device, in, host, pitch * (uint64_t)r->nranks * 4), "fill");
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    for (p = 0; p < r->nranks; p++)
+        host_must(symwin_send(r->comm, in + (uint64_t)p * pitch, words + (uint64_t)p, SYMWIN_U32, p,
+                              r->streams[0]),
+                  "symwin_send");
+    for (p = 0; p < r->nranks; p++)
+        host_must(symwin_recv(r->comm, out + (uint64_t)p * pitch, words + (uint64_t)r->rank,
+                              SYMWIN_U32, p, r->streams[0]),
+                  "symwin_recv");
+    host_must(symwin_group_end(), "symwin_group_end");
+    job_wait(r, 0);
+    host_must(host_copy(r->device, host, out, pitch * (uint64_t)r->nranks * 4), "read");
+    for (p = 0; p < r->nranks; p++)
+        for (i = 0; i < words + (uint64_t)r->rank; i++)
+            wrong += host[(uint64_t)p * pitch + i] !=
+                     (uint32_t)(((uint64_t)r->rank * pitch + i) * 31 + (uint64_t)p * 100003);
+    must_equal((long long)wrong, 0, "words of messages", r->rank);
+}
+
+/* One after another, in a ring, without a group: even ranks send first. */
+static void ring(const struct rank *r)
+{
+    const int next = (r->rank + 1) % r->nranks, before = (r->rank + r->nranks - 1) % r->nranks;
+    unsigned char *const got = r->out + 64;
+    int turn;
+
+    host_put_u32(r->device, r->in, (uint32_t)r->rank + 70);
+    for (turn = 0; turn < 2; turn++)
+        if ((turn == 0) == (r->rank % 2 == 0 && r->rank + 1 < r->nranks))
+            host_must(symwin_send(r->comm, r->in, 1, SYMWIN_U32, next, r->streams[0]), "send");
+        else
+            host_must(symwin_recv(r->comm, got, 1, SYMWIN_U32, before, r->streams[0]), "recv");
+    job_wait(r, 0);
+    must_equal(host_get_u32(r->device, got), before + 70, "the word of a ring", r->rank);
+}
+
+/* Calls of several collectives in one group, on two streams. */
+static void groups(const struct rank *r)
+{
+    struct job jobs[4];
+    unsigned i, k;
+
+    for (i = 0; i < GROUPED; i++) {
+        for (k = 0; k < 4; k++) {
+            jobs[k] = any(r, 1000 + 4 * i + k);
+            if (jobs[k].count > 500)
+                jobs[k].count = 500;
+            jobs[k].in += (size_t)k * (ROOM / 4);
+            jobs[k].out += (size_t)k * (ROOM / 4);
+            job_prepare(r, &jobs[k]);
+        }
+        host_must(symwin_group_begin(), "symwin_group_begin");
+        for (k = 0; k < 4; k++)
+            host_must(job_call(r, &jobs[k], (int)k % 2), "a call of a group");
+        host_must(symwin_group_end(), "symwin_group_end");
+        job_wait(r, 0);
+        job_wait(r, 1);
+        host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+        for (k = 0; k < 4; k++)
+            must_be(job_is_right(r, &jobs[k]), "a group", r->rank);
+    }
+}
+
+/* ---- streams and graphs ---- */
+
+/* Calls on two streams in turn: each uses the result of the one before, which nothing else orders.
+ */
+static void two_streams(const struct rank *r)
+{
+    uint32_t want = (uint32_t)r->nranks;
+    int i;
+
+    for (i = 0; i < 6; i++)
+        host_put_u32(r->device, r->in + 64 * i, 1);
+    for (i = 0; i < 5; i++, want *= (uint32_t)r->nranks)
+        host_must(symwin_allreduce(r->comm, r->in + 64 * i, r->in + 64 * (i + 1), 1, SYMWIN_U32,
+                                   SYMWIN_SUM, r->streams[i % 2]),
+                  "symwin_allreduce");
+    job_wait(r, 0);
+    job_wait(r, 1);
+    must_equal(host_get_u32(r->device, r->in + 64 * 5), want / (uint32_t)r->nranks,
+               "calls on two streams", r->rank);
+}
+
+static CUgraphExec capture(const struct rank *r, const struct job *j)
+{
+    struct sw_scope scope;
+    CUgraphExec exec;
+
+    host_must(sw_scope_enter(r->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuStreamBeginCapture(r->streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                   "cuStreamBeginCapture");
+    host_must(job_call(r, j, 0), "a captured call");
+    exec = host_end_capture(r->streams[0], NULL);
+    sw_scope_leave(&scope);
+    return exec;
+}
+
+static void graphs(const struct rank *r)
+{
+    struct job j;
+    CUgraphExec exec;
+    unsigned i, turn;
+
+    for (i = 0; i < SHAPES; i++) {
+        j = any(r, 2000 + i);
+        j.is = &shapes[i];
+        j.count = 33 + 4000 * (i % 2);
+        job_prepare(r, &j);
+        exec = capture(r, &j);
+        for (turn = 0; turn < REPLAYS; turn++) {
+            j.seed = j.seed / 2 * 2 + 2; /* its parity says what is no buffer */
+            job_prepare(r, &j);
+            host_must_cuda(sw_drv.cuGraphLaunch(exec, r->streams[0]), "cuGraphLaunch");
+            job_wait(r, 0);
+            host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+            must_be(job_is_right(r, &j), "a replay", r->rank);
+        }
+        host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    }
+}
+
+/* ---- windows ---- */
+
+/* The line of symwin_dump(). */
+static void says_domain(const struct rank *r, const char *hosts, int ranks, int rank)
+{
+    static char text[1 << 16], want[128];
+    const int file = (int)syscall(SYS_memfd_create, "dump", 1);
+    ssize_t bytes;
+    int domain = 0, i;
+
+    for (i = 0; hosts[i] != hosts[r->rank]; i++)
+        domain += strchr(hosts, hosts[i]) == &hosts[i];
+    host_must(symwin_dump(file), "symwin_dump");
+    bytes = pread(file, text, sizeof text - 1, 0);
+    close(file);
+    text[bytes > 0 ? bytes : 0] = '\0';
+    snprintf(want, sizeof want, "\ndomain %d comm=0 domains=%d rank=%d ranks=%d rails=%d\n", domain,
+             domains_of(hosts), rank, ranks, largest_of(hosts));
+    must_be(strstr(text, want) != NULL, want, r->rank);
+}
+
+/* They are of the rank's domain, and calls use them. */
+static void windows(struct processes *p, const struct rank *r, const char *hosts)
+{
+    symwin_window *w[2], *found;
+    symwin_window_info info;
+    symwin_comm_info comm;
+    int here = 0, before = 0, i;
+    void *peer;
+
+    for (i = 0; i < r->nranks; i++) {
+        here += hosts[i] == hosts[r->rank];
+        before += hosts[i] == hosts[r->rank] && i < r->rank;
+    }
+    host_must(symwin_window_register(r->comm, r->in, ROOM, 0, &w[0]), "register");
+    host_must(symwin_window_register(r->comm, r->out, ROOM, 0, &w[1]), "register");
+    host_must(symwin_window_query(r->comm, w[0], &info), "symwin_window_query");
+    must_be(info.nranks == here && info.rank == before, "ranks of a window", r->rank);
+    host_must(symwin_window_peer_pointer(r->comm, w[1], here - 1, 0, &peer), "a peer's address");
+    must_be(symwin_window_peer_pointer(r->comm, w[1], here, 0, &peer) == SYMWIN_INVALID,
+            "no peer of another domain", r->rank);
+    host_must(symwin_window_find(r->comm, r->in + 8, 8, &found), "symwin_window_find");
+    must_be(found == w[0], "the window of an address", r->rank);
+    host_must(symwin_comm_query(r->comm, &comm), "symwin_comm_query");
+    must_be(comm.nranks == r->nranks && comm.rank == r->rank && comm.domains == domains_of(hosts) &&
+                comm.domain_ranks == here && comm.domain_rank == before &&
+                comm.rails == largest_of(hosts) && comm.base == info.base && comm.windows == 2,
+            "what the communicator is", r->rank);
+    says_domain(r, hosts, here, before);
+    for (i = 0; i < 30; i++) {
+        const struct job j = any(r, 3000u + (unsigned)i);
+
+        job_run(r, &j);
+    }
+    processes_barrier(p);
+    host_must(symwin_window_deregister(r->comm, w[0]), "deregister");
+    host_must(symwin_window_deregister(r->comm, w[1]), "deregister");
+    processes_barrier(p);
+}
+
+/* Barriers: what ranks count before one, all have counted after it. */
+static void barriers(struct processes *p, const struct rank *r)
+{
+    int i, q;
+
+    for (i = 0; i < 5; i++) {
+        p->rank[r->rank].step = 10 + i;
+        host_must(symwin_barrier(r->comm, r->streams[0]), "symwin_barrier");
+        job_wait(r, 0);
+        for (q = 0; q < r->nranks; q++)
+            must_be(p->rank[q].step >= 10 + i, "a rank before the barrier", q);
+    }
+}
+
+static void body(struct processes *p, int rank)
+{
+    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+
+    open_rank(p, &r, WAIT_MS);
+    run_any(&r);
+    unequal(&r);
+    reduce_unequal(&r, 1);
+    reduce_unequal(&r, 3000);
+    messages(&r, 1);
+    messages(&r, 9000);
+    ring(&r);
+    groups(&r);
+    two_streams(&r);
+    graphs(&r);
+    windows(p, &r, places_arg(p));
+    barriers(p, &r);
+    close_rank(p, &r);
+}
+
+static void main_of(struct processes *p, int rank)
+{
+    rails_set_engine(rank);
+    body(p, rank);
+}
+
+int main(int argc, char **argv)
+{
+    struct processes *p;
+    size_t i;
+
+    for (i = 0; i < sizeof places / sizeof places[0]; i++) {
+        if (argc > 1 ? strcmp(argv[1], places[i].hosts) != 0
+                     : (FEW || processes_use_gpus()) && i % 5 != 0)
+            continue;
+        tap_ok(places_run(&places[i], (int)strlen(places[i].hosts), main_of,
+                          (void *)(uintptr_t)places[i].hosts, &p),
+               "%s", places[i].name);
+        processes_free(p);
+    }
+    return tap_done();
+}

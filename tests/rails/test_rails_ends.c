@@ -1,0 +1,311 @@
+/* How communicators over several domains fail and end: engines that are missing or that fail in any
+ * call, ranks that are killed or stopped, aborts, and calls that are refused. */
+#include <ctype.h>
+
+#include "rails.h"
+
+enum { LIMIT_MS = 8000 }; /* after which no rank may still wait, on a busy machine */
+
+struct life {
+    symwin_comm *comm;
+    struct CUstream_st *stream;
+    uint32_t *in, *out;
+    int device;
+};
+
+static const symwin_comm_options options = {.size = sizeof options,
+                                            .timeout_ms = 20000,
+                                            .bootstrap_timeout_ms = 20000,
+                                            .kernel_timeout_ms = 20000,
+                                            .slot_bytes = 8192};
+
+static symwin_status begin(struct processes *p, int rank, struct life *life,
+                           const symwin_comm_options *with)
+{
+    life->device = rank % harness_device_count();
+    return processes_note(
+        p, rank,
+        symwin_comm_create(processes_id(p, rank), p->count, rank, life->device, with, &life->comm));
+}
+
+static void get_memory(struct life *life)
+{
+    host_must(symwin_stream_create(life->device, &life->stream), "symwin_stream_create");
+    life->in = host_alloc(life->device, 4096);
+    life->out = host_alloc(life->device, 4096);
+}
+
+static void end(struct life *life)
+{
+    symwin_comm_destroy(life->comm);
+    host_must(symwin_stream_destroy(life->device, life->stream), "symwin_stream_destroy");
+    host_must(symwin_mem_free(life->in), "symwin_mem_free");
+    host_must(symwin_mem_free(life->out), "symwin_mem_free");
+}
+
+static symwin_status reduce(const struct life *life, uint64_t count)
+{
+    return symwin_allreduce(life->comm, life->in, life->out, count, SYMWIN_U32, SYMWIN_SUM,
+                            life->stream);
+}
+
+/* ---- creations that fail --------------------------------------------------------------------- */
+
+static const struct creation {
+    const char *name, *variable, *value;
+    int rank; /* whose variable it is; -1: all ranks' */
+    symwin_status status;
+    const char *words; /* in all ranks' texts, or in that rank's alone if they begin with "1:" */
+} creations[] = {
+    {"no NCCL", "SYMWIN_NCCL", "/none/libnccl.so.2", -1, SYMWIN_UNSUPPORTED, "SYMWIN_NCCL"},
+    {"no NCCL on one rank", "SYMWIN_NCCL", "/none/libnccl.so.2", 3, SYMWIN_UNSUPPORTED,
+     "rank 3: the ranks are on several hosts"},
+    {"a library that is no NCCL", "SYMWIN_NCCL", "libm.so.6", 0, SYMWIN_UNSUPPORTED,
+     "it has no ncclGetVersion"},
+    {"no id", "STAND_IN_FAIL", "ncclGetUniqueId:1:2", 0, SYMWIN_DRIVER, "ncclGetUniqueId failed"},
+    {"no id of a rail", "STAND_IN_FAIL", "ncclGetUniqueId:1:2", 1, SYMWIN_DRIVER,
+     "ncclGetUniqueId failed"},
+    {"no rail", "STAND_IN_FAIL", "ncclCommInitRankConfig:1:2", 2, SYMWIN_DRIVER,
+     "2:ncclCommInitRankConfig failed"},
+    {"no communicator of all ranks", "STAND_IN_FAIL", "ncclCommInitRankConfig:2:2", 1,
+     SYMWIN_DRIVER, "1:ncclCommInitRankConfig failed"},
+    {"NCCL's state unknown", "STAND_IN_FAIL", "ncclCommGetAsyncError:1:3", 3, SYMWIN_DRIVER,
+     "3:NCCL's ncclCommInitRankConfig failed"},
+};
+
+static void create(struct processes *p, int rank)
+{
+    const struct creation *c = places_arg(p);
+    struct life life = {.comm = NULL};
+
+    rails_set_engine(rank);
+    if (c->rank < 0 || c->rank == rank)
+        setenv(c->variable, c->value, 1);
+    if (begin(p, rank, &life, &options) == SYMWIN_OK)
+        symwin_comm_destroy(life.comm);
+}
+
+static void check_creation(const struct place *place, const struct creation *c)
+{
+    const int alone = isdigit((unsigned char)c->words[0]) ? c->words[0] - '0' : -1;
+    const char *words = alone >= 0 ? c->words + 2 : c->words;
+    struct processes *p;
+    int right = places_run(place, 4, create, (void *)(uintptr_t)c, &p), r;
+
+    for (r = 0; r < 4; r++) {
+        const int says = strstr(p->rank[r].text, words) != NULL;
+
+        if (p->rank[r].status == (int)c->status && (says || (alone >= 0 && alone != r)))
+            continue;
+        right = 0;
+        fprintf(stderr, "# rank %d: %d, %s\n", r, p->rank[r].status, p->rank[r].text);
+    }
+    tap_ok(right, "creation: %s", c->name);
+    processes_free(p);
+}
+
+/* ---- communicators that end ------------------------------------------------------------------ */
+
+enum what { KILLED, KILLED_IN_A_CALL, STOPPED, ABORTED, FAILS, LEAVES };
+
+static const struct ending {
+    const char *name;
+    enum what what;
+    int rank; /* that does it */
+    symwin_status status;
+    const char *words;
+} endings[] = {
+    {"a rank is killed", KILLED, 3, SYMWIN_PEER_LOST, "rank 3"},
+    {"the rank that made the id is killed", KILLED, 0, SYMWIN_PEER_LOST, "rank 0"},
+    {"a rank is killed in a call", KILLED_IN_A_CALL, 2, SYMWIN_PEER_LOST, "rank 2"},
+    {"a rank is stopped", STOPPED, 2, SYMWIN_TIMEOUT, ""},
+    {"a rank aborts", ABORTED, 1, SYMWIN_ABORTED, "rank 1 aborted"},
+    {"NCCL fails in a call", FAILS, 1, SYMWIN_DRIVER, "rank 1 ended the communicator"},
+    {"a rank leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed"},
+};
+
+/* What the rank does that ends it for the others. */
+static void end_it(struct processes *p, const struct ending *e, struct life *life)
+{
+    switch (e->what) {
+    case KILLED_IN_A_CALL:
+        host_must(reduce(life, 1000), "a call");
+        host_pause_ms(20);
+        /* fallthrough */
+    case KILLED:
+        raise(SIGKILL);
+        break;
+    case STOPPED:
+        while (p->rank[0].status < 0 || p->rank[1].status < 0 || p->rank[3].status < 0)
+            host_pause_ms(5);
+        break;
+    case ABORTED:
+        host_must(symwin_comm_abort(life->comm), "symwin_comm_abort");
+        break;
+    case FAILS:
+        host_expect("a call in which NCCL fails", reduce(life, 1), SYMWIN_DRIVER,
+                    "ncclGroupEnd failed");
+        break;
+    case LEAVES:
+        break;
+    }
+}
+
+static void be_ended(struct processes *p, int rank)
+{
+    const struct ending *e = places_arg(p);
+    symwin_comm_options with = options;
+    struct life life = {.comm = NULL};
+    int64_t before;
+
+    rails_set_engine(rank);
+    if (e->what == FAILS && rank == e->rank)
+        setenv("STAND_IN_FAIL", "ncclAllReduce:3:3", 1);
+    if (e->what == STOPPED)
+        with.kernel_timeout_ms = 700;
+    host_must(begin(p, rank, &life, &with), "symwin_comm_create");
+    p->rank[rank].status = -1;
+    get_memory(&life);
+    host_must(reduce(&life, 1), "the first call");
+    host_must(symwin_stream_synchronize(life.device, life.stream), "synchronize");
+    host_must(reduce(&life, 1000), "the second call");
+    host_must(symwin_stream_synchronize(life.device, life.stream), "synchronize");
+    processes_barrier(p);
+    if (rank == e->rank) {
+        host_pause_ms(30);
+        end_it(p, e, &life);
+        end(&life);
+        return;
+    }
+    before = host_now_ms();
+    if (e->what == KILLED_IN_A_CALL)
+        host_pause_ms(100); /* that rank is in the call, and waits */
+    if (reduce(&life, e->what == FAILS ? 1 : 1000) == SYMWIN_OK)
+        host_must(symwin_stream_synchronize(life.device, life.stream), "synchronize");
+    while (symwin_comm_check(life.comm) == SYMWIN_OK && host_now_ms() - before < LIMIT_MS)
+        host_pause_ms(1);
+    processes_note(p, rank, symwin_comm_check(life.comm));
+    must_be(host_now_ms() - before < LIMIT_MS, "soon", rank);
+    must_be(reduce(&life, 1) != SYMWIN_OK, "a call afterwards fails", rank);
+    end(&life);
+}
+
+static void check_ending(const struct place *place, const struct ending *e)
+{
+    struct processes *p;
+    int right = 1, r;
+
+    (void)places_run(place, 4, be_ended, (void *)(uintptr_t)e, &p);
+    for (r = 0; r < 4; r++) {
+        if (r == e->rank ||
+            (p->rank[r].status == (int)e->status && strstr(p->rank[r].text, e->words) != NULL))
+            continue;
+        right = 0;
+        fprintf(stderr, "# rank %d: %d, %s\n", r, p->rank[r].status, p->rank[r].text);
+    }
+    tap_ok(right, "%s", e->name);
+    processes_free(p);
+}
+
+/* ---- calls that are refused ------------------------------------------------------------------ */
+
+static void refused(struct processes *p, int rank)
+{
+    const symwin_collective_options oneshot = {.size = sizeof oneshot, .algo = SYMWIN_ALGO_ONESHOT};
+    const uint64_t counts[4] = {1, 1, 1, 1};
+    const symwin_parts on_device = {.counts = counts, .displacements = counts, .on_device = 1};
+    symwin_collective_info info;
+    symwin_channel_end *channel;
+    struct life life = {.comm = NULL};
+    uint32_t here = 0;
+
+    rails_set_engine(rank);
+    host_must(begin(p, rank, &life, &options), "symwin_comm_create");
+    get_memory(&life);
+    must_be(symwin_allreduce_with(life.comm, life.in, life.out, 1, SYMWIN_U32, SYMWIN_SUM, &oneshot,
+                                  life.stream) == SYMWIN_UNSUPPORTED &&
+                host_error_has("oneshot"),
+            "an algorithm", rank);
+    must_be(symwin_allreduce(life.comm, life.in, life.out, 1, SYMWIN_I32, SYMWIN_AVG,
+                             life.stream) == SYMWIN_UNSUPPORTED &&
+                host_error_has("averages of integers"),
+            "an average of integers", rank);
+    must_be(symwin_broadcast(life.comm, life.in, life.out, 1, SYMWIN_U32, 4, life.stream) ==
+                    SYMWIN_INVALID &&
+                host_error_has("root is 4"),
+            "a root that is no rank", rank);
+    must_be(symwin_allreduce(life.comm, &here, life.out, 1, SYMWIN_U32, SYMWIN_SUM, life.stream) ==
+                    SYMWIN_INVALID &&
+                host_error_has("is not device memory"),
+            "memory of the host", rank);
+    must_be(symwin_send(life.comm, life.in, 1, SYMWIN_U32, 9, life.stream) == SYMWIN_INVALID &&
+                host_error_has("peer is 9"),
+            "a peer that is no rank", rank);
+    must_be(symwin_allgatherv(life.comm, life.in, life.out, &on_device, SYMWIN_U32, life.stream) ==
+                    SYMWIN_UNSUPPORTED &&
+                host_error_has("host memory"),
+            "counts on the device", rank);
+    must_be(symwin_channel_create(life.comm, (rank + 1) % 4, life.in, 4096, NULL, &channel) ==
+                    SYMWIN_UNSUPPORTED &&
+                host_error_has("symwin_comm_split"),
+            "a channel", rank);
+    host_must(symwin_allreduce_query(life.comm, life.in, life.out, 5, SYMWIN_U32, SYMWIN_SUM, NULL,
+                                     &info),
+              "a query");
+    host_must(reduce(&life, 1), "a call after all that");
+    host_must(symwin_stream_synchronize(life.device, life.stream), "synchronize");
+    processes_barrier(p);
+    end(&life);
+}
+
+/* Parts of one over several domains: of one domain, with channels; and over domains again. */
+static void split(struct processes *p, int rank)
+{
+    struct life life = {.comm = NULL}, part = {.comm = NULL};
+    symwin_comm_info info;
+    int by;
+
+    rails_set_engine(rank);
+    host_must(begin(p, rank, &life, &options), "symwin_comm_create");
+    get_memory(&life);
+    for (by = 0; by < 2; by++) { /* 0: by domain; 1: across */
+        part = life;
+        host_must(
+            symwin_comm_split(life.comm, by == 0 ? rank / 2 : rank % 2, rank, &options, &part.comm),
+            "symwin_comm_split");
+        host_must(symwin_comm_query(part.comm, &info), "symwin_comm_query");
+        must_equal(info.domains, 1 + by, "domains of a part", rank);
+        must_equal(info.rails, by, "rails of a part", rank);
+        host_put_u32(life.device, part.in, (uint32_t)rank + 1);
+        host_must(reduce(&part, 1), "a call of a part");
+        host_must(symwin_stream_synchronize(life.device, life.stream), "synchronize");
+        must_equal(host_get_u32(life.device, part.out),
+                   by == 0 ? (rank < 2 ? 3 : 7) : (rank % 2 == 0 ? 4 : 6), "a sum", rank);
+        processes_barrier(p);
+        symwin_comm_destroy(part.comm);
+    }
+    processes_barrier(p);
+    end(&life);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct place two = {"2 x 2", 0, "aabb"};
+    const char *only = argc > 1 ? argv[1] : "";
+    struct processes *p;
+    size_t i;
+
+    for (i = 0; i < sizeof creations / sizeof creations[0]; i++)
+        if (strstr(creations[i].name, only) != NULL)
+            check_creation(&two, &creations[i]);
+    for (i = 0; i < sizeof endings / sizeof endings[0]; i++)
+        if (strstr(endings[i].name, only) != NULL)
+            check_ending(&two, &endings[i]);
+    if (only[0] != '\0')
+        return tap_done();
+    tap_ok(places_run(&two, 4, refused, NULL, &p), "calls that are refused");
+    processes_free(p);
+    tap_ok(places_run(&two, 4, split, NULL, &p), "parts of a communicator over domains");
+    processes_free(p);
+    return tap_done();
+}
