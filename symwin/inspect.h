@@ -49,8 +49,8 @@ extern "C" {
  *                                      incomplete
  *
  * Chunks follow their arena, and allocations their chunk; domain, windows, ranges and channels
- * follow their communicator. Lines of one arena, or of one communicator, are from one moment; the whole output
- * is not, if other threads go on.
+ * follow their communicator. Lines of one arena, or of one communicator, are from one moment; the
+ * whole output is not, if other threads go on.
  *
  * Any thread, at any time; makes no driver call. It waits for the reader of the descriptor, but
  * meanwhile blocks no other call. A pipe or socket without a reader gives a status, no SIGPIPE.
