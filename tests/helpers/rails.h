@@ -1,6 +1,7 @@
 /* Communicators over several domains: hosts without fabric handles. The engine between domains is
  * the stand-in for NCCL (tests/nccl/stand_in), which gets the emulated driver from the test
- * program: it must export symwin_driver_find(). On GPUs it is NCCL, to which each process is a host. */
+ * program: it must export symwin_driver_find(). On GPUs it is NCCL, to which each process is a
+ * host. */
 #ifndef SYMWIN_TESTS_RAILS_H
 #define SYMWIN_TESTS_RAILS_H
 
