@@ -1,7 +1,8 @@
 #!/bin/sh
 # usage: [HOSTS=2] [RANKS=2] run.sh PROGRAM [ARGUMENT...]
 #
-# Runs a program as the ranks of several hosts, on this machine: HOSTS hosts of RANKS processes each.
+# Runs a program as the ranks of several hosts, on this machine: HOSTS hosts of RANKS processes
+# each.
 # Each process gets what a launcher and a real host would give it: its rank, the address of rank 0,
 # the secret of the job, and the name of its host. With a GPU, NCCL gets a host name for each
 # process (NCCL_HOSTID), because it refuses two ranks of one host on one GPU.

@@ -551,9 +551,10 @@ symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info 
 
 symwin_status sw_request_check_grouped(const struct sw_request *r)
 {
+    const struct sw_wide_calls *wide = sw_wide_calls_of(r->comm);
     symwin_collective_info info;
 
-    return sw_wide_calls_of(r->comm) != NULL ? SYMWIN_OK : run(r, &info, 1);
+    return wide != NULL ? wide->check(r) : run(r, &info, 1);
 }
 
 symwin_status sw_request_find(const struct sw_request *r, struct call *found, int *agrees)

@@ -206,17 +206,18 @@ static symwin_status check(struct sw_pair_call *c, const symwin_collective_optio
     return sw_wide_calls_of(c->comm) != NULL ? SYMWIN_OK : sw_pair_check(c);
 }
 
-/* Those of a communicator over several domains are checked when they are launched. */
 static symwin_status check_all(const struct sw_pair_call *const *calls, size_t n, const char *call)
 {
-    return sw_wide_calls_of(calls[0]->comm) != NULL ? SYMWIN_OK : sw_pairs_check(calls, n, call);
+    const struct sw_wide_calls *wide = sw_wide_calls_of(calls[0]->comm);
+
+    return wide != NULL ? wide->pairs(calls, n, call, 0) : sw_pairs_check(calls, n, call);
 }
 
 static symwin_status launch_all(const struct sw_pair_call *const *calls, size_t n, const char *call)
 {
     const struct sw_wide_calls *wide = sw_wide_calls_of(calls[0]->comm);
 
-    return wide != NULL ? wide->pairs(calls, n, call) : sw_pairs_launch(calls, n, call);
+    return wide != NULL ? wide->pairs(calls, n, call, 1) : sw_pairs_launch(calls, n, call);
 }
 
 static symwin_status pair(struct sw_pair_call c, const symwin_collective_options *options)
@@ -293,6 +294,11 @@ static symwin_status query(struct sw_pair_call c, const symwin_collective_option
 
     if (status == SYMWIN_OK && info == NULL)
         status = sw_fail(SYMWIN_INVALID, "%s: info is NULL", c.name);
+    if (status == SYMWIN_OK && sw_wide_calls_of(c.comm) != NULL)
+        status = sw_fail(SYMWIN_UNSUPPORTED,
+                         "%s: the communicator's ranks are in several domains, between which no "
+                         "kernel moves messages; query a communicator of one domain",
+                         c.name);
     return status == SYMWIN_OK ? sw_pair_answer(&c, 0, info) : status;
 }
 

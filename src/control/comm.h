@@ -111,8 +111,11 @@ struct sw_pair_call;
 struct sw_wide_calls {
     /* As sw_request_run(). */
     symwin_status (*run)(const struct sw_request *r, symwin_collective_info *info);
-    /* Sends and receives that are made together; `n` calls, whose options were checked. */
-    symwin_status (*pairs)(const struct sw_pair_call *const *calls, size_t n, const char *call);
+    symwin_status (*check)(const struct sw_request *r); /* of a call that is made later */
+    /* Sends and receives that are made together; `n` calls, whose options were checked. `launches`:
+     * 0: they are only checked. */
+    symwin_status (*pairs)(const struct sw_pair_call *const *calls, size_t n, const char *call,
+                           int launches);
     symwin_status (*follow)(symwin_comm *comm, const char *call, CUstream stream);
     void (*look)(symwin_comm *comm); /* whether a part of it has ended: then it ends */
 };

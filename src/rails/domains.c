@@ -98,47 +98,39 @@ static int can_import(const struct offer *offer)
     return 1;
 }
 
-static int lowest_of_host(const struct sw_group *group, int host)
+/* Whether each of two hosts has imported from the other. `seen`: a row of bits of each rank;
+ * `lowest`: the rank of each host that has tried it. */
+static int are_joined(const int *lowest, const unsigned char *seen, int a, int b)
 {
-    int r = 0;
-
-    while (r < group->nranks - 1 && group->host_of[r] != host)
-        r++;
-    return r;
-}
-
-/* Whether each of two hosts has imported from the other. `seen`: a row of bits of each rank. */
-static int are_joined(const struct sw_group *group, const unsigned char *seen, int a, int b)
-{
-    const unsigned char *row_a = seen + (size_t)lowest_of_host(group, a) * SW_EXCHANGE_BYTES;
-    const unsigned char *row_b = seen + (size_t)lowest_of_host(group, b) * SW_EXCHANGE_BYTES;
+    const unsigned char *row_a = seen + (size_t)lowest[a] * SW_EXCHANGE_BYTES;
+    const unsigned char *row_b = seen + (size_t)lowest[b] * SW_EXCHANGE_BYTES;
 
     return (row_a[b / 8] >> b % 8 & 1) && (row_b[a / 8] >> a % 8 & 1);
 }
 
 /* Hosts that are joined are one class. Where that does not divide all of them, each host is one. */
-static void classify(const struct sw_group *group, const unsigned char *seen, int *host_class)
+static void classify(const struct sw_group *group, const int *lowest, const unsigned char *seen,
+                     int *host_class)
 {
     int a, b, sound = 1;
 
     for (a = 0; a < group->hosts; a++) {
-        for (b = 0; b < a && !are_joined(group, seen, a, b); b++)
+        for (b = 0; b < a && !are_joined(lowest, seen, a, b); b++)
             ;
         host_class[a] = b < a ? host_class[b] : a;
     }
     for (a = 0; a < group->hosts; a++)
         for (b = 0; b < a; b++)
-            sound &= (host_class[a] == host_class[b]) == are_joined(group, seen, a, b);
+            sound &= (host_class[a] == host_class[b]) == are_joined(lowest, seen, a, b);
     for (a = 0; a < group->hosts && !sound; a++)
         host_class[a] = a;
 }
 
 /* With the arrays for all ranks. */
 static symwin_status try_with(symwin_comm *comm, const char *call, struct offer *offers,
-                              unsigned char *seen, int *class_of)
+                              unsigned char *seen, int *lowest, int *class_of)
 {
     const struct sw_group *group = comm->group;
-    const int speaks = lowest_of_host(group, group->host) == comm->rank;
     struct sw_exchange *x = group->exchange;
     unsigned char row[SW_EXCHANGE_BYTES] = {0};
     struct offer own = {.there = 0};
@@ -146,12 +138,14 @@ static symwin_status try_with(symwin_comm *comm, const char *call, struct offer 
     symwin_status status;
     int h, r;
 
-    if (speaks && group->hosts <= MOST_HOSTS)
+    for (r = 0; r < group->nranks; r++) /* downwards, the last one to write is the lowest */
+        lowest[group->host_of[group->nranks - 1 - r]] = group->nranks - 1 - r;
+    if (lowest[group->host] == comm->rank && group->hosts <= MOST_HOSTS)
         make_offer(comm, &own, &memory);
     status = sw_exchange_allgather(x, comm->rank, &own, sizeof own, offers, sw_comm_patience(comm),
                                    call);
     for (h = 0; h < group->hosts && status == SYMWIN_OK && own.there; h++)
-        if (h != group->host && can_import(&offers[lowest_of_host(group, h)]))
+        if (h != group->host && can_import(&offers[lowest[h]]))
             row[h / 8] |= (unsigned char)(1 << h % 8);
     if (status == SYMWIN_OK)
         status = sw_exchange_allgather(x, comm->rank, row, sizeof row, seen, sw_comm_patience(comm),
@@ -160,7 +154,7 @@ static symwin_status try_with(symwin_comm *comm, const char *call, struct offer 
         sw_drop(sw_drv.cuMemRelease(memory), "cuMemRelease");
     if (status != SYMWIN_OK)
         return status;
-    classify(group, seen, class_of);
+    classify(group, lowest, seen, class_of);
     for (r = group->nranks - 1; r >= 0; r--)
         offers[r].there = class_of[group->host_of[r]];
     for (r = 0; r < group->nranks; r++)
@@ -173,14 +167,16 @@ symwin_status sw_domains_try(symwin_comm *comm, const char *call, int *class_of)
     const size_t n = (size_t)comm->nranks;
     struct offer *offers = calloc(n, sizeof *offers);
     unsigned char *seen = calloc(n, SW_EXCHANGE_BYTES);
+    int *lowest = calloc(n, sizeof *lowest);
     symwin_status status = SYMWIN_OK;
 
-    if (offers == NULL || seen == NULL)
+    if (offers == NULL || seen == NULL || lowest == NULL)
         status = sw_fail(SYMWIN_NO_MEMORY, "no host memory to compare %zu ranks", n);
     status = sw_comm_agree(comm, call, status, NULL, 0);
     if (status == SYMWIN_OK)
-        status = try_with(comm, call, offers, seen, class_of);
+        status = try_with(comm, call, offers, seen, lowest, class_of);
     free(offers);
     free(seen);
+    free(lowest);
     return status;
 }

@@ -11,19 +11,12 @@ static struct {
     int is_loaded;
 } engine = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
+/* A libnccl.so.2 that the program has loaded by another path is found by its name. */
 static const char *file_name(void)
 {
     const char *path = secure_getenv("SYMWIN_NCCL");
 
     return path != NULL && path[0] != '\0' ? path : "libnccl.so.2";
-}
-
-/* A libnccl.so.2 that the program has loaded by another path is found by its name. */
-static void *open_library(const char *file)
-{
-    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD | RTLD_LOCAL);
-
-    return library != NULL ? library : dlopen(file, RTLD_NOW | RTLD_LOCAL);
 }
 
 /* The name of the first function that is missing; NULL: all are there. */
@@ -47,7 +40,7 @@ static symwin_status load(const char *call)
 {
     const char *file = file_name(), *missing;
     struct sw_engine found = {.version = 0};
-    void *library = open_library(file);
+    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
 
     if (library == NULL)
         return sw_fail(SYMWIN_UNSUPPORTED,
@@ -56,11 +49,12 @@ static symwin_status load(const char *call)
                        "libnccl.so.2",
                        call, dlerror());
     missing = find_functions(library, &found);
-    if (missing != NULL || found.get_version(&found.version) != SW_ENGINE_OK) {
+    if (missing != NULL || found.get_version(&found.version) != SW_ENGINE_OK ||
+        found.version < SW_ENGINE_LEAST) {
         dlclose(library);
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %s cannot join hosts: it has no %s; use NCCL 2.18 or newer", call, file,
-                       missing != NULL ? missing : "version");
+                       missing != NULL ? missing : "version as new as that");
     }
     engine.functions = found;
     engine.is_loaded = 1;

@@ -12,12 +12,13 @@ typedef struct sw_engine_id {
 
 enum sw_engine_result { SW_ENGINE_OK = 0, SW_ENGINE_REMOTE_ERROR = 6, SW_ENGINE_IN_PROGRESS = 7 };
 
-/* What ncclConfig_t begins with; NCCL reads as many bytes as `size` says. */
+/* What ncclConfig_t begins with; NCCL reads as many bytes as `size` says. INT_MIN: its default. */
 struct sw_engine_config {
     size_t size;
     unsigned magic, version;
-    int blocking;
+    int blocking, cga_cluster_size, min_ctas, max_ctas;
 };
+_Static_assert(sizeof(struct sw_engine_config) == 32, "NCCL reads no padding");
 
 /* X(member, name, parameters) */
 #define SW_ENGINE_LIST(X)                                                                          \
@@ -59,7 +60,7 @@ struct sw_engine {
     SW_ENGINE_LIST(SW_ENGINE_MEMBER)
     const char *(*text_of)(int result);
     const char *(*last_text)(struct ncclComm *comm);
-    int version;
+    int version; /* 22809: 2.28.9 */
 };
 #undef SW_ENGINE_MEMBER
 
@@ -68,7 +69,9 @@ struct sw_engine {
  * function; the sentence names it. */
 symwin_status sw_engine_load(const char *call, const struct sw_engine **engine);
 
-/* NCCL's numbers. */
+enum { SW_ENGINE_LEAST = 21800, SW_ENGINE_FP8 = 22400, SW_ENGINE_BYTES = 1 /* ncclUint8 */ };
+
+/* NCCL's numbers. What only moves goes as SW_ENGINE_BYTES. */
 int sw_engine_type(symwin_type type);
 int sw_engine_op(symwin_op op); /* -1: it has none: averages and pre-multiplied sums */
 

@@ -36,7 +36,7 @@ static symwin_status exchange_parts(const struct sw_wide_call *c)
 {
     const struct sw_wide *w = c->wide;
     const struct sw_domains *d = &w->domains;
-    const int type = sw_engine_type(c->r->type);
+    const size_t bytes = (size_t)c->r->count * c->element;
     struct sw_batch b;
     symwin_status status = sw_batch_begin(&b, c);
     int k, q;
@@ -45,13 +45,15 @@ static symwin_status exchange_parts(const struct sw_wide_call *c)
         return status;
     for (k = 0; k < d->count; k++)
         if (k != w->domain)
-            sw_batch_note(&b, w->engine->send(c->in, c->r->count, type, k, w->rails[0], c->stream));
+            sw_batch_note(
+                &b, w->engine->send(c->in, bytes, SW_ENGINE_BYTES, k, w->rails[0], c->stream));
     for (q = 0; q < d->nranks; q++) {
         const int rail = sw_rail_of(w, q);
 
         if (d->domain_of[q] != w->domain && sw_serves(w, rail))
-            sw_batch_note(&b, w->engine->recv(out_part(c, q), c->r->count, type, d->domain_of[q],
-                                              w->rails[rail - w->first_rail], c->stream));
+            sw_batch_note(&b,
+                          w->engine->recv(out_part(c, q), bytes, SW_ENGINE_BYTES, d->domain_of[q],
+                                          w->rails[rail - w->first_rail], c->stream));
     }
     return sw_batch_end(&b);
 }
@@ -147,8 +149,7 @@ static symwin_status exchange_joined(const struct sw_wide_call *c)
     const struct sw_wide *w = c->wide;
     const struct sw_domains *d = &w->domains;
     const struct sw_request *r = c->r;
-    const uint64_t joined = r->count * (uint64_t)d->size_of[0];
-    const int type = sw_engine_type(r->type);
+    const uint64_t joined = r->count * (uint64_t)d->size_of[0] * c->element; /* bytes */
     symwin_status status = SYMWIN_OK;
     struct sw_batch b;
     int k;
@@ -158,7 +159,7 @@ static symwin_status exchange_joined(const struct sw_wide_call *c)
 
         status = symwin_alltoall(c->inner, in_part(c, first),
                                  k == w->domain ? out_part(c, first)
-                                                : w->scratch + (uint64_t)k * joined * c->element,
+                                                : w->scratch + (uint64_t)k * joined,
                                  r->count, r->type, c->stream);
     }
     if (status == SYMWIN_OK)
@@ -168,9 +169,9 @@ static symwin_status exchange_joined(const struct sw_wide_call *c)
     for (k = 0; k < d->count; k++) {
         if (k == w->domain)
             continue;
-        sw_batch_note(&b, w->engine->send(w->scratch + (uint64_t)k * joined * c->element, joined,
-                                          type, k, w->rails[0], c->stream));
-        sw_batch_note(&b, w->engine->recv(out_part(c, first_rank(w, k)), joined, type, k,
+        sw_batch_note(&b, w->engine->send(w->scratch + (uint64_t)k * joined, joined,
+                                          SW_ENGINE_BYTES, k, w->rails[0], c->stream));
+        sw_batch_note(&b, w->engine->recv(out_part(c, first_rank(w, k)), joined, SW_ENGINE_BYTES, k,
                                           w->rails[0], c->stream));
     }
     return sw_batch_end(&b);
@@ -202,7 +203,7 @@ symwin_status sw_exchange_all(const struct sw_wide_call *c)
 {
     const struct sw_wide *w = c->wide;
     const struct sw_request *r = c->r;
-    const int n = r->comm->nranks, type = sw_engine_type(r->type), in_place = c->in == c->out;
+    const int n = r->comm->nranks, in_place = c->in == c->out;
     const uint64_t room = 2 * w->half / c->element / (uint64_t)n;
     symwin_status status = SYMWIN_OK;
     uint64_t at = 0, most = 0;
@@ -236,14 +237,15 @@ symwin_status sw_exchange_all(const struct sw_wide_call *c)
             const uint64_t receives = out.count <= at ? 0 : out.count - at;
 
             if (sends > 0)
-                sw_batch_note(
-                    &b, w->engine->send(in_place ? w->scratch + (uint64_t)q * room * c->element
-                                                 : c->in + (in.at + at) * c->element,
-                                        sends < room ? sends : room, type, q, w->all, c->stream));
+                sw_batch_note(&b, w->engine->send(in_place
+                                                      ? w->scratch + (uint64_t)q * room * c->element
+                                                      : c->in + (in.at + at) * c->element,
+                                                  (sends < room ? sends : room) * c->element,
+                                                  SW_ENGINE_BYTES, q, w->all, c->stream));
             if (receives > 0)
                 sw_batch_note(&b, w->engine->recv(c->out + (out.at + at) * c->element,
-                                                  receives < room ? receives : room, type, q,
-                                                  w->all, c->stream));
+                                                  (receives < room ? receives : room) * c->element,
+                                                  SW_ENGINE_BYTES, q, w->all, c->stream));
         }
         status = sw_batch_end(&b);
     }
@@ -263,7 +265,7 @@ symwin_status sw_collect(const struct sw_wide_call *c, int gathers)
 {
     const struct sw_wide *w = c->wide;
     const struct sw_request *r = c->r;
-    const int n = r->comm->nranks, me = r->comm->rank, type = sw_engine_type(r->type);
+    const int n = r->comm->nranks, me = r->comm->rank;
     symwin_status status = SYMWIN_OK;
     struct sw_batch b;
     int q;
@@ -276,14 +278,16 @@ symwin_status sw_collect(const struct sw_wide_call *c, int gathers)
     if (status != SYMWIN_OK)
         return status;
     if (me != r->root)
-        sw_batch_note(
-            &b, gathers ? w->engine->send(c->in, r->count, type, r->root, w->all, c->stream)
-                        : w->engine->recv(c->out, r->count, type, r->root, w->all, c->stream));
+        sw_batch_note(&b, gathers ? w->engine->send(c->in, r->count * c->element, SW_ENGINE_BYTES,
+                                                    r->root, w->all, c->stream)
+                                  : w->engine->recv(c->out, r->count * c->element, SW_ENGINE_BYTES,
+                                                    r->root, w->all, c->stream));
     for (q = 0; q < n && me == r->root; q++)
         if (q != me)
-            sw_batch_note(
-                &b, gathers ? w->engine->recv(out_part(c, q), r->count, type, q, w->all, c->stream)
-                            : w->engine->send(in_part(c, q), r->count, type, q, w->all, c->stream));
+            sw_batch_note(&b, gathers ? w->engine->recv(out_part(c, q), r->count * c->element,
+                                                        SW_ENGINE_BYTES, q, w->all, c->stream)
+                                      : w->engine->send(in_part(c, q), r->count * c->element,
+                                                        SW_ENGINE_BYTES, q, w->all, c->stream));
     return sw_batch_end(&b);
 }
 
@@ -293,7 +297,7 @@ symwin_status sw_gather_unequal(const struct sw_wide_call *c)
 {
     const struct sw_wide *w = c->wide;
     const struct sw_request *r = c->r;
-    const int n = r->comm->nranks, me = r->comm->rank, type = sw_engine_type(r->type);
+    const int n = r->comm->nranks, me = r->comm->rank;
     const struct span own = span_of(r->parts[1], 0, me);
     symwin_status status = SYMWIN_OK;
     struct sw_batch b;
@@ -311,10 +315,11 @@ symwin_status sw_gather_unequal(const struct sw_wide_call *c)
         if (q == me)
             continue;
         if (own.count > 0)
-            sw_batch_note(&b, w->engine->send(c->in, own.count, type, q, w->all, c->stream));
+            sw_batch_note(&b, w->engine->send(c->in, own.count * c->element, SW_ENGINE_BYTES, q,
+                                              w->all, c->stream));
         if (s.count > 0)
-            sw_batch_note(&b, w->engine->recv(c->out + s.at * c->element, s.count, type, q, w->all,
-                                              c->stream));
+            sw_batch_note(&b, w->engine->recv(c->out + s.at * c->element, s.count * c->element,
+                                              SW_ENGINE_BYTES, q, w->all, c->stream));
     }
     return sw_batch_end(&b);
 }

@@ -1,5 +1,6 @@
 /* NCCL's communicators of a rank: one for each rail that it serves, and one of all ranks. They
  * never block (blocking=0), so that the host waits for a rank with a deadline. */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -83,7 +84,9 @@ static void end_all(const struct sw_wide *wide, symwin_status status)
     struct sw_exchange *x = wide->comm->group->exchange;
 
     if (status != SYMWIN_OK && !sw_exchange_ended(x))
-        sw_exchange_fail(x, status, status == SYMWIN_PEER_LOST ? SW_NOBODY : wide->comm->rank);
+        sw_exchange_fail(x, status,
+                         status == SYMWIN_PEER_LOST || status == SYMWIN_TIMEOUT ? SW_NOBODY
+                                                                                : wide->comm->rank);
 }
 
 symwin_status sw_rail_settle(struct sw_wide *wide, const char *call, const char *function,
@@ -93,7 +96,11 @@ symwin_status sw_rail_settle(struct sw_wide *wide, const char *call, const char 
 
     if (result == SW_ENGINE_OK)
         return SYMWIN_OK;
-    status = settle_until(wide, call, function, comm, result, sw_now_ms() + wide->comm->timeout_ms);
+    /* At their first call the ranks connect, for which the host waits as kernels do for a rank. */
+    status = settle_until(wide, call, function, comm, result,
+                          wide->comm->kernel_timeout_ms < 0
+                              ? INT64_MAX
+                              : sw_now_ms() + wide->comm->kernel_timeout_ms);
     end_all(wide, status);
     return status;
 }
@@ -123,8 +130,13 @@ static symwin_status share_id(struct sw_wide *wide, const char *call, symwin_sta
 static symwin_status init(struct sw_wide *wide, const char *call, const sw_engine_id *id, int ranks,
                           int rank, struct ncclComm **comm)
 {
-    struct sw_engine_config config = {
-        .size = sizeof config, .magic = CONFIG_MAGIC, .version = 21800, .blocking = 0};
+    struct sw_engine_config config = {.size = sizeof config,
+                                      .magic = CONFIG_MAGIC,
+                                      .version = SW_ENGINE_LEAST,
+                                      .blocking = 0,
+                                      .cga_cluster_size = INT_MIN,
+                                      .min_ctas = INT_MIN,
+                                      .max_ctas = INT_MIN};
     const int result = wide->engine->init(comm, ranks, *id, rank, &config);
     const symwin_status status = settle_until(wide, call, "ncclCommInitRankConfig", *comm, result,
                                               sw_now_ms() + sw_comm_patience(wide->comm));
@@ -245,7 +257,8 @@ symwin_status sw_batch_begin_in(struct sw_batch *b, const struct sw_wide_call *c
         .wide = c->wide, .call = c->r->name, .stream = stream, .marks = !c->is_captured};
     if (status != SYMWIN_OK)
         return status;
-    status = mark(b, 1);
+    b->number = b->marks ? 2 * c->wide->batches++ + 1 : 0;
+    status = mark(b, b->number);
     if (status == SYMWIN_OK)
         b->result = c->wide->engine->group_start();
     else
@@ -278,5 +291,5 @@ symwin_status sw_batch_end(struct sw_batch *b)
         status = sw_rail_settle(wide, b->call, "ncclGroupEnd",
                                 i < wide->rail_count ? wide->rails[i] : wide->all, b->result);
     sw_rail_end(wide);
-    return status == SYMWIN_OK ? mark(b, 0) : status;
+    return status == SYMWIN_OK ? mark(b, b->number + 1) : status;
 }

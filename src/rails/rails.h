@@ -23,12 +23,20 @@ struct sw_wide {
     char *scratch; /* owned: device memory of two halves, in a window of `inner` */
     size_t half;   /* bytes */
     CUstream side; /* owned: where NCCL works while kernels do */
-    CUevent ready[2], moved[2], last_call; /* owned */
-    CUstream last_stream;
+    CUevent ready[2], moved[2], last_call, edge; /* owned */
     int has_last; /* last_call is recorded behind the last call outside captures */
-    /* Owned, in pinned memory: 1 while the device is in calls of NCCL that are in no graph. */
+    struct sw_wide_captured {
+        cuuint64_t id;   /* of the capture; 0: none */
+        CUstream stream; /* of the last call in it */
+    } captured[SW_CAPTURES];
+    int oldest; /* index of the entry to replace next */
+
+    /* Owned, in pinned memory: an odd number while the device is in calls of NCCL that are in no
+     * graph, another one each time. */
     _Atomic uint32_t *inside;
     CUdeviceptr inside_address;
+    uint32_t batches; /* of such calls so far */
+    int version;      /* of NCCL: the oldest of all ranks */
 
     pthread_t watcher;
     int has_watcher;

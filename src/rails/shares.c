@@ -86,14 +86,18 @@ static symwin_status share_sums(const struct sw_wide_call *c, const struct piece
 static symwin_status gather_shares(const struct sw_wide_call *c, const struct piece *p,
                                    const char *from)
 {
+    const symwin_collective_options options = {.size = sizeof options,
+                                               .algo = c->options.algo,
+                                               .blocks = c->options.blocks,
+                                               .threads = c->options.threads};
     char *out = c->out + p->at * c->element;
     uint64_t counts[SW_TABLE_RANKS];
     const symwin_parts parts = {.counts = counts};
 
     if (serve_alike(&c->wide->domains, c->wide->domain))
-        return symwin_allgather(c->inner, from, out, p->own, c->r->type, c->stream);
+        return symwin_allgather_with(c->inner, from, out, p->own, c->r->type, &options, c->stream);
     counts_of(c->wide, p->share, counts);
-    return symwin_allgatherv(c->inner, from, out, &parts, c->r->type, c->stream);
+    return symwin_allgatherv_with(c->inner, from, out, &parts, c->r->type, &options, c->stream);
 }
 
 /* What of a call goes in shares of rails; the rest, or all of a short message, does not. */
@@ -140,7 +144,7 @@ in_pieces(const struct sw_wide_call *c, int can,
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-static symwin_status follow(CUevent event, CUstream from, CUstream to)
+symwin_status sw_follow_stream(CUevent event, CUstream from, CUstream to)
 {
     symwin_status status = sw_check(sw_drv.cuEventRecord(event, from), "cuEventRecord");
 
@@ -178,11 +182,14 @@ static symwin_status reduce_all_short(const struct sw_wide_call *c, uint64_t at,
     const struct sw_wide *w = c->wide;
     const struct sw_request *r = c->r;
     char *const sum = w->scratch, *const spare = w->scratch + w->half;
-    symwin_status status = symwin_allreduce_with(c->inner, c->in + at * c->element, sum, count,
-                                                 r->type, r->op, &c->options, c->stream);
+    symwin_collective_options options = c->options;
     struct sw_batch b;
+    symwin_status status;
     int i;
 
+    options.algo = SYMWIN_ALGO_ONESHOT; /* which asks for no window, though `sum` is in one */
+    status = symwin_allreduce_with(c->inner, c->in + at * c->element, sum, count, r->type, r->op,
+                                   &options, c->stream);
     if (status == SYMWIN_OK)
         status = sw_batch_begin(&b, c);
     if (status != SYMWIN_OK)
@@ -194,36 +201,53 @@ static symwin_status reduce_all_short(const struct sw_wide_call *c, uint64_t at,
     return sw_batch_end(&b);
 }
 
-/* While NCCL reduces a piece in the side stream, the next one is reduced inside, and the one before
- * is gathered. */
-symwin_status sw_reduce_all(const struct sw_wide_call *c)
+/* A piece is reduced inside, and is on its way on the rails. */
+static symwin_status send_piece(const struct sw_wide_call *c, unsigned k, const struct piece *p)
 {
     struct sw_wide *w = c->wide;
-    const uint64_t whole = in_shares(c, divides(&w->domains));
+    const CUstream stream = c->is_captured ? c->stream : w->side;
+    symwin_status status = share_sums(c, p, half_of(c, k));
+
+    if (status == SYMWIN_OK && !c->is_captured)
+        status = sw_follow_stream(w->ready[k % 2], c->stream, stream);
+    if (status == SYMWIN_OK)
+        status = reduce_on_rails(c, p, half_of(c, k), stream);
+    if (status == SYMWIN_OK && !c->is_captured)
+        status = sw_check(sw_drv.cuEventRecord(w->moved[k % 2], stream), "cuEventRecord");
+    return status;
+}
+
+static symwin_status take_piece(const struct sw_wide_call *c, unsigned k, const struct piece *p)
+{
+    symwin_status status = SYMWIN_OK;
+
+    if (!c->is_captured)
+        status = sw_check(sw_drv.cuStreamWaitEvent(c->stream, c->wide->moved[k % 2], 0),
+                          "cuStreamWaitEvent");
+    return status == SYMWIN_OK ? gather_shares(c, p, half_of(c, k)) : status;
+}
+
+/* While NCCL reduces a piece in the side stream, the next one is reduced inside, and the one before
+ * is gathered. In a capture all are in the caller's stream: the side stream would be in it until
+ * the capture ends. */
+symwin_status sw_reduce_all(const struct sw_wide_call *c)
+{
+    const uint64_t whole = in_shares(c, divides(&c->wide->domains));
     struct piece p[2] = {{0}};
     symwin_status status = SYMWIN_OK;
     uint64_t at = 0;
-    unsigned k, n = 0;
+    unsigned k = 0;
 
-    for (k = 0; status == SYMWIN_OK && (at < whole || k <= n); k++) {
-        if (at < whole) {
-            p[k % 2] = piece_of(c, at, whole - at);
-            at += p[k % 2].count;
-            n = k + 1;
-            status = share_sums(c, &p[k % 2], half_of(c, k));
-            if (status == SYMWIN_OK)
-                status = follow(w->ready[k % 2], c->stream, w->side);
-            if (status == SYMWIN_OK)
-                status = reduce_on_rails(c, &p[k % 2], half_of(c, k), w->side);
-            if (status == SYMWIN_OK)
-                status = sw_check(sw_drv.cuEventRecord(w->moved[k % 2], w->side), "cuEventRecord");
-        }
-        if (status == SYMWIN_OK && k > 0 && k - 1 < n)
-            status = sw_check(sw_drv.cuStreamWaitEvent(c->stream, w->moved[(k - 1) % 2], 0),
-                              "cuStreamWaitEvent");
-        if (status == SYMWIN_OK && k > 0 && k - 1 < n)
-            status = gather_shares(c, &p[(k - 1) % 2], half_of(c, k - 1));
+    while (at < whole && status == SYMWIN_OK) {
+        p[k % 2] = piece_of(c, at, whole - at);
+        at += p[k % 2].count;
+        status = send_piece(c, k, &p[k % 2]);
+        if (status == SYMWIN_OK && k > 0)
+            status = take_piece(c, k - 1, &p[(k - 1) % 2]);
+        k++;
     }
+    if (status == SYMWIN_OK && k > 0)
+        status = take_piece(c, k - 1, &p[(k - 1) % 2]);
     return status == SYMWIN_OK ? in_rests(c, whole, reduce_all_short) : status;
 }
 
@@ -243,7 +267,7 @@ static symwin_status broadcast_short(const struct sw_wide_call *c, uint64_t at, 
         status = sw_batch_begin(&b, c);
         if (status != SYMWIN_OK)
             return status;
-        sw_batch_note(&b, w->engine->broadcast(in, out, count, sw_engine_type(c->r->type),
+        sw_batch_note(&b, w->engine->broadcast(in, out, count * c->element, SW_ENGINE_BYTES,
                                                w->domains.domain_of[c->r->root],
                                                w->rails[rail - w->first_rail], c->stream));
         status = sw_batch_end(&b);
@@ -277,7 +301,7 @@ static symwin_status broadcast_piece(const struct sw_wide_call *c, const struct 
         char *const share = w->scratch + (uint64_t)i * p->share * c->element;
 
         sw_batch_note(&b, w->engine->broadcast(out + at, w->domain == domain ? out + at : share,
-                                               p->share, sw_engine_type(c->r->type), domain,
+                                               p->share * c->element, SW_ENGINE_BYTES, domain,
                                                w->rails[i], c->stream));
     }
     status = sw_batch_end(&b);

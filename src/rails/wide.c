@@ -1,5 +1,6 @@
 /* Creation and end of wide communicators, and the thread that ends all of one when a part of it
  * ends: the kernels of the domain, NCCL's calls on the rails, the exchange of all ranks. */
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 
 /* ---- what ends it ---------------------------------------------------------------------------- */
 
-enum { LOOK_NS = 5000000, GRACE_MS = 1000 };
+enum { LOOK_NS = 5000000, GRACE_MS = 1000, SPARE = 32, LEAVE_MS = 2000 };
 
 void sw_wide_look(symwin_comm *comm)
 {
@@ -52,6 +53,7 @@ static void *watch(void *arg)
     struct sw_wide *wide = arg;
     struct sw_exchange *x = wide->comm->group->exchange;
     int64_t failed_at = 0, entered_at = 0;
+    uint32_t inside = 0, seen;
 
     while (!atomic_load(&wide->stop)) {
         nanosleep(&nap, NULL);
@@ -61,10 +63,11 @@ static void *watch(void *arg)
         /* The exchange knows which rank is lost, but maybe later than NCCL that one is. */
         if (failed_at != 0 && sw_now_ms() - failed_at > GRACE_MS && !sw_exchange_ended(x))
             sw_exchange_fail(x, SYMWIN_PEER_LOST, SW_NOBODY);
-        entered_at = atomic_load(wide->inside) == 0 ? 0
-                     : entered_at == 0              ? sw_now_ms()
-                                                    : entered_at;
-        if (entered_at != 0 && wide->comm->kernel_timeout_ms >= 0 && !sw_exchange_ended(x) &&
+        seen = atomic_load(wide->inside);
+        if (seen != inside)
+            entered_at = sw_now_ms();
+        inside = seen;
+        if (inside % 2 == 1 && wide->comm->kernel_timeout_ms >= 0 && !sw_exchange_ended(x) &&
             sw_now_ms() - entered_at > wide->comm->kernel_timeout_ms)
             sw_exchange_fail(x, SYMWIN_TIMEOUT, SW_NOBODY);
         if (!sw_exchange_ended(x))
@@ -88,6 +91,9 @@ static symwin_status make_inner(struct sw_wide *wide, const symwin_comm_options 
 
     if (options != NULL)
         own = *options;
+    /* NCCL's kernels run beside those of other pieces, as nccl/attach.c has it too. */
+    if (own.spare_multiprocessors < SPARE)
+        own.spare_multiprocessors = SPARE;
     own.bootstrap_timeout_ms = sw_comm_patience(comm) > 0 ? sw_comm_patience(comm) : 1;
     if (status == SYMWIN_OK)
         status = maker->make(&part, comm->device, &own, &comm->inner);
@@ -132,6 +138,9 @@ static symwin_status make_resources(struct sw_wide *wide)
                               "cuEventCreate");
     }
     if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuEventCreate(&wide->edge, CU_EVENT_DISABLE_TIMING),
+                          "cuEventCreate");
+    if (status == SYMWIN_OK)
         status = sw_check(sw_drv.cuEventCreate(&wide->last_call, CU_EVENT_DISABLE_TIMING),
                           "cuEventCreate");
     return status;
@@ -156,10 +165,16 @@ static symwin_status build(struct sw_wide *wide, const char *call,
     symwin_comm *comm = wide->comm;
     symwin_window *window;
     symwin_status status = sw_engine_load(call, &wide->engine);
+    uint64_t version = status == SYMWIN_OK ? (uint64_t)wide->engine->version : 0;
+    int r;
 
-    status = sw_comm_agree(comm, call, status, NULL, 0);
+    status = sw_comm_agree(comm, call, status, &version, 1);
     if (status != SYMWIN_OK)
         return status;
+    wide->version = INT_MAX;
+    for (r = 0; r < comm->nranks; r++)
+        if ((int)comm->ballots[r].values[0] < wide->version)
+            wide->version = (int)comm->ballots[r].values[0];
     status = sw_comm_agree(comm, call, make_inner(wide, options, wide->maker), NULL, 0);
     if (status != SYMWIN_OK)
         return status;
@@ -208,15 +223,19 @@ symwin_status sw_wide_create(symwin_comm *comm, const char *call, struct sw_doma
 
 /* ---- end ------------------------------------------------------------------------------------- */
 
-/* Waits for the calls outside graphs, or until the communicator has ended. */
+/* Waits for the calls outside graphs. If the communicator has ended, they end soon. */
 static void await_calls(struct sw_wide *wide)
 {
     const struct timespec nap = {.tv_nsec = 50000};
     struct sw_exchange *x = wide->comm->group->exchange;
+    int64_t until = INT64_MAX;
 
-    while (wide->has_last && !sw_exchange_ended(x) &&
-           sw_drv.cuEventQuery(wide->last_call) == CUDA_ERROR_NOT_READY)
+    while (wide->has_last && sw_now_ms() < until &&
+           sw_drv.cuEventQuery(wide->last_call) == CUDA_ERROR_NOT_READY) {
+        if (until == INT64_MAX && sw_exchange_ended(x))
+            until = sw_now_ms() + LEAVE_MS;
         nanosleep(&nap, NULL);
+    }
 }
 
 static void drop_event(CUevent event)
@@ -227,16 +246,24 @@ static void drop_event(CUevent event)
 
 void sw_wide_destroy(symwin_comm *comm)
 {
+    const struct timespec nap = {.tv_nsec = 50000};
+    /* Another thread may be capturing in global mode, which would forbid these driver calls. */
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     struct sw_wide *wide = comm->wide;
     int i;
 
     if (wide == NULL)
         return;
+    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
     await_calls(wide);
+    if (wide->has_watcher) /* so that what others see of the parts is not taken for a death */
+        sw_exchange_take_leave(comm->group->exchange, comm->rank);
     if (wide->has_watcher) {
         atomic_store(&wide->stop, 1);
         pthread_join(wide->watcher, NULL);
     }
+    while (atomic_load(&comm->watchers) > 0) /* threads that look at it */
+        nanosleep(&nap, NULL);
     if (wide->engine != NULL)
         sw_rails_destroy(wide, wide->has_watcher && !sw_exchange_ended(comm->group->exchange));
     if (sw_exchange_ended(comm->group->exchange) && wide->comm->inner != NULL)
@@ -250,6 +277,7 @@ void sw_wide_destroy(symwin_comm *comm)
         drop_event(wide->ready[i]);
         drop_event(wide->moved[i]);
     }
+    drop_event(wide->edge);
     drop_event(wide->last_call);
     if (wide->inside != NULL)
         sw_drop(sw_drv.cuMemFreeHost((void *)wide->inside), "cuMemFreeHost");
@@ -259,4 +287,5 @@ void sw_wide_destroy(symwin_comm *comm)
     free(wide->rails);
     free(wide);
     comm->wide = NULL;
+    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
 }

@@ -24,7 +24,8 @@ struct sw_batch {
     struct sw_wide *wide;
     const char *call;
     CUstream stream;
-    int marks; /* whether the stream says when NCCL is in it */
+    int marks;       /* whether the stream says when NCCL is in it, */
+    uint32_t number; /* ... by this word, and the next one when NCCL is out of it */
     int result;
 };
 
@@ -59,7 +60,16 @@ static inline int sw_serves(const struct sw_wide *w, int rail)
     return rail >= w->first_rail && rail < w->first_rail + w->rail_count;
 }
 
+/* ---- wide_check.c: what this rank alone can see, before anything is launched ---- */
+
+symwin_status sw_wide_check(const struct sw_request *r);
+symwin_status sw_wide_check_pairs(const struct sw_pair_call *const *calls, size_t n,
+                                  const char *call);
+
 /* ---- shares.c: one message for all, or of all: each rail has a share of it ---- */
+
+/* What comes in a stream waits for what is in another. */
+symwin_status sw_follow_stream(CUevent event, CUstream from, CUstream to);
 
 symwin_status sw_reduce_all(const struct sw_wide_call *c);
 symwin_status sw_broadcast_all(const struct sw_wide_call *c);

@@ -6,12 +6,64 @@
 #include "src/rails/wide_call.h"
 #include "symwin/float.h"
 
-static int is_captured(CUstream stream)
+/* ---- order ----------------------------------------------------------------------------------- */
+
+/* 0: the stream is in no capture. */
+static cuuint64_t capture_of(CUstream stream)
 {
     struct sw_stream_seen seen;
 
     sw_capture_see(stream, &seen);
-    return seen.capturing != CU_STREAM_CAPTURE_STATUS_NONE;
+    return seen.capturing != CU_STREAM_CAPTURE_STATUS_NONE ? seen.capture.id : 0;
+}
+
+static symwin_status wait_for(CUstream stream, CUevent event, const char *call)
+{
+    return sw_check_stream(sw_drv.cuStreamWaitEvent(stream, event, 0), call, "cuStreamWaitEvent");
+}
+
+static struct sw_wide_captured *find_capture(struct sw_wide *w, cuuint64_t id)
+{
+    int i = 0;
+
+    while (i < SW_CAPTURES && w->captured[i].id != id)
+        i++;
+    return i < SW_CAPTURES ? &w->captured[i] : NULL;
+}
+
+/* Calls run in their order, also on several streams: they share the scratch. So do those of one
+ * capture; the program orders captures. */
+static symwin_status come_after(struct sw_wide *w, const char *call, CUstream stream,
+                                cuuint64_t capture)
+{
+    const struct sw_wide_captured *before = capture != 0 ? find_capture(w, capture) : NULL;
+    symwin_status status;
+
+    if (capture == 0)
+        return w->has_last ? wait_for(stream, w->last_call, call) : SYMWIN_OK;
+    if (before == NULL || before->stream == stream)
+        return SYMWIN_OK;
+    status = sw_check_stream(sw_drv.cuEventRecord(w->edge, before->stream), call, "cuEventRecord");
+    return status == SYMWIN_OK ? wait_for(stream, w->edge, call) : status;
+}
+
+static symwin_status be_last(struct sw_wide *w, const char *call, CUstream stream,
+                             cuuint64_t capture)
+{
+    struct sw_wide_captured *entry = capture != 0 ? find_capture(w, capture) : NULL;
+    symwin_status status = SYMWIN_OK;
+
+    if (capture == 0) {
+        status = sw_check_stream(sw_drv.cuEventRecord(w->last_call, stream), call, "cuEventRecord");
+        w->has_last = status == SYMWIN_OK;
+        return status;
+    }
+    if (entry == NULL) {
+        entry = &w->captured[w->oldest];
+        w->oldest = (w->oldest + 1) % SW_CAPTURES;
+    }
+    *entry = (struct sw_wide_captured){capture, stream};
+    return status;
 }
 
 /* All ranks of a domain have come when its barrier is over, and a rank of each domain is on each
@@ -36,25 +88,9 @@ static symwin_status meet(const struct sw_wide_call *c)
 
 /* ---- sends and receives ---------------------------------------------------------------------- */
 
-static symwin_status check_pair(const struct sw_pair_call *p)
-{
-    symwin_status status = SYMWIN_OK;
-
-    if (p->peer < 0 || p->peer >= p->comm->nranks)
-        return sw_fail(SYMWIN_INVALID, "%s: peer is %d and must be a rank, 0 to %d", p->name,
-                       p->peer, p->comm->nranks - 1);
-    if (p->count > SIZE_MAX / 16)
-        return sw_fail(SYMWIN_INVALID, "%s: count is %llu, more than any memory holds", p->name,
-                       (unsigned long long)p->count);
-    if (p->count > 0)
-        status = sw_comm_check_buffer(p->comm, p->name, p->receives ? "out" : "in",
-                                      (CUdeviceptr)(uintptr_t)p->buffer);
-    return status;
-}
-
-/* Those to and from ranks of the domain: by its communicator. */
+/* Those to and from ranks of the domain: by its communicator. `launches`: 0: they are checked. */
 static symwin_status pairs_inside(const struct sw_pair_call *const *calls, size_t n,
-                                  const char *call)
+                                  const char *call, int launches)
 {
     const struct sw_wide *w = calls[0]->comm->wide;
     struct sw_pair_call *inside = calloc(n, sizeof *inside);
@@ -76,7 +112,7 @@ static symwin_status pairs_inside(const struct sw_pair_call *const *calls, size_
     }
     if (status == SYMWIN_OK && found > 0)
         status = sw_pairs_check(list, found, call);
-    if (status == SYMWIN_OK && found > 0)
+    if (status == SYMWIN_OK && found > 0 && launches)
         status = sw_pairs_launch(list, found, call);
     free(inside);
     free(list);
@@ -84,99 +120,66 @@ static symwin_status pairs_inside(const struct sw_pair_call *const *calls, size_
 }
 
 static symwin_status pairs_between(const struct sw_pair_call *const *calls, size_t n,
-                                   const char *call)
+                                   const struct sw_wide_call *c, CUstream stream)
 {
-    const struct sw_request r = {.name = call};
-    struct sw_wide *w = calls[0]->comm->wide;
-    const struct sw_wide_call c = {.r = &r,
-                                   .wide = w,
-                                   .stream = calls[0]->stream,
-                                   .is_captured = is_captured(calls[0]->stream)};
+    const struct sw_wide *w = c->wide;
     struct sw_batch b;
-    symwin_status status = sw_batch_begin(&b, &c);
+    symwin_status status = sw_batch_begin_in(&b, c, stream);
     size_t i;
 
     if (status != SYMWIN_OK)
         return status;
     for (i = 0; i < n; i++) {
         const struct sw_pair_call *p = calls[i];
-        const int type = sw_engine_type(p->type);
+        void *const buffer = (void *)(uintptr_t)p->buffer;
+        const size_t bytes = (size_t)p->count * symwin_type_bytes(p->type);
 
-        if (w->domains.domain_of[p->peer] == w->domain || p->count == 0)
+        if (w->domains.domain_of[p->peer] == w->domain || bytes == 0)
             continue;
-        sw_batch_note(&b, p->receives ? w->engine->recv((void *)(uintptr_t)p->buffer, p->count,
-                                                        type, p->peer, w->all, p->stream)
-                                      : w->engine->send(p->buffer, p->count, type, p->peer, w->all,
-                                                        p->stream));
+        sw_batch_note(
+            &b, p->receives
+                    ? w->engine->recv(buffer, bytes, SW_ENGINE_BYTES, p->peer, w->all, stream)
+                    : w->engine->send(buffer, bytes, SW_ENGINE_BYTES, p->peer, w->all, stream));
     }
     return sw_batch_end(&b);
 }
 
+/* Messages inside and between are on their way together: one may wait for the other. In a capture
+ * they are one after the other. */
+static symwin_status launch_pairs(const struct sw_pair_call *const *calls, size_t n,
+                                  const struct sw_wide_call *c)
+{
+    struct sw_wide *w = c->wide;
+    const CUstream side = c->is_captured ? c->stream : w->side;
+    symwin_status status = SYMWIN_OK;
+
+    if (!c->is_captured)
+        status = sw_follow_stream(w->ready[0], c->stream, side);
+    if (status == SYMWIN_OK)
+        status = pairs_between(calls, n, c, side);
+    if (status == SYMWIN_OK)
+        status = pairs_inside(calls, n, c->r->name, 1);
+    if (status == SYMWIN_OK && !c->is_captured)
+        status = sw_follow_stream(w->moved[0], side, c->stream);
+    return status;
+}
+
 /* ---- a call ---------------------------------------------------------------------------------- */
 
-/* Calls run in their order, also on several streams: they share the scratch. */
-static symwin_status come_after(struct sw_wide *w, const char *call, CUstream stream)
+static int is_in_window(const struct sw_wide_call *c, const void *buffer)
 {
-    if (!w->has_last || w->last_stream == stream)
-        return SYMWIN_OK;
-    return sw_check_stream(sw_drv.cuStreamWaitEvent(stream, w->last_call, 0), call,
-                           "cuStreamWaitEvent");
+    struct sw_window_index_entry entry;
+
+    return sw_window_index_find(c->inner->index, (uintptr_t)buffer, c->r->count * c->element,
+                                &entry) == SW_FOUND_ALL;
 }
 
-static symwin_status be_last(struct sw_wide *w, const char *call, CUstream stream)
-{
-    symwin_status status;
-
-    status = sw_check_stream(sw_drv.cuEventRecord(w->last_call, stream), call, "cuEventRecord");
-    w->has_last = status == SYMWIN_OK;
-    w->last_stream = stream;
-    return status;
-}
-
-/* Checks what this rank alone can see, before anything is launched. */
-static symwin_status check(const struct sw_request *r)
-{
-    const struct sw_collective *is = &sw_collectives[r->collective];
-    const int is_root = r->comm->rank == r->root;
-    symwin_status status = SYMWIN_OK;
-    int b;
-
-    if (sw_has_root(r->collective) && (r->root < 0 || r->root >= r->comm->nranks))
-        return sw_fail(SYMWIN_INVALID, "%s: root is %d and must be a rank, 0 to %d", r->name,
-                       r->root, r->comm->nranks - 1);
-    if (r->count > SIZE_MAX / 16 / (size_t)r->comm->nranks)
-        return sw_fail(SYMWIN_INVALID, "%s: count is %llu, more than any memory holds", r->name,
-                       (unsigned long long)r->count);
-    if (r->options != NULL && r->options->algo != SYMWIN_ALGO_AUTO)
-        return sw_fail(SYMWIN_UNSUPPORTED,
-                       "%s: the communicator's ranks are in several domains, where a call has "
-                       "several steps; pass SYMWIN_ALGO_AUTO, not %s",
-                       r->name, symwin_algo_name(r->options->algo));
-    if (is->by_parts)
-        for (b = 0; b < 2; b++)
-            if (r->parts[b] != NULL && (r->parts[b]->on_device || r->parts[b]->counts == NULL))
-                return sw_fail(SYMWIN_UNSUPPORTED,
-                               "%s: the communicator's ranks are in several domains; pass counts "
-                               "in host memory",
-                               r->name);
-    if (is->reduces && r->op == SYMWIN_AVG && !sw_type_is_float(r->type))
-        return sw_fail(SYMWIN_UNSUPPORTED,
-                       "%s: there are no averages of integers over several domains; pass "
-                       "SYMWIN_SUM and divide",
-                       r->name);
-    if (is->no_data || is->by_parts)
-        return SYMWIN_OK;
-    if (!is->root_sends || is_root)
-        status = sw_comm_check_buffer(r->comm, r->name, "in", (CUdeviceptr)(uintptr_t)r->in);
-    if (status == SYMWIN_OK && (!is->root_receives || is_root))
-        status = sw_comm_check_buffer(r->comm, r->name, "out", (CUdeviceptr)(uintptr_t)r->out);
-    return status;
-}
-
-static symwin_status launch(const struct sw_wide_call *c)
+static symwin_status launch(struct sw_wide_call *c)
 {
     switch (c->r->collective) {
-    case SYMWIN_ALLREDUCE:
+    case SYMWIN_ALLREDUCE: /* uses windows if both are in some, as in one domain */
+        if (!is_in_window(c, c->in) || !is_in_window(c, c->out))
+            c->options.algo = SYMWIN_ALGO_ONESHOT;
         return sw_reduce_all(c);
     case SYMWIN_ALLGATHER:
         return sw_gather_all(c);
@@ -249,7 +252,7 @@ static symwin_status run(const struct sw_request *request, symwin_collective_inf
         return status;
     status = sw_scope_enter_context(comm->context, &scope);
     if (status == SYMWIN_OK)
-        status = check(&r);
+        status = sw_wide_check(&r);
     if (status == SYMWIN_OK && sw_collectives[r.collective].reduces && r.op == SYMWIN_AVG)
         set_average(&r);
     if (r.op == SYMWIN_PREMUL_SUM) {
@@ -265,35 +268,65 @@ static symwin_status run(const struct sw_request *request, symwin_collective_inf
         status = answer(&r, info);
     else if (status == SYMWIN_OK && (r.count > 0 || sw_collectives[r.collective].no_data ||
                                      sw_collectives[r.collective].by_parts)) {
-        c.is_captured = is_captured(c.stream);
-        if (!c.is_captured)
-            status = come_after(c.wide, r.name, c.stream);
+        const cuuint64_t capture = capture_of(c.stream);
+
+        c.is_captured = capture != 0;
+        status = come_after(c.wide, r.name, c.stream, capture);
         if (status == SYMWIN_OK)
             status = launch(&c);
-        if (status == SYMWIN_OK && !c.is_captured)
-            status = be_last(c.wide, r.name, c.stream);
+        if (status == SYMWIN_OK)
+            status = be_last(c.wide, r.name, c.stream, capture);
     }
     sw_scope_leave(&scope);
     sw_comm_leave(comm);
     return status;
 }
 
-static symwin_status pairs(const struct sw_pair_call *const *calls, size_t n, const char *call)
+/* A call of a group, which is launched later. */
+static symwin_status check_later(const struct sw_request *r)
 {
+    symwin_status status = sw_comm_enter(r->comm, r->name);
+
+    if (status != SYMWIN_OK)
+        return status;
+    status = sw_wide_check(r);
+    if (status == SYMWIN_OK && sw_collectives[r->collective].by_parts &&
+        r->comm->nranks > SW_TABLE_RANKS)
+        status = sw_fail(SYMWIN_UNSUPPORTED,
+                         "%s: a group takes no unequal parts of more than %d ranks; make the call "
+                         "in no group",
+                         r->name, SW_TABLE_RANKS);
+    sw_comm_leave(r->comm);
+    return status;
+}
+
+/* `launches`: 0: they are checked. */
+static symwin_status pairs(const struct sw_pair_call *const *calls, size_t n, const char *call,
+                           int launches)
+{
+    const struct sw_request r = {.name = call};
     symwin_comm *comm = calls[0]->comm;
+    struct sw_wide_call c = {.r = &r, .wide = comm->wide, .stream = calls[0]->stream};
     symwin_status status = sw_comm_enter(comm, call);
     struct sw_scope scope;
-    size_t i;
+    cuuint64_t capture;
 
     if (status != SYMWIN_OK)
         return status;
     status = sw_scope_enter_context(comm->context, &scope);
-    for (i = 0; i < n && status == SYMWIN_OK; i++)
-        status = check_pair(calls[i]);
     if (status == SYMWIN_OK)
-        status = pairs_between(calls, n, call);
-    if (status == SYMWIN_OK)
-        status = pairs_inside(calls, n, call);
+        status = sw_wide_check_pairs(calls, n, call);
+    if (status == SYMWIN_OK && !launches)
+        status = pairs_inside(calls, n, call, 0);
+    if (status == SYMWIN_OK && launches) {
+        capture = capture_of(c.stream);
+        c.is_captured = capture != 0;
+        status = come_after(c.wide, call, c.stream, capture);
+        if (status == SYMWIN_OK)
+            status = launch_pairs(calls, n, &c);
+        if (status == SYMWIN_OK)
+            status = be_last(c.wide, call, c.stream, capture);
+    }
     sw_scope_leave(&scope);
     sw_comm_leave(comm);
     return status;
@@ -301,7 +334,7 @@ static symwin_status pairs(const struct sw_pair_call *const *calls, size_t n, co
 
 static symwin_status follow_calls(symwin_comm *comm, const char *call, CUstream stream)
 {
-    return is_captured(stream) ? SYMWIN_OK : come_after(comm->wide, call, stream);
+    return come_after(comm->wide, call, stream, capture_of(stream));
 }
 
-const struct sw_wide_calls sw_wide_calls = {run, pairs, follow_calls, sw_wide_look};
+const struct sw_wide_calls sw_wide_calls = {run, check_later, pairs, follow_calls, sw_wide_look};

@@ -2,15 +2,15 @@
  * every collective, sends and receives against a plain reference, groups, graphs, windows. The
  * engine between domains is the stand-in for NCCL (tests/nccl/stand_in). Also runs on GPUs
  * (tests/gpu/both.txt), with NCCL: SYMWIN_NCCL, or the loader's. */
-#define TEST_ROOM (1 << 19)
+#define TEST_ROOM (1 << 20)
 #include "parts.h"
 #include "rails.h"
 #include <sys/syscall.h>
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { RANDOM = 40, UNEQUAL = 4, GROUPED = 4, REPLAYS = 2, FEW = 1 };
+enum { RANDOM = 25, UNEQUAL = 4, GROUPED = 4, REPLAYS = 2, FEW = 1 };
 #else
-enum { RANDOM = 150, UNEQUAL = 20, GROUPED = 15, REPLAYS = 3, FEW = 0 };
+enum { RANDOM = 60, UNEQUAL = 12, GROUPED = 8, REPLAYS = 3, FEW = 0 };
 #endif
 
 /* A letter for each rank: the host that it is on. */
@@ -44,7 +44,7 @@ static int largest_of(const char *hosts)
 /* Any collective. Sums of floats are in no fixed order: whole numbers, whose sums are exact. */
 static struct job any(const struct rank *r, unsigned number)
 {
-    static const uint64_t counts[] = {0, 1, 3, 8, 33, 100, 1000, 4099, 20000, 33000};
+    static const uint64_t counts[] = {0, 1, 3, 8, 33, 100, 1000, 4099, 20000, 33000, 70000};
     const uint32_t all = mix(number * 2654435761u + 17u), own = mix(all + (unsigned)r->rank + 1);
     struct job j = {.is = &shapes[all % SHAPES],
                     .options = {.size = sizeof j.options},
@@ -65,6 +65,9 @@ static struct job any(const struct rank *r, unsigned number)
         j.op = SYMWIN_PREMUL_SUM;
     if (j.is->reduces && j.type <= SYMWIN_BF16 && j.op == SYMWIN_PROD)
         j.op = SYMWIN_SUM;
+    if (j.is->reduces && j.type <= SYMWIN_BF16 && (r->nranks & (r->nranks - 1)) == 0 &&
+        mix(all + 9) % 4 == 0)
+        j.op = SYMWIN_AVG; /* a product with a power of two, which is exact */
     j.count = counts[mix(all + 6) % (sizeof counts / sizeof counts[0])];
     if (j.count > most)
         j.count = most;
@@ -184,6 +187,28 @@ static void ring(const struct rank *r)
     must_equal(host_get_u32(r->device, got), before + 70, "the word of a ring", r->rank);
 }
 
+/* Of a group's messages inside and between, one waits for the other, whichever it is. */
+static void crossing(const struct rank *r, const char *hosts)
+{
+    const int turn = r->rank;
+    struct CUstream_st *const s = r->streams[0];
+    symwin_comm *const c = r->comm;
+
+    if (turn > 2 || hosts[0] != hosts[1] || hosts[0] == hosts[2])
+        return;
+    if (turn == 0) {
+        host_must(symwin_group_begin(), "symwin_group_begin");
+        host_must(symwin_recv(c, r->out, 1, SYMWIN_U32, 2, s), "recv");
+        host_must(symwin_send(c, r->in, 1, SYMWIN_U32, 1, s), "send");
+        host_must(symwin_group_end(), "symwin_group_end");
+    } else {
+        host_must(symwin_recv(c, r->out, 1, SYMWIN_U32, turn - 1, s), "recv");
+        host_must(symwin_send(c, r->in, 1, SYMWIN_U32, (turn + 1) % 3, s), "send");
+    }
+    job_wait(r, 0);
+    host_must(symwin_comm_check(c), "messages that wait for each other");
+}
+
 /* Calls of several collectives in one group, on two streams. */
 static void groups(const struct rank *r)
 {
@@ -232,6 +257,45 @@ static void two_streams(const struct rank *r)
                "calls on two streams", r->rank);
 }
 
+/* The same in a capture; and a message that comes in one stream, and is used in the other. */
+static void two_captured(const struct rank *r)
+{
+    const int next = (r->rank + 1) % r->nranks, before = (r->rank + r->nranks - 1) % r->nranks;
+    const uint32_t n = (uint32_t)r->nranks;
+    struct sw_scope scope;
+    CUgraphExec exec;
+    int i;
+
+    host_must(sw_scope_enter(r->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuStreamBeginCapture(r->streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                   "cuStreamBeginCapture");
+    host_follow(r->streams[0], r->streams[1]);
+    for (i = 0; i < 4; i++)
+        host_must(symwin_allreduce(r->comm, r->in + 65536 * i, r->in + 65536 * (i + 1), 15000,
+                                   SYMWIN_U32, SYMWIN_SUM, r->streams[i % 2]),
+                  "a captured call");
+    host_follow(r->streams[1], r->streams[0]);
+    exec = host_end_capture(r->streams[0], NULL);
+    host_put_u32(r->device, r->in, 1);
+    host_must_cuda(sw_drv.cuGraphLaunch(exec, r->streams[0]), "cuGraphLaunch");
+    job_wait(r, 0);
+    must_equal(host_get_u32(r->device, r->in + 65536 * 4), n * n * n * n,
+               "captured calls on two streams", r->rank);
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    sw_scope_leave(&scope);
+    host_put_u32(r->device, r->in, (uint32_t)r->rank);
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    host_must(symwin_send(r->comm, r->in, 1, SYMWIN_U32, next, r->streams[0]), "send");
+    host_must(symwin_recv(r->comm, r->in + 64, 1, SYMWIN_U32, before, r->streams[0]), "recv");
+    host_must(symwin_group_end(), "symwin_group_end");
+    host_must(
+        symwin_allreduce(r->comm, r->in + 64, r->out, 1, SYMWIN_U32, SYMWIN_SUM, r->streams[1]),
+        "symwin_allreduce");
+    job_wait(r, 1);
+    must_equal(host_get_u32(r->device, r->out), n * (n - 1) / 2, "a sum of messages", r->rank);
+    job_wait(r, 0);
+}
+
 static CUgraphExec capture(const struct rank *r, const struct job *j)
 {
     struct sw_scope scope;
@@ -255,7 +319,9 @@ static void graphs(const struct rank *r)
     for (i = 0; i < SHAPES; i++) {
         j = any(r, 2000 + i);
         j.is = &shapes[i];
-        j.count = 33 + 4000 * (i % 2);
+        j.count = i % 2 == 0 ? 33 : 70000;
+        while ((j.count * symwin_type_bytes(j.type) + GUARD + 72) * (uint64_t)r->nranks > ROOM)
+            j.count /= 2;
         job_prepare(r, &j);
         exec = capture(r, &j);
         for (turn = 0; turn < REPLAYS; turn++) {
@@ -356,8 +422,10 @@ static void body(struct processes *p, int rank)
     messages(&r, 1);
     messages(&r, 9000);
     ring(&r);
+    crossing(&r, places_arg(p));
     groups(&r);
     two_streams(&r);
+    two_captured(&r);
     graphs(&r);
     windows(p, &r, places_arg(p));
     barriers(p, &r);

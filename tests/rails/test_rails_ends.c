@@ -214,7 +214,10 @@ static void refused(struct processes *p, int rank)
     const symwin_collective_options oneshot = {.size = sizeof oneshot, .algo = SYMWIN_ALGO_ONESHOT};
     const uint64_t counts[4] = {1, 1, 1, 1};
     const symwin_parts on_device = {.counts = counts, .displacements = counts, .on_device = 1};
+    const symwin_parts on_host = {.counts = counts}, no_counts = {.counts = NULL};
+    symwin_collective_options device_scalar = {.size = sizeof device_scalar};
     symwin_collective_info info;
+    symwin_message_info message;
     symwin_channel_end *channel;
     struct life life = {.comm = NULL};
     uint32_t here = 0;
@@ -222,6 +225,7 @@ static void refused(struct processes *p, int rank)
     rails_set_engine(rank);
     host_must(begin(p, rank, &life, &options), "symwin_comm_create");
     get_memory(&life);
+    device_scalar.scalar = life.in;
     must_be(symwin_allreduce_with(life.comm, life.in, life.out, 1, SYMWIN_U32, SYMWIN_SUM, &oneshot,
                                   life.stream) == SYMWIN_UNSUPPORTED &&
                 host_error_has("oneshot"),
@@ -245,6 +249,32 @@ static void refused(struct processes *p, int rank)
                     SYMWIN_UNSUPPORTED &&
                 host_error_has("host memory"),
             "counts on the device", rank);
+    must_be(symwin_send_query(life.comm, life.in, 1, SYMWIN_U32, 1, NULL, &message) ==
+                    SYMWIN_UNSUPPORTED &&
+                host_error_has("several domains"),
+            "a query of a message", rank);
+    must_be(symwin_allreduce(life.comm, life.in, life.in + 1, 2, SYMWIN_U32, SYMWIN_SUM,
+                             life.stream) == SYMWIN_INVALID &&
+                host_error_has("overlap in part"),
+            "buffers that overlap", rank);
+    must_be(symwin_allreduce_with(life.comm, life.in, life.out, 1, SYMWIN_F32, SYMWIN_PREMUL_SUM,
+                                  &device_scalar, life.stream) == SYMWIN_INVALID &&
+                host_error_has("scalar_on_device"),
+            "a scalar on the device", rank);
+    must_be(symwin_alltoallv(life.comm, life.in, NULL, life.out, &on_host, SYMWIN_U32,
+                             life.stream) == SYMWIN_INVALID &&
+                host_error_has("in_parts is NULL"),
+            "parts that are not there", rank);
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    must_be(symwin_alltoallv(life.comm, life.in, &on_host, life.out, &no_counts, SYMWIN_U32,
+                             life.stream) == SYMWIN_INVALID,
+            "parts without counts, in a group", rank);
+    must_be(symwin_group_end() == SYMWIN_INVALID, "the end of that group", rank);
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    host_must(symwin_send(life.comm, life.in, 1, SYMWIN_U32, 0, life.stream), "send");
+    must_be(symwin_recv(life.comm, life.out, 1, SYMWIN_U32, 0, NULL) == SYMWIN_OK &&
+                symwin_group_end() == SYMWIN_INVALID && host_error_has("one stream"),
+            "messages on two streams", rank);
     must_be(symwin_channel_create(life.comm, (rank + 1) % 4, life.in, 4096, NULL, &channel) ==
                     SYMWIN_UNSUPPORTED &&
                 host_error_has("symwin_comm_split"),

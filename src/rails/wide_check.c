@@ -1,0 +1,218 @@
+/* What a rank checks of a call over several domains before anything is launched: what only this
+ * rank can see, as in a communicator of one domain. Ranks are not compared between domains. */
+#include <string.h>
+
+#include "src/rails/wide_call.h"
+
+#define MOST_ELEMENTS ((uint64_t)1 << 48) /* more than memory has addresses for */
+
+static symwin_status check_buffer(const struct sw_request *r, const char *name, const void *buffer)
+{
+    const CUdeviceptr address = (CUdeviceptr)(uintptr_t)buffer;
+    const size_t element = symwin_type_bytes(r->type);
+
+    if (address % element != 0)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: %s (0x%llx) is not aligned to %zu bytes; pass an address that is a "
+                       "multiple of them",
+                       r->name, name, (unsigned long long)address, element);
+    return sw_comm_check_buffer(r->comm, r->name, name, address);
+}
+
+static symwin_status check_scalar(const struct sw_request *r)
+{
+    if (r->op != SYMWIN_PREMUL_SUM || !sw_collectives[r->collective].reduces)
+        return SYMWIN_OK;
+    if (r->scalar_unread)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: options->scalar (0x%llx) is device memory; set "
+                       "options->scalar_on_device, or pass host memory",
+                       r->name, (unsigned long long)r->scalar);
+    return r->options->scalar_on_device
+               ? sw_comm_check_buffer(r->comm, r->name, "options->scalar", r->scalar)
+               : SYMWIN_OK;
+}
+
+/* ---- buffers --------------------------------------------------------------------------------- */
+
+/* Buffers may be equal, or one a rank's own part of the other; otherwise they may not touch. */
+static symwin_status check_apart(const struct sw_request *r)
+{
+    const struct sw_collective *is = &sw_collectives[r->collective];
+    const uint64_t bytes = r->count * symwin_type_bytes(r->type), n = (uint64_t)r->comm->nranks;
+    const uint64_t own = (uint64_t)r->comm->rank * bytes;
+    const uint64_t in = (uintptr_t)r->in, out = (uintptr_t)r->out;
+    const uint64_t in_bytes = is->in_each ? n * bytes : bytes;
+    const uint64_t out_bytes = is->out_each ? n * bytes : bytes;
+    const int in_place = is->in_each == is->out_each ? in == out
+                         : is->out_each              ? in == out + own
+                                                     : out == in + own;
+
+    if (in_place || in >= out + out_bytes || out >= in + in_bytes)
+        return SYMWIN_OK;
+    return sw_fail(SYMWIN_INVALID,
+                   "%s: in (0x%llx) and out (0x%llx) overlap in part; pass the same buffer, the "
+                   "rank's own part of it, or two that do not touch",
+                   r->name, (unsigned long long)in, (unsigned long long)out);
+}
+
+static symwin_status check_buffers(const struct sw_request *r)
+{
+    const struct sw_collective *is = &sw_collectives[r->collective];
+    const int is_root = r->comm->rank == r->root;
+    const int sends = !is->root_sends || is_root, receives = !is->root_receives || is_root;
+    symwin_status status = SYMWIN_OK;
+
+    if (sends)
+        status = check_buffer(r, "in", r->in);
+    if (status == SYMWIN_OK && receives)
+        status = check_buffer(r, "out", r->out);
+    return status == SYMWIN_OK && sends && receives ? check_apart(r) : status;
+}
+
+/* ---- unequal parts --------------------------------------------------------------------------- */
+
+static const char *name_of(const struct sw_request *r, int b)
+{
+    return r->collective != SYMWIN_ALLTOALLV ? "parts" : b == 0 ? "in_parts" : "out_parts";
+}
+
+static symwin_status check_parts(const struct sw_request *r, int b)
+{
+    const symwin_parts *parts = r->parts[b];
+    uint64_t next = 0;
+    int p;
+
+    if (parts == NULL || parts->counts == NULL)
+        return sw_fail(SYMWIN_INVALID, "%s: %s is NULL; pass an element for each rank", r->name,
+                       name_of(r, b));
+    if (parts->on_device || sw_is_on_device(parts->counts) ||
+        (parts->displacements != NULL && sw_is_on_device(parts->displacements)))
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: the communicator's ranks are in several domains; pass the arrays of %s "
+                       "in host memory",
+                       r->name, name_of(r, b));
+    for (p = 0; p < r->comm->nranks; p++) {
+        const uint64_t count = parts->counts[p];
+        const uint64_t at = parts->displacements != NULL ? parts->displacements[p] : next;
+        const uint64_t room = parts->room > 0 ? parts->room : MOST_ELEMENTS;
+
+        next += count;
+        if (count == 0 || (at <= room && count <= room - at))
+            continue;
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: the part of rank %d has %llu elements from %llu on, and the buffer has "
+                       "room for %llu",
+                       r->name, p, (unsigned long long)count, (unsigned long long)at,
+                       (unsigned long long)room);
+    }
+    return SYMWIN_OK;
+}
+
+static int has_elements(const symwin_parts *parts, int first, int ranks)
+{
+    int p = first;
+
+    while (p < first + ranks && parts->counts[p] == 0)
+        p++;
+    return p < first + ranks;
+}
+
+static int are_equal(const struct sw_request *r)
+{
+    const symwin_parts *in = r->parts[0], *out = r->parts[1];
+    const size_t bytes = (size_t)r->comm->nranks * sizeof *in->counts;
+
+    return memcmp(in->counts, out->counts, bytes) == 0 &&
+           (in->displacements == NULL) == (out->displacements == NULL) &&
+           (in->displacements == NULL || memcmp(in->displacements, out->displacements, bytes) == 0);
+}
+
+static symwin_status check_unequal(const struct sw_request *r)
+{
+    const int n = r->comm->nranks, me = r->comm->rank;
+    const int has_in = r->collective != SYMWIN_ALLGATHERV;
+    const int has_out = r->collective != SYMWIN_REDUCE_SCATTERV;
+    symwin_status status = has_in ? check_parts(r, 0) : SYMWIN_OK;
+    int sends, receives;
+
+    if (status == SYMWIN_OK && has_out)
+        status = check_parts(r, 1);
+    if (status != SYMWIN_OK)
+        return status;
+    sends = has_in ? has_elements(r->parts[0], 0, n) : has_elements(r->parts[1], me, 1);
+    receives = has_out ? has_elements(r->parts[1], 0, n) : has_elements(r->parts[0], me, 1);
+    if (sends)
+        status = check_buffer(r, "in", r->in);
+    if (status == SYMWIN_OK && receives)
+        status = check_buffer(r, "out", r->out);
+    if (status == SYMWIN_OK && has_in && has_out && r->in == r->out && !are_equal(r))
+        status = sw_fail(SYMWIN_INVALID,
+                         "%s: in place, in_parts and out_parts are equal; pass equal arrays, or "
+                         "two buffers",
+                         r->name);
+    return status;
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+symwin_status sw_wide_check(const struct sw_request *r)
+{
+    const struct sw_collective *is = &sw_collectives[r->collective];
+    const int is_fp8 = r->type == SYMWIN_F8E4M3 || r->type == SYMWIN_F8E5M2;
+    symwin_status status;
+
+    if (sw_has_root(r->collective) && (r->root < 0 || r->root >= r->comm->nranks))
+        return sw_fail(SYMWIN_INVALID, "%s: root is %d and must be a rank, 0 to %d", r->name,
+                       r->root, r->comm->nranks - 1);
+    if (r->count > SIZE_MAX / 16 / (size_t)r->comm->nranks)
+        return sw_fail(SYMWIN_INVALID, "%s: count is %llu, more than any memory holds", r->name,
+                       (unsigned long long)r->count);
+    if (r->options != NULL && r->options->algo != SYMWIN_ALGO_AUTO)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: the communicator's ranks are in several domains, where a call has "
+                       "several steps; pass SYMWIN_ALGO_AUTO, not %s",
+                       r->name, symwin_algo_name(r->options->algo));
+    if (is->reduces && r->op == SYMWIN_AVG && !sw_type_is_float(r->type))
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: there are no averages of integers over several domains; pass "
+                       "SYMWIN_SUM and divide",
+                       r->name);
+    if (is->reduces && is_fp8 && r->comm->wide->version < SW_ENGINE_FP8)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: NCCL %d.%d of a rank does not reduce 8-bit floats; use 2.24 or newer",
+                       r->name, r->comm->wide->version / 10000, r->comm->wide->version / 100 % 100);
+    status = check_scalar(r);
+    if (status != SYMWIN_OK || is->no_data)
+        return status;
+    if (is->by_parts)
+        return check_unequal(r);
+    return r->count > 0 ? check_buffers(r) : SYMWIN_OK;
+}
+
+symwin_status sw_wide_check_pairs(const struct sw_pair_call *const *calls, size_t n,
+                                  const char *call)
+{
+    symwin_status status = SYMWIN_OK;
+    size_t i;
+
+    for (i = 0; i < n && status == SYMWIN_OK; i++) {
+        const struct sw_pair_call *p = calls[i];
+
+        if (p->peer < 0 || p->peer >= p->comm->nranks)
+            return sw_fail(SYMWIN_INVALID, "%s: peer is %d and must be a rank, 0 to %d", p->name,
+                           p->peer, p->comm->nranks - 1);
+        if (p->count > SIZE_MAX / 16)
+            return sw_fail(SYMWIN_INVALID, "%s: count is %llu, more than any memory holds", p->name,
+                           (unsigned long long)p->count);
+        if (p->stream != calls[0]->stream)
+            return sw_fail(SYMWIN_INVALID,
+                           "%s: sends and receives of one communicator in a group are on one "
+                           "stream; pass the same one",
+                           call);
+        if (p->count > 0)
+            status = sw_comm_check_buffer(p->comm, p->name, p->receives ? "out" : "in",
+                                          (CUdeviceptr)(uintptr_t)p->buffer);
+    }
+    return status;
+}
