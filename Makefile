@@ -552,6 +552,8 @@ STAND_IN := $(BUILD)/tests/nccl/stand_in/libnccl.so.2
 STAND_IN_USER := $(patsubst %,$(BUILD)/obj/tests/nccl/stand_in_%.c.o,user data states served lives \
     wires)
 
+$(BUILD)/tests/test_rails $(BUILD)/tests/test_rails_ends: | $(STAND_IN) # at run time
+
 $(STAND_IN): $(call objects,$(STAND_IN_SOURCES))
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -shared -Wl,-soname,$(@F) $(if $(SANITIZE),,-Wl,-z,defs) -o $@ $^ \

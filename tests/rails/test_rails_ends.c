@@ -135,12 +135,13 @@ static void end_it(struct processes *p, const struct ending *e, struct life *lif
     case KILLED:
         raise(SIGKILL);
         break;
-    case STOPPED:
-        while (p->rank[0].status < 0 || p->rank[1].status < 0 || p->rank[3].status < 0)
-            host_pause_ms(5);
-        break;
     case ABORTED:
         host_must(symwin_comm_abort(life->comm), "symwin_comm_abort");
+        /* fallthrough */
+    case STOPPED: /* it makes no call until the others know */
+        while ((e->rank != 0 && p->rank[0].status < 0) || (e->rank != 1 && p->rank[1].status < 0) ||
+               (e->rank != 2 && p->rank[2].status < 0) || p->rank[3].status < 0)
+            host_pause_ms(5);
         break;
     case FAILS:
         host_expect("a call in which NCCL fails", reduce(life, 1), SYMWIN_DRIVER,
@@ -193,9 +194,10 @@ static void be_ended(struct processes *p, int rank)
 static void check_ending(const struct place *place, const struct ending *e)
 {
     struct processes *p;
-    int right = 1, r;
+    int right, r;
 
-    (void)places_run(place, 4, be_ended, (void *)(uintptr_t)e, &p);
+    right = places_run(place, 4, be_ended, (void *)(uintptr_t)e, &p) || e->what == KILLED ||
+            e->what == KILLED_IN_A_CALL;
     for (r = 0; r < 4; r++) {
         if (r == e->rank ||
             (p->rank[r].status == (int)e->status && strstr(p->rank[r].text, e->words) != NULL))
