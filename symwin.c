@@ -482,13 +482,13 @@ static void agree_limits(symwin_comm *comm)
         comm->group->limit = limit;
 }
 
-static symwin_status create_inner(const struct sw_split *part, int device,
+static symwin_status create_by_id(const struct sw_split *part, int device,
                                   const symwin_comm_options *options, symwin_comm **comm)
 {
     return symwin_comm_create(&part->id, part->nranks, part->rank, device, options, comm);
 }
 
-static const struct sw_part_maker maker = {create_inner, symwin_comm_destroy};
+static const struct sw_part_maker maker = {create_by_id, symwin_comm_destroy};
 
 /* *is_done: the ranks are in several domains, and the communicator is complete. Otherwise the
  * ballots are those of the agreement before. */
@@ -504,9 +504,7 @@ static symwin_status build_wide(symwin_comm *comm, const symwin_comm_options *op
         status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %zu ranks", create_call, n);
     else
         memcpy(kept, comm->ballots, n * sizeof *kept);
-    status = sw_comm_agree(comm, create_call, status, NULL, 0);
-    if (status == SYMWIN_OK)
-        status = sw_domains_try(comm, create_call, class_of);
+    status = sw_domains_try(comm, create_call, status, class_of);
     if (status == SYMWIN_OK && !sw_domains_make(&domains, comm->nranks, class_of))
         status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %zu ranks", create_call, n);
     status = sw_comm_agree(comm, create_call, status, NULL, 0);
@@ -639,8 +637,7 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
 static symwin_status create_part(const struct sw_split *part, int device,
                                  const symwin_comm_options *options, symwin_comm **comm)
 {
-    const symwin_status status = symwin_comm_create(&part->id, part->nranks, part->rank, device,
-                                                    options, comm);
+    const symwin_status status = create_by_id(part, device, options, comm);
     const size_t prefix = sizeof create_call - 1;
     const char *text = symwin_last_error();
 

@@ -162,15 +162,15 @@ static symwin_status try_with(symwin_comm *comm, const char *call, struct offer 
     return SYMWIN_OK;
 }
 
-symwin_status sw_domains_try(symwin_comm *comm, const char *call, int *class_of)
+symwin_status sw_domains_try(symwin_comm *comm, const char *call, symwin_status status,
+                             int *class_of)
 {
     const size_t n = (size_t)comm->nranks;
     struct offer *offers = calloc(n, sizeof *offers);
     unsigned char *seen = calloc(n, SW_EXCHANGE_BYTES);
     int *lowest = calloc(n, sizeof *lowest);
-    symwin_status status = SYMWIN_OK;
 
-    if (offers == NULL || seen == NULL || lowest == NULL)
+    if (status == SYMWIN_OK && (offers == NULL || seen == NULL || lowest == NULL))
         status = sw_fail(SYMWIN_NO_MEMORY, "no host memory to compare %zu ranks", n);
     status = sw_comm_agree(comm, call, status, NULL, 0);
     if (status == SYMWIN_OK)

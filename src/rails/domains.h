@@ -40,7 +40,9 @@ static inline int sw_rail_server(const struct sw_domains *d, int domain, int rai
 
 /* Collective, for ranks on several hosts, while a communicator is created: which of them can map
  * each other's memory, by fabric handles, is tried. All ranks get the same classes, in `class_of`
- * of nranks numbers; ranks of one host are in one. */
-symwin_status sw_domains_try(symwin_comm *comm, const char *call, int *class_of);
+ * of nranks numbers; ranks of one host are in one. `status`: an earlier failure of this rank, which
+ * all ranks then get. */
+symwin_status sw_domains_try(symwin_comm *comm, const char *call, symwin_status status,
+                             int *class_of);
 
 #endif

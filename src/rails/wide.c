@@ -81,8 +81,7 @@ static void *watch(void *arg)
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
-static symwin_status make_inner(struct sw_wide *wide, const symwin_comm_options *options,
-                                const struct sw_part_maker *maker)
+static symwin_status make_inner(struct sw_wide *wide, const symwin_comm_options *options)
 {
     symwin_comm *comm = wide->comm;
     symwin_comm_options own = {.size = sizeof own};
@@ -96,7 +95,7 @@ static symwin_status make_inner(struct sw_wide *wide, const symwin_comm_options 
         own.spare_multiprocessors = SPARE;
     own.bootstrap_timeout_ms = sw_comm_patience(comm) > 0 ? sw_comm_patience(comm) : 1;
     if (status == SYMWIN_OK)
-        status = maker->make(&part, comm->device, &own, &comm->inner);
+        status = wide->maker->make(&part, comm->device, &own, &comm->inner);
     sw_wipe(&part, sizeof part);
     return status;
 }
@@ -175,7 +174,7 @@ static symwin_status build(struct sw_wide *wide, const char *call,
     for (r = 0; r < comm->nranks; r++)
         if ((int)comm->ballots[r].values[0] < wide->version)
             wide->version = (int)comm->ballots[r].values[0];
-    status = sw_comm_agree(comm, call, make_inner(wide, options, wide->maker), NULL, 0);
+    status = sw_comm_agree(comm, call, make_inner(wide, options), NULL, 0);
     if (status != SYMWIN_OK)
         return status;
     status = sw_rails_create(wide, call);
