@@ -429,8 +429,8 @@ $(NCCL_FULL): $(call objects,$(NCCL_FULL_SOURCES)) nccl/full/full.map $(NCCL)
 
 $(BUILD)/allreduce_sm: $(call objects,$(EXAMPLE)) $(STATIC)
 
-# A stand-in for NCCL gets the driver from it (examples/09_several_hosts).
-$(BUILD)/allreduce_sm: private LDFLAGS += -Wl,-u,symwin_driver_find \
+# A stand-in for NCCL gets the driver from them (examples/09_several_hosts).
+$(BUILD)/allreduce_sm $(PERF): private LDFLAGS += -Wl,-u,symwin_driver_find \
     -Wl,--export-dynamic-symbol=symwin_driver_find
 
 $(BUILD)/obj/examples/02_user_buffers/main.c.o: private OWN_CPPFLAGS += -Iexamples/01_allreduce
