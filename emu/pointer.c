@@ -111,6 +111,45 @@ CUresult sw_emu_cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
     return result;
 }
 
+static size_t bytes_of(CUpointer_attribute attribute)
+{
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        return 4;
+    default:
+        return 8;
+    }
+}
+
+/* What has no value is zero, also of an address that the driver does not know. */
+CUresult sw_emu_cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes,
+                                       void **data, CUdeviceptr ptr)
+{
+    CUresult result = emu_enter_unless(EMU_cuPointerGetAttributes,
+                                       count == 0 || attributes == NULL || data == NULL);
+    const struct emu_view *view;
+    unsigned i;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    pthread_mutex_lock(&emu_memory_mutex);
+    view = emu_view_at(ptr);
+    for (i = 0; i < count; i++) {
+        const struct answer answer = view != NULL ? ask(view, attributes[i], ptr) : NO_ANSWER;
+
+        if (answer.size > 0)
+            memcpy(data[i], &answer, answer.size);
+        else
+            memset(data[i], 0, bytes_of(attributes[i]));
+    }
+    pthread_mutex_unlock(&emu_memory_mutex);
+    return CUDA_SUCCESS;
+}
+
 /* ---- copies and fills ------------------------------------------------------------------------ */
 
 /* The contiguous memory at an address. */

@@ -124,7 +124,7 @@ static int asks_for_more(const ncclCollConfig_t *config)
 }
 
 /* What NCCL refuses is passed on, so that it says why: an all-to-all in place too. */
-int sw_call_is_ours(struct sw_call *call)
+void sw_call_sort(struct sw_call *call)
 {
     call->sort = SW_PLAIN_CALL;
     if (sw_type_bytes(call->type) == 0 || !read_op(call) ||
@@ -136,7 +136,6 @@ int sw_call_is_ours(struct sw_call *call)
     else if (asks_for_more(call->config))
         call->sort = SW_CONFIGURED;
     call->class = sw_serve_class(call->comm, call->kind, call->count, call->type);
-    return call->sort == SW_PLAIN_CALL && ((call->comm->sizes[call->kind] >> call->class) & 1);
 }
 
 int sw_call_may_meet(const struct sw_call *call)
@@ -207,9 +206,11 @@ ncclResult_t sw_call_serve(const struct sw_call *call)
 static ncclResult_t alone(struct sw_call *call)
 {
     struct sw_comm *comm = call->comm;
-    int ours = sw_call_is_ours(call), meetings = 0;
+    int ours, meetings = 0;
     ncclResult_t result;
 
+    sw_call_sort(call);
+    ours = sw_call_is_ours(call);
     while (sw_call_may_meet(call) && sw_attach_is_due(comm, ours) && meetings++ < 2) {
         comm->meets_for = (CUstream)call->stream;
         result = sw_attach(&comm, 1, 0);
@@ -240,27 +241,27 @@ static ncclResult_t pass(struct sw_call *call)
     return result;
 }
 
-static ncclResult_t run(struct sw_call call)
+static ncclResult_t run(struct sw_call *call)
 {
-    struct sw_comm *comm = call.from.inside ? NULL : sw_comm_get(call.handle, call.from.caller);
+    struct sw_comm *comm = call->from.inside ? NULL : sw_comm_get(call->handle, call->from.caller);
     const int state = comm != NULL ? atomic_load(&comm->state) : SW_REFUSED;
     ncclResult_t result;
     int kept = 0;
 
-    call.comm = comm;
+    call->comm = comm;
     if (comm == NULL || (state != SW_BORN && state != SW_ATTACHED) || atomic_load(&comm->stop)) {
-        result = pass(&call);
-        if (!call.from.inside && sw_group_is_open(call.from.library))
-            result = sw_group_has_passed(&call, result, &kept);
-    } else if (!sw_group_is_open(call.from.library)) {
-        result = alone(&call);
+        result = pass(call);
+        if (!call->from.inside && sw_group_is_open(call->from.library))
+            result = sw_group_has_passed(call, result, &kept);
+    } else if (!sw_group_is_open(call->from.library)) {
+        result = alone(call);
     } else {
-        (void)sw_call_is_ours(&call);
-        if (call.sort == SW_PLAIN_CALL)
-            return sw_group_add(&call); /* and the group leaves the communicator */
-        if (call.sort == SW_CONFIGURED)
-            sw_order_before(&call, SW_NCCLS);
-        result = sw_group_has_passed(&call, pass(&call), &kept);
+        sw_call_sort(call);
+        if (call->sort == SW_PLAIN_CALL)
+            return sw_group_add(call); /* and the group leaves the communicator */
+        if (call->sort == SW_CONFIGURED)
+            sw_order_before(call, SW_NCCLS);
+        result = sw_group_has_passed(call, pass(call), &kept);
     }
     if (!kept)
         sw_comm_leave(comm);
@@ -270,7 +271,7 @@ static ncclResult_t run(struct sw_call call)
 /* ---- exported functions ---- */
 
 #define CALL(...)                                                                                  \
-    run((struct sw_call){.from = *from, .handle = comm, .stream = stream, __VA_ARGS__})
+    run(&(struct sw_call){.from = *from, .handle = comm, .stream = stream, __VA_ARGS__})
 #define BUFFERS .in = in, .out = out, .count = count, .type = type
 #define CONFIG .config = config, .has_config = 1
 

@@ -39,8 +39,14 @@ static inline int sw_is_pair(const struct sw_call *call)
 /* Passes the call on. */
 ncclResult_t sw_call_pass(const struct sw_call *call);
 
-/* Whether symwin can serve the call and the table says so. Sets the call's sort and class. */
-int sw_call_is_ours(struct sw_call *call);
+/* Sets the call's sort and class. */
+void sw_call_sort(struct sw_call *call);
+
+/* Whether symwin can serve the call, which is sorted, and the table says so. */
+static inline int sw_call_is_ours(const struct sw_call *call)
+{
+    return call->sort == SW_PLAIN_CALL && ((call->comm->sizes[call->kind] >> call->class) & 1);
+}
 
 /* Whether all ranks make the call, so that they may meet for it. */
 int sw_call_may_meet(const struct sw_call *call);

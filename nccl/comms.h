@@ -91,6 +91,7 @@ struct sw_comm {
     unsigned long long group;
     int group_has_nccls; /* a collective was passed on at once: no meeting in this group */
     int group_is_nccls;  /* so are all of them */
+    int group_is_compared;
 };
 
 /* The communicator, which stays until sw_comm_leave(); NULL: it is not known. */

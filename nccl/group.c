@@ -31,6 +31,7 @@ struct group {
     void *library;       /* whose group it is */
     ncclResult_t result; /* of what was passed on at once */
     int comms_differ;    /* calls are of several communicators */
+    int has_pairs;
     struct sw_call *calls;
     struct window *windows;
     struct op_end *op_ends;
@@ -108,6 +109,7 @@ ncclResult_t sw_group_add(const struct sw_call *call)
     group.calls[group.call_count++] = *call;
     if (call->comm != group.calls[0].comm)
         group.comms_differ = 1;
+    group.has_pairs |= sw_is_pair(call);
     if (call->comm->group != group.number) {
         call->comm->group = group.number;
         call->comm->group_has_nccls = 0;
@@ -183,34 +185,25 @@ void sw_group_forget(struct sw_comm *comm, ncclComm_t handle)
 
 /* ---- at the outermost end ---- */
 
-/* Whether call i is a collective, and the first of its communicator. */
-static int is_first(const struct group *g, int i)
-{
-    int k = 0;
-
-    while (g->calls[k].comm != g->calls[i].comm || sw_is_pair(&g->calls[k]))
-        k++;
-    return k == i;
-}
-
 /* Of several collectives NCCL makes one launch, which may be quicker than symwin's for each. */
 static void compare(struct group *g)
 {
     int i, k;
 
     for (i = 0; i < g->call_count; i++) {
-        const struct sw_comm *comm = g->calls[i].comm;
+        struct sw_comm *comm = g->calls[i].comm;
         struct sw_together t = {.count = 0};
 
-        if (sw_is_pair(&g->calls[i]) || comm->group_is_nccls || !is_first(g, i))
+        if (sw_is_pair(&g->calls[i]) || comm->group_is_nccls || comm->group_is_compared)
             continue;
+        comm->group_is_compared = 1;
         for (k = i; k < g->call_count; k++) {
             const struct sw_call *call = &g->calls[k];
 
             if (call->comm == comm && !sw_is_pair(call))
                 sw_together_add(&t, comm, call->kind, call->count, call->type);
         }
-        g->calls[i].comm->group_is_nccls = !sw_together_is_ours(&t, comm);
+        comm->group_is_nccls = !sw_together_is_ours(&t, comm);
     }
 }
 
@@ -220,7 +213,7 @@ static void find_servers(struct group *g)
     int i;
 
     for (i = 0; i < g->call_count; i++)
-        g->calls[i].comm->group_is_nccls = 0;
+        g->calls[i].comm->group_is_nccls = g->calls[i].comm->group_is_compared = 0;
     for (i = 0; i < g->call_count; i++) {
         struct sw_call *call = &g->calls[i];
 
@@ -364,14 +357,16 @@ static ncclResult_t launch_ours(struct group *g, int count)
             only = i;
             sw_order_before(&g->calls[i], SW_OURS);
         }
-    join_pairs(g, 0);
+    if (g->has_pairs)
+        join_pairs(g, 0);
     result = count == 1 ? sw_call_serve(&g->calls[only]) : launch_all(g, count);
     for (i = 0; i < g->call_count && result == ncclSuccess; i++)
         if (g->calls[i].server == SW_OURS) {
             sw_order_after(&g->calls[i], SW_OURS, ncclSuccess);
             sw_report_call(&g->calls[i]);
         }
-    join_pairs(g, 1);
+    if (g->has_pairs)
+        join_pairs(g, 1);
     return result;
 }
 
@@ -534,7 +529,7 @@ static ncclResult_t group_start(const struct sw_from *from)
     if (group.depth == 0) {
         group.library = from->library;
         group.result = ncclSuccess;
-        group.comms_differ = 0;
+        group.comms_differ = group.has_pairs = 0;
         group.number = atomic_fetch_add(&numbers, 1) + 1;
     }
     if (group.library == from->library)

@@ -152,13 +152,9 @@ static size_t size_of(const struct sw_comm *comm, enum sw_kind kind, size_t coun
 
 static int class_of(size_t bytes)
 {
-    int class = 0;
+    const int class = bytes > 1 ? 63 - __builtin_clzll(bytes) : 0;
 
-    while (bytes > 1 && class < SW_CLASSES - 1) {
-        bytes >>= 1;
-        class ++;
-    }
-    return class;
+    return class < SW_CLASSES ? class : SW_CLASSES - 1;
 }
 
 int sw_serve_class(const struct sw_comm *comm, enum sw_kind kind, size_t count, ncclDataType_t type)
@@ -186,13 +182,16 @@ void sw_together_add(struct sw_together *t, const struct sw_comm *comm, enum sw_
                      size_t count, ncclDataType_t type)
 {
     const size_t bytes = size_of(comm, kind, count, type);
-    const float us = sw_serve_time(comm->ranks, kind, class_of(bytes), SW_OURS);
+    float us;
 
+    t->is_settled |= sw_setup()->serve[kind] == SW_SERVE_ALL;
+    if (t->is_settled)
+        return;
+    us = sw_serve_time(comm->ranks, kind, class_of(bytes), SW_OURS);
     t->one_by_one = us > 0 && (t->count == 0 || t->one_by_one > 0) ? t->one_by_one + us : 0;
     t->bytes[kind] += bytes;
     t->parts += count * sw_type_bytes(type);
     t->count++;
-    t->is_settled |= sw_setup()->serve[kind] == SW_SERVE_ALL;
 }
 
 /* All of them as one call of each collective, at the same time. */

@@ -130,19 +130,21 @@ static int check_ranks(const struct job *job)
     return ways_check(&job->options, &job->ways);
 }
 
+/* NCCL refuses two ranks of one host on one GPU. */
 static int check_place(struct job *job)
 {
     const struct perf_options *o = &job->options;
-
     const char *shared = getenv("NCCL_MULTI_RANK_GPU_ENABLE"); /* of NCCL 2.30 */
+    const char *host = getenv("NCCL_HOSTID");                  /* perhaps this process's alone */
+    const int ranks = host != NULL && host[0] != '\0' ? job->count : job->local_first + job->count;
 
     if ((o->rivals & PERF_ANY_NCCL) != 0 && (shared == NULL || strcmp(shared, "1") != 0) &&
-        job->local_first + job->count > job->driver.device_count)
-        return fail(
-            SYMWIN_INVALID,
-            "--against: NCCL needs a GPU for each rank, unless NCCL_MULTI_RANK_GPU_ENABLE is 1: "
-            "there are %d for %d ranks",
-            job->driver.device_count, job->local_first + job->count);
+        ranks > job->driver.device_count)
+        return fail(SYMWIN_INVALID,
+                    "--against: NCCL needs a GPU for each rank, unless each process has an "
+                    "NCCL_HOSTID of its own or NCCL_MULTI_RANK_GPU_ENABLE is 1: there are %d for "
+                    "%d ranks",
+                    job->driver.device_count, ranks);
     return (o->rivals & PERF_TORCH) == 0 || torch_find(job);
 }
 

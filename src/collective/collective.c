@@ -559,7 +559,10 @@ symwin_status sw_request_check_grouped(const struct sw_request *r)
 
 symwin_status sw_request_find(const struct sw_request *r, struct call *found, int *agrees)
 {
-    struct sw_launched launched = {.stream = r->stream, .seen = r->seen, .later = agrees != NULL};
+    struct sw_launched launched = {.stream = r->stream,
+                                   .seen = r->seen,
+                                   .later = agrees != NULL,
+                                   .is_checked = 1}; /* when it was added to the group */
     symwin_status status = sw_comm_enter(r->comm, r->name);
     symwin_collective_info info;
     struct sw_scope scope;

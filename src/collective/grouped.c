@@ -6,6 +6,7 @@
  */
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,7 +112,7 @@ static struct grouped_call *add(const char *call)
         group.room = room;
     }
     calls += group.count++;
-    memset(calls, 0, sizeof *calls);
+    memset(calls, 0, offsetof(struct grouped_call, arrays));
     return calls;
 }
 

@@ -272,35 +272,31 @@ symwin_status sw_comm_status(symwin_comm *comm, const char *call)
     return sw_fail(SYMWIN_ABORTED, "%s: the communicator was aborted; destroy it", call);
 }
 
-/* Whether devices access pinned host memory by the address that the program has. */
-static int is_mapped(CUdeviceptr ptr)
-{
-    CUdeviceptr mapped = 0;
-
-    return sw_drv.cuPointerGetAttribute(&mapped, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, ptr) ==
-               CUDA_SUCCESS &&
-           mapped == ptr;
-}
-
-/* Queries the driver for the device of an address; if `pinned`, *device stays as it is for pinned
- * host memory. `name` is the argument's name in the error text. */
+/* Asks the driver once for the device of an address; if `pinned`, *device stays as it is for pinned
+ * host memory that devices access by that address. `name` is the argument's name in the error text.
+ */
 static symwin_status ask_device(const char *call, const char *name, CUdeviceptr ptr, int pinned,
                                 int *device)
 {
-    CUmemorytype type = CU_MEMORYTYPE_DEVICE;
-    CUresult result;
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                        CU_POINTER_ATTRIBUTE_DEVICE_POINTER};
+    CUmemorytype type = (CUmemorytype)0; /* it stays so for pageable memory */
+    CUdeviceptr mapped = 0;
+    int found = -1;
+    void *answers[] = {&type, &found, &mapped};
+    const CUresult result = sw_drv.cuPointerGetAttributes(3, attributes, answers, ptr);
 
-    result = sw_drv.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr);
-    if (pinned && result == CUDA_SUCCESS && type == CU_MEMORYTYPE_HOST && is_mapped(ptr))
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE)
+        return sw_check(result, "%s: cuPointerGetAttributes of %s (0x%llx)", call, name, ptr);
+    if (result == CUDA_SUCCESS && pinned && type == CU_MEMORYTYPE_HOST && mapped == ptr)
         return SYMWIN_OK;
-    if (result == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE)
-        result = sw_drv.cuPointerGetAttribute(device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr);
-    if (result == CUDA_ERROR_INVALID_VALUE ||
-        (result == CUDA_SUCCESS && type != CU_MEMORYTYPE_DEVICE))
+    if (result != CUDA_SUCCESS || type != CU_MEMORYTYPE_DEVICE)
         return sw_fail(SYMWIN_INVALID,
                        "%s: %s (0x%llx) is not device memory; allocate it on the device", call,
                        name, ptr);
-    return sw_check(result, "%s: cuPointerGetAttribute of %s (0x%llx)", call, name, ptr);
+    *device = found;
+    return SYMWIN_OK;
 }
 
 int sw_comm_absent(const symwin_comm *comm)

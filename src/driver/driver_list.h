@@ -125,6 +125,8 @@
     X(cuMemGetInfo, "cuMemGetInfo", 3020, REQUIRED, (size_t * free_bytes, size_t * total_bytes))   \
     X(cuPointerGetAttribute, "cuPointerGetAttribute", 4000, REQUIRED,                              \
       (void *data, CUpointer_attribute attribute, CUdeviceptr ptr))                                \
+    X(cuPointerGetAttributes, "cuPointerGetAttributes", 7000, REQUIRED,                            \
+      (unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr))         \
     X(cuMemcpyHtoD, "cuMemcpyHtoD", 3020, REQUIRED,                                                \
       (CUdeviceptr dst, const void *src, size_t bytes))                                            \
     X(cuMemcpyDtoH, "cuMemcpyDtoH", 3020, REQUIRED, (void *dst, CUdeviceptr src, size_t bytes))    \

@@ -1,5 +1,4 @@
-/* Registered buffers: private declarations. symwin/register.h is the public header and explains
- * them. */
+/* Registered buffers: private declarations. symwin/register.h explains them. */
 #ifndef SYMWIN_REGISTER_PRIVATE_H
 #define SYMWIN_REGISTER_PRIVATE_H
 
@@ -174,15 +173,16 @@ struct sw_launched {
     const struct sw_stream_seen *seen; /* NULL, or what the call's thread has seen of the stream */
     int later;                         /* another call of sw_buffers_find() runs the agreement */
     int checks;                        /* that one lets a capture hold the connections, too */
+    int is_checked; /* the driver was asked before whether the buffers are device memory */
     int agrees; /* set: there is an agreement, and `later`; then the result is that without it */
 };
 
 /* Finds where the buffers of a call lie, in and out, and checks them. `launched`: NULL, or
  * registered buffers become windows. For that it runs a connect agreement if all ranks do so for
- * this call, and lets a capture hold the connections that the call uses. If the agreement fails,
- * it fails on all ranks. `status` is this rank's result so far: with an error, the rank still
- * joins an agreement that the others come to, and reports the error there. `agreement`: the
- * call's name there, which is equal on all ranks. */
+ * this call, and lets a capture hold the connections that the call uses. If it fails, it does on
+ * all ranks. `status` is this rank's result so far: with an error, the rank still joins an
+ * agreement that the others come to, and reports the error there. `agreement`: the call's name
+ * there, which is equal on all ranks. */
 symwin_status sw_buffers_find(symwin_comm *comm, const char *call, const char *agreement,
                               symwin_status status, symwin_type type, struct sw_buffer buffers[2],
                               struct sw_launched *launched);

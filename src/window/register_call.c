@@ -38,7 +38,8 @@ static int is_known(const struct known *k)
 /* One buffer: in a public window, else registered, else any other device memory of this rank, or
  * pinned host memory. */
 static symwin_status look_up(symwin_comm *comm, const char *call, const char *which,
-                             symwin_type type, const struct sw_buffer *buffer, struct known *k)
+                             symwin_type type, const struct sw_buffer *buffer, int is_checked,
+                             struct known *k)
 {
     const size_t element = symwin_type_bytes(type), bytes = buffer->bytes;
     const CUdeviceptr address = buffer->address;
@@ -62,7 +63,7 @@ static symwin_status look_up(symwin_comm *comm, const char *call, const char *wh
                        "%zu bytes from there; pass fewer, or a buffer in a larger window",
                        call, (unsigned long long)(bytes / element), bytes, which,
                        (size_t)(k->entry.end - (uintptr_t)address));
-    if (!k->is_valid)
+    if (!k->is_valid && !is_checked)
         status = sw_comm_check_buffer(comm, call, which, address);
     k->is_valid = status != SYMWIN_INVALID;
     if (status == SYMWIN_OK && address % element != 0)
@@ -298,6 +299,7 @@ symwin_status sw_buffers_find(symwin_comm *comm, const char *call, const char *a
     static const char *const names[2] = {"in", "out"};
     struct known known[2];
     char text[SW_TEXT_BYTES];
+    const int is_checked = launched != NULL && launched->is_checked;
     int b;
 
     for (b = 0; b < 2; b++) {
@@ -307,7 +309,7 @@ symwin_status sw_buffers_find(symwin_comm *comm, const char *call, const char *a
          * says whether they do. */
         if (before != SYMWIN_OK)
             memcpy(text, symwin_last_error(), sizeof text);
-        status = look_up(comm, call, names[b], type, &buffers[b], &known[b]);
+        status = look_up(comm, call, names[b], type, &buffers[b], is_checked, &known[b]);
         if (before != SYMWIN_OK) {
             status = before;
             sw_error_restore(text);

@@ -159,6 +159,38 @@ static void agree_by_one_thread(struct processes *p, struct rank *r)
     processes_barrier(p);
 }
 
+static int questions;
+static CUresult (*plain_question)(unsigned, CUpointer_attribute *, void **, CUdeviceptr);
+
+static CUresult note_question(unsigned count, CUpointer_attribute *attributes, void **data,
+                              CUdeviceptr ptr)
+{
+    questions++;
+    return plain_question(count, attributes, data, ptr);
+}
+
+/* The driver is asked once about a buffer in no window, when its call is added to the group. */
+static void asks_once(struct processes *p, int rank)
+{
+    int q;
+
+    processes_barrier(p);
+    if (rank == 0) {
+        plain_question = sw_drv.cuPointerGetAttributes;
+        sw_drv.cuPointerGetAttributes = note_question;
+        host_must(symwin_group_begin(), "symwin_group_begin");
+        for (q = 0; q < p->count; q++)
+            host_must(symwin_allgather(all[q].comm, all[q].in, all[q].out, 8, SYMWIN_U8,
+                                       all[q].streams[0]),
+                      "symwin_allgather");
+        host_must(symwin_group_end(), "symwin_group_end");
+        sw_drv.cuPointerGetAttributes = plain_question;
+        must_equal(questions, 2 * p->count, "questions about two buffers a call", rank);
+    }
+    processes_barrier(p);
+    job_wait(&all[rank], 0);
+}
+
 static void by_one_thread(struct processes *p, int rank)
 {
     struct rank *r = &all[rank];
@@ -177,6 +209,7 @@ static void by_one_thread(struct processes *p, int rank)
         right(r, all_jobs[rank], n, "one thread for all ranks");
         processes_barrier(p);
     }
+    asks_once(p, rank);
     n = prepare(r, 4000, 0, all_jobs[rank]);
     for (q = 0; q < n; q++) { /* those that run no agreement in a capture */
         all_jobs[rank][q].is = &shapes[q % 5];

@@ -129,6 +129,7 @@ static void on_the_threads_own_stream(struct processes *p, const struct rank *r)
 
     host_must(symwin_comm_split(r->comm, 0, r->rank, NULL, &comms[1]), "symwin_comm_split");
     host_must(sw_scope_enter(r->device, &scope), "scope");
+    processes_barrier(p); /* a copy by another thread would wait for the captured stream */
     host_must_cuda(sw_drv.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
                    "cuStreamBeginCapture");
     host_must(symwin_group_begin(), "symwin_group_begin");
@@ -138,6 +139,7 @@ static void on_the_threads_own_stream(struct processes *p, const struct rank *r)
                   "symwin_allreduce");
     host_must(symwin_group_end(), "symwin_group_end");
     exec = host_end_capture(stream, NULL);
+    processes_barrier(p);
     for (k = 0; k < 2; k++)
         host_put_u32(r->device, r->in + k * 4096, (uint32_t)r->rank + (uint32_t)k);
     processes_barrier(p);

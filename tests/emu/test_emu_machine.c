@@ -414,6 +414,22 @@ static void check_pointer(const char *what, CUdeviceptr at, CUdeviceptr base, si
     TAP_EQ("the device's pointer", ptr, at);
 }
 
+/* Several attributes at once. `type` 0: the driver does not know the address. */
+static void check_pointers(const char *what, CUdeviceptr at, CUmemorytype type)
+{
+    CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                   CU_POINTER_ATTRIBUTE_DEVICE_POINTER};
+    CUmemorytype got = (CUmemorytype)7;
+    int ordinal = -1;
+    CUdeviceptr ptr = 1;
+    void *answers[] = {&got, &ordinal, &ptr};
+
+    conf_must(sw_drv.cuPointerGetAttributes(3, asked, answers, at), "cuPointerGetAttributes");
+    tap_ok(got == type && (type == 0 || ordinal == conf.device) && ptr == (type == 0 ? 0 : at),
+           "%s: several attributes at once", what);
+}
+
 static void pointers(void)
 {
     const size_t g = conf.granule;
@@ -434,6 +450,7 @@ static void pointers(void)
     conf_must(sw_drv.cuMemAlloc(&plain, 1000), "cuMemAlloc");
     TAP_EQ("plain memory is aligned", plain % 512, 0);
     check_pointer("plain memory", plain + 999, plain, 1000, CU_MEMORYTYPE_DEVICE);
+    check_pointers("plain memory", plain + 999, CU_MEMORYTYPE_DEVICE);
     TAP_EQ("plain memory works", conf_poke(plain + 996, 5), OK);
     TAP_EQ("and keeps what it was given", conf_word(plain + 996), 5);
     TAP_EQ("a copy past its end", conf_poke(plain + 997, 6), IV);
@@ -446,6 +463,7 @@ static void pointers(void)
     memset(host, 0x5a, 1000);
     conf_must(sw_drv.cuMemHostGetDevicePointer(&device, host, 0), "cuMemHostGetDevicePointer");
     check_pointer("pinned memory", device + 10, device, 1000, CU_MEMORYTYPE_HOST);
+    check_pointers("pinned memory", device + 10, CU_MEMORYTYPE_HOST);
     TAP_EQ("the device sees what the host wrote", conf_word(device + 8), 0x5a5a5a5a);
     conf_must(conf_poke(device, 0x01020304), "cuMemcpyHtoD");
     TAP_EQ("the host sees what the device wrote", *(uint32_t *)host, 0x01020304);
@@ -460,6 +478,7 @@ static void pointers(void)
            sw_drv.cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
                                         (CUdeviceptr)(uintptr_t)&size),
            IV);
+    check_pointers("an address that is none", (CUdeviceptr)(uintptr_t)&size, (CUmemorytype)0);
     TAP_EQ("attribute to NULL",
            sw_drv.cuPointerGetAttribute(NULL, CU_POINTER_ATTRIBUTE_RANGE_SIZE, block.va), IV);
     conf_must(sw_drv.cuPointerGetAttribute(&rights, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, block.va),

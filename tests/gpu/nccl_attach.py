@@ -1,4 +1,4 @@
-"""What a communicator costs an unchanged program: times of its creation and of its first collective,
+"""What a communicator costs an unchanged program: times of its creation and its first collective,
 and the memory of many.
 
     python3 -m torch.distributed.run --nproc-per-node 4 tests/gpu/nccl_attach.py

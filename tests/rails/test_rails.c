@@ -13,6 +13,12 @@ enum { RANDOM = 25, UNEQUAL = 4, GROUPED = 4, REPLAYS = 2, FEW = 1 };
 enum { RANDOM = 60, UNEQUAL = 12, GROUPED = 8, REPLAYS = 3, FEW = 0 };
 #endif
 
+/* Of so many calls. Processes that share a GPU take turns, 4 ms each. */
+static unsigned some(unsigned calls)
+{
+    return sw_driver_is_emulated() ? calls : (calls + 3) / 4;
+}
+
 /* A letter for each rank: the host that it is on. */
 static const struct place places[] = {
     {"2 x 2", 0, "aabb"},       {"in turn", 0, "abab"}, {"2 x 4", 0, "aaaabbbb"},
@@ -81,7 +87,7 @@ static void run_any(const struct rank *r)
     struct job j;
     unsigned i;
 
-    for (i = 0; i < (sw_driver_is_emulated() ? RANDOM : 15); i++) {
+    for (i = 0; i < some(RANDOM); i++) {
         j = any(r, i);
         job_run(r, &j);
     }
@@ -96,7 +102,7 @@ static void unequal(const struct rank *r)
     unsigned i;
 
     arrays_open(r, &a);
-    for (i = 0; i < UNEQUAL; i++) {
+    for (i = 0; i < some(UNEQUAL); i++) {
         j = parts_job_of(r, i, 0, 1 << 16);
         j.on_device[0] = j.on_device[1] = 0;
         parts_prepare(r, &j, &a);
@@ -215,7 +221,7 @@ static void groups(const struct rank *r)
     struct job jobs[4];
     unsigned i, k;
 
-    for (i = 0; i < GROUPED; i++) {
+    for (i = 0; i < some(GROUPED); i++) {
         for (k = 0; k < 4; k++) {
             jobs[k] = any(r, 1000 + 4 * i + k);
             if (jobs[k].count > 500)
@@ -418,7 +424,7 @@ static void windows(struct processes *p, const struct rank *r, const char *hosts
                 comm.rails == largest_of(hosts) && comm.base == info.base && comm.windows == 2,
             "what the communicator is", r->rank);
     says_domain(r, hosts, here, before);
-    for (i = 0; i < 30; i++) {
+    for (i = 0; i < (int)some(30); i++) {
         const struct job j = any(r, 3000u + (unsigned)i);
 
         job_run(r, &j);

@@ -306,6 +306,7 @@ static const struct failing_case {
 static CUresult (*capture_info)(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,
                                 const CUgraphNode **, size_t *);
 static CUresult (*pointer_info)(void *, CUpointer_attribute, CUdeviceptr);
+static CUresult (*pointer_infos)(unsigned, CUpointer_attribute *, void **, CUdeviceptr);
 static _Thread_local int no_capture_info, no_pointer_info;
 
 static CUresult capture_info_or_fail(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
@@ -318,6 +319,12 @@ static CUresult capture_info_or_fail(CUstream stream, CUstreamCaptureStatus *sta
 static CUresult pointer_info_or_fail(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
     return no_pointer_info ? CUDA_ERROR_UNKNOWN : pointer_info(data, attribute, ptr);
+}
+
+static CUresult pointer_infos_or_fail(unsigned count, CUpointer_attribute *attributes, void **data,
+                                      CUdeviceptr ptr)
+{
+    return no_pointer_info ? CUDA_ERROR_UNKNOWN : pointer_infos(count, attributes, data, ptr);
 }
 
 static symwin_status reduce_failing(const struct member *m, const struct failing_case *c,
@@ -546,8 +553,10 @@ int main(void)
     sw_drv.cuMemUnmap = unmap;
     capture_info = sw_drv.cuStreamGetCaptureInfo_v2;
     pointer_info = sw_drv.cuPointerGetAttribute;
+    pointer_infos = sw_drv.cuPointerGetAttributes;
     sw_drv.cuStreamGetCaptureInfo_v2 = capture_info_or_fail;
     sw_drv.cuPointerGetAttribute = pointer_info_or_fail;
+    sw_drv.cuPointerGetAttributes = pointer_infos_or_fail;
     for (i = 0; i < (int)(sizeof failings / sizeof failings[0]); i++) {
         struct failing_case c = failings[i];
 
@@ -555,6 +564,7 @@ int main(void)
     }
     sw_drv.cuStreamGetCaptureInfo_v2 = capture_info;
     sw_drv.cuPointerGetAttribute = pointer_info;
+    sw_drv.cuPointerGetAttributes = pointer_infos;
     for (i = 0; i < (int)(sizeof aparts / sizeof aparts[0]); i++) {
         struct apart_case apart = aparts[i];
 
