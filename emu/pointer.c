@@ -145,6 +145,8 @@ CUresult sw_emu_cuPointerGetAttributes(unsigned int count, CUpointer_attribute *
             memcpy(data[i], &answer, answer.size);
         else
             memset(data[i], 0, bytes_of(attributes[i]));
+        if (view == NULL && attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+            *(int *)data[i] = -2; /* as an H200's driver says */
     }
     pthread_mutex_unlock(&emu_memory_mutex);
     return CUDA_SUCCESS;
