@@ -83,7 +83,6 @@ int sw_group_add_op_end(const struct sw_from *from, ncclRedOp_t op, ncclComm_t c
 
 /* ---- states.c ---- */
 
-void sw_windows_end(void *ptr); /* those of symwin on an allocation */
 void sw_window_add(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t handle);
 
 /* ---- report.c ---- */

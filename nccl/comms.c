@@ -103,14 +103,20 @@ void sw_comm_hide(struct sw_comm *comm)
 
 static void forget(struct sw_comm *comm)
 {
-    pthread_mutex_lock(&sw_comm_windows);
-    while (comm->windows != NULL) {
-        struct sw_nccl_window *window = comm->windows;
+    struct sw_nccl_window *windows;
 
-        comm->windows = window->next;
+    pthread_mutex_lock(&sw_comm_windows);
+    windows = comm->windows;
+    comm->windows = NULL;
+    pthread_mutex_unlock(&sw_comm_windows);
+    while (windows != NULL) {
+        struct sw_nccl_window *window = windows;
+
+        windows = window->next;
+        if (window->freed != NULL)
+            (void)sw_memory_free(window->freed);
         free(window);
     }
-    pthread_mutex_unlock(&sw_comm_windows);
     while (comm->ops != NULL) {
         struct sw_nccl_op *op = comm->ops;
 
@@ -161,7 +167,7 @@ void sw_comm_each(void (*visit)(struct sw_comm *comm, void *data), void *data)
         struct sw_comm *comm = atomic_load(&buckets[i]);
 
         for (; comm != NULL; comm = comm->chain)
-            if (atomic_load(&comm->handle) != NULL)
+            if (atomic_load(&comm->state) != SW_FREE)
                 visit(comm, data);
     }
 }

@@ -29,6 +29,7 @@ struct sw_nccl_window {
     void *ptr;
     size_t size;
     symwin_window *window;
+    void *freed; /* the allocation, which goes with a communicator that is ending */
 };
 
 /* A pre-multiplied sum. */
@@ -113,7 +114,7 @@ int sw_comm_begin_thread(pthread_t *thread, void *(*run)(void *data), void *data
  * may free a buffer, whose windows end. */
 extern pthread_mutex_t sw_comm_windows;
 
-/* Calls `visit` for each that is known. */
+/* Calls `visit` for each that is known, or is ending: that one has no handle. */
 void sw_comm_each(void (*visit)(struct sw_comm *comm, void *data), void *data);
 
 /* The device's context is current until sw_comm_scope_leave(), and the thread may do what captures
@@ -139,6 +140,11 @@ int sw_attach_is_due(struct sw_comm *comm, int ours);
 /* They meet once, of each communicator; in a group of NCCL's each has a thread. If they agree and
  * rank 0 wants symwin's communicator, they make it as well. */
 ncclResult_t sw_attach(struct sw_comm *const *comms, int count, int in_group);
+
+/* Frees memory of symwin_mem_alloc(), and ends symwin's windows on it that are NCCL's too. If they
+ * are of a communicator that is ending, the memory goes with it. SYMWIN_BUSY: a program's own
+ * window of symwin is on it. */
+symwin_status sw_memory_free(void *ptr);
 
 /* Makes NCCL's window one of symwin's too, if there is a communicator of symwin. */
 void sw_window_open(struct sw_comm *comm, struct sw_nccl_window *window);

@@ -136,12 +136,8 @@ static ncclResult_t give_back(const struct sw_passed *to, void *ptr)
     ncclResult_t refused;
 
     if (ptr == NULL)
-        return ncclSuccess; /* as cudaFree(), which NCCL calls in that case */
-    status = symwin_mem_free(ptr);
-    if (status == SYMWIN_BUSY) {
-        sw_windows_end(ptr); /* NCCL frees a buffer with its windows on it */
-        status = symwin_mem_free(ptr);
-    }
+        return ncclSuccess;       /* as cudaFree(), which NCCL calls in that case */
+    status = sw_memory_free(ptr); /* NCCL frees a buffer with its windows on it */
     switch (status) {
     case SYMWIN_OK:
         return ncclSuccess;

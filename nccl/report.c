@@ -133,7 +133,7 @@ static void print_live(struct sw_comm *comm, void *data)
         .number = comm->number, .rank = comm->rank, .ranks = comm->ranks, .counts = comm->counts};
 
     (void)data;
-    if (comm->counts == NULL)
+    if (atomic_load(&comm->handle) == NULL || comm->counts == NULL)
         return;
     memcpy(report.why, comm->why, sizeof report.why);
     print(&report);

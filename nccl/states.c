@@ -212,38 +212,64 @@ SW_DEFINE(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *error), (comm, 
 
 /* ---- windows ---- */
 
-/* Ends symwin's windows on a buffer that is freed with NCCL's windows still on it. */
+/* A buffer that is freed with NCCL's windows still on it. */
 struct freed {
-    const char *ptr;
+    char *ptr;
     const char *end;
+    int late; /* a communicator that is ending has it, and frees it */
+    int before;
 };
 
 static void end_windows(struct sw_comm *comm, void *data)
 {
-    const struct freed *freed = data;
+    struct freed *freed = data;
+    symwin_comm *symwin = atomic_load(&comm->symwin);
     struct sw_nccl_window *window;
 
     for (window = comm->windows; window != NULL; window = window->next) {
         const char *ptr = window->ptr;
 
+        freed->before |= window->freed == freed->ptr;
         if (window->window == NULL || ptr < freed->ptr || ptr >= freed->end)
             continue;
-        (void)symwin_window_deregister(atomic_load(&comm->symwin), window->window);
+        (void)symwin_window_deregister(symwin, window->window);
         window->window = NULL;
     }
 }
 
-void sw_windows_end(void *ptr)
+/* Its windows are symwin's until its symwin_comm_destroy() is over: other ranks may use them. */
+static void find_ending(struct sw_comm *comm, void *data)
 {
-    symwin_mem_info info;
-    struct freed freed = {.ptr = ptr};
+    struct freed *freed = data;
+    struct sw_nccl_window *window;
 
-    if (symwin_mem_query(ptr, &info) != SYMWIN_OK)
-        return;
+    for (window = comm->windows; window != NULL && !freed->late; window = window->next) {
+        const char *ptr = window->ptr;
+
+        freed->late = atomic_load(&comm->handle) == NULL && ptr >= freed->ptr && ptr < freed->end;
+        if (freed->late)
+            window->freed = freed->ptr;
+    }
+}
+
+symwin_status sw_memory_free(void *ptr)
+{
+    symwin_status status = symwin_mem_free(ptr);
+    struct freed freed = {.ptr = ptr};
+    symwin_mem_info info;
+
+    if (status != SYMWIN_BUSY || symwin_mem_query(ptr, &info) != SYMWIN_OK)
+        return status;
     freed.end = freed.ptr + info.bytes;
     pthread_mutex_lock(&sw_comm_windows);
     sw_comm_each(end_windows, &freed);
+    status = freed.before ? SYMWIN_INVALID : symwin_mem_free(ptr);
+    if (status == SYMWIN_BUSY)
+        sw_comm_each(find_ending, &freed);
     pthread_mutex_unlock(&sw_comm_windows);
+    if (status == SYMWIN_BUSY) /* or the communicator has just ended */
+        status = freed.late ? SYMWIN_OK : symwin_mem_free(ptr);
+    return status;
 }
 
 void sw_window_add(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t handle)

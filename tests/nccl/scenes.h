@@ -114,6 +114,7 @@ int dumped(const char *word, const char *pair);
     X(report)                                                                                      \
     X(abort) /* scenes_abort.c */                                                                  \
     X(opening)                                                                                     \
+    X(freed)                                                                                       \
     X(idle)                                                                                        \
     X(order) /* scenes_order.c */                                                                  \
     X(captured_order)                                                                              \

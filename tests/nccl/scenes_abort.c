@@ -153,6 +153,64 @@ void scene_opening(struct rank *rank)
 
 /* ---- of an idle communicator ---- */
 
+static void wait_for(void *go)
+{
+    const long long until = now_us() + 5000000;
+
+    while (atomic_load((atomic_int *)go) == 0 && now_us() < until)
+        usleep(100);
+}
+
+/* Rank 0 aborts and frees a buffer with a window on it, while the kernel that uses it has not even
+ * begun: what is on the buffer until then is written to nothing else. */
+void scene_freed(struct rank *rank)
+{
+    enum { COUNT = 5000, TRIES = 4 };
+    struct left before = {0};
+    int try, i, wrong;
+
+    for (try = 0; try < TRIES; try++) {
+        ncclComm_t comm = birth(rank, try);
+        int *data = room(COUNT * sizeof *data), *other;
+        ncclWindow_t window;
+        atomic_int go = 0;
+
+        EXPECT(sum(rank, comm, 1), rank->ranks);
+        EXPECT(ncclCommWindowRegister(comm, data, COUNT * sizeof *data, &window,
+                                      NCCL_WIN_COLL_SYMMETRIC),
+               ncclSuccess);
+        meet(rank);
+        if (rank->rank == 0) {
+            EXPECT(cu.cuLaunchHostFunc(rank->stream, wait_for, &go), CUDA_SUCCESS);
+            EXPECT(ncclAllReduce(data, data, COUNT, ncclInt32, ncclSum, comm, rank->stream),
+                   ncclSuccess);
+            EXPECT(ncclCommAbort(comm), ncclSuccess);
+            room_free(data);
+            EXPECT(ncclMemFree(data), ncclInvalidArgument);
+            other = room(COUNT * sizeof *data);
+            for (i = 0; i < COUNT; i++)
+                other[i] = try - i;
+            atomic_store(&go, 1);
+            EXPECT(drains(rank->stream), 1);
+            flag_set(FLAG_ABORTED);
+            meet(rank);
+            for (wrong = 0, i = 0; i < COUNT; i++)
+                wrong += other[i] != try - i;
+            EXPECT(wrong, 0);
+            room_free(other);
+        } else {
+            flag_wait(FLAG_ABORTED, try + 1);
+            meet(rank);
+            EXPECT(ncclCommAbort(comm), ncclSuccess);
+            room_free(data);
+        }
+        if (try == 0)
+            before = left_before();
+    }
+    left_is(&before, "freed");
+    EXPECT(calls(STAND_IN_ncclAllReduce), 0);
+}
+
 /* Rank 0 aborts when its call is over, and before others have looked whether theirs is: they have
  * its result, and their communicators no error. */
 void scene_idle(struct rank *rank)

@@ -87,7 +87,7 @@ for my $ranks (@ranks) {
 
 my @together;
 for my $ranks (@ranks) {
-    push @together, map { [$_, $ranks, $all] } qw(memory idle births groups windows);
+    push @together, map { [$_, $ranks, $all] } qw(memory idle freed births groups windows);
     push @together, map { [$_, $ranks, $mixed] } qw(order captured_order groups);
     push @together,
       ['many', $ranks, "$all SYMWIN_NCCL_MEMORY=1M LD_LIBRARY_PATH=$place/emulated:$place/shared"],
