@@ -224,13 +224,14 @@ static void end_windows(struct sw_comm *comm, void *data)
 {
     struct freed *freed = data;
     symwin_comm *symwin = atomic_load(&comm->symwin);
+    const int ended = atomic_load(&comm->handle) == NULL;
     struct sw_nccl_window *window;
 
     for (window = comm->windows; window != NULL; window = window->next) {
         const char *ptr = window->ptr;
 
         freed->before |= window->freed == freed->ptr;
-        if (window->window == NULL || ptr < freed->ptr || ptr >= freed->end)
+        if (ended || window->window == NULL || ptr < freed->ptr || ptr >= freed->end)
             continue;
         (void)symwin_window_deregister(symwin, window->window);
         window->window = NULL;

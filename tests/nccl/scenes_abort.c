@@ -165,19 +165,18 @@ static void wait_for(void *go)
  * begun: what is on the buffer until then is written to nothing else. */
 void scene_freed(struct rank *rank)
 {
-    enum { COUNT = 5000, TRIES = 4 };
+    enum { BYTES = 4 << 20, COUNT = 5000, TRIES = 4 }; /* no two such buffers share a chunk */
     struct left before = {0};
     int try, i, wrong;
 
     for (try = 0; try < TRIES; try++) {
         ncclComm_t comm = birth(rank, try);
-        int *data = room(COUNT * sizeof *data), *other;
+        int *data = room(BYTES), *other;
         ncclWindow_t window;
         atomic_int go = 0;
 
         EXPECT(sum(rank, comm, 1), rank->ranks);
-        EXPECT(ncclCommWindowRegister(comm, data, COUNT * sizeof *data, &window,
-                                      NCCL_WIN_COLL_SYMMETRIC),
+        EXPECT(ncclCommWindowRegister(comm, data, BYTES, &window, NCCL_WIN_COLL_SYMMETRIC),
                ncclSuccess);
         meet(rank);
         if (rank->rank == 0) {
@@ -187,7 +186,7 @@ void scene_freed(struct rank *rank)
             EXPECT(ncclCommAbort(comm), ncclSuccess);
             room_free(data);
             EXPECT(ncclMemFree(data), ncclInvalidArgument);
-            other = room(COUNT * sizeof *data);
+            other = room(BYTES);
             for (i = 0; i < COUNT; i++)
                 other[i] = try - i;
             atomic_store(&go, 1);
