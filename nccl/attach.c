@@ -230,17 +230,26 @@ static void create(struct sw_comm *comm, const symwin_unique_id *id)
     register_windows(comm);
 }
 
-/* Agrees, and makes symwin's communicator if rank 0 wants it. */
-static ncclResult_t meet(struct sw_comm *comm)
+static ncclResult_t begin(struct sw_comm *comm)
 {
-    const int agreed = atomic_load(&comm->state) == SW_ATTACHED;
     struct record record = record_of(comm);
-    const struct record *first;
     ncclResult_t result;
 
     record.has_id = comm->wants && record.ability == ABLE && comm->rank == 0 &&
                     symwin_unique_id_create(&record.id) == SYMWIN_OK;
-    result = sw_meet(comm, &record, sizeof record);
+    result = sw_meet_begin(comm, &record, sizeof record);
+    if (record.has_id && result != ncclSuccess && result != ncclInProgress)
+        (void)symwin_unique_id_release(&record.id);
+    return result;
+}
+
+/* Agrees, and makes symwin's communicator if rank 0 wants it. */
+static ncclResult_t end(struct sw_comm *comm)
+{
+    const int agreed = atomic_load(&comm->state) == SW_ATTACHED;
+    const struct record *first, *mine = (const void *)comm->meeting.memory;
+    ncclResult_t result = sw_meet_wait(comm);
+
     if (result == ncclSuccess && !agreed) {
         result = judge(comm);
         if (result == ncclSuccess)
@@ -261,22 +270,32 @@ static ncclResult_t meet(struct sw_comm *comm)
             result = refuse(comm, "cannot make an id for symwin's communicator", 0);
         }
     }
-    if (record.has_id)
-        (void)symwin_unique_id_release(&record.id);
+    if (mine->has_id)
+        (void)symwin_unique_id_release(&mine->id);
     return result;
 }
 
 /* The thread may be capturing a stream. */
-static ncclResult_t attach(struct sw_comm *comm)
+static ncclResult_t inside(struct sw_comm *comm, ncclResult_t (*step)(struct sw_comm *comm))
 {
     struct sw_comm_scope scope;
     ncclResult_t result;
 
     if (!sw_comm_scope_enter(comm, &scope))
         return sw_error(ncclUnhandledCudaError, "symwin: device %d has no context", comm->device);
-    result = meet(comm);
+    result = step(comm);
     sw_comm_scope_leave(&scope);
     return result;
+}
+
+ncclResult_t sw_attach_begin(struct sw_comm *comm)
+{
+    return inside(comm, begin);
+}
+
+ncclResult_t sw_attach_end(struct sw_comm *comm)
+{
+    return inside(comm, end);
 }
 
 /* ---- for several communicators, each in a thread of its own ---- */
@@ -292,12 +311,14 @@ static void *job_main(void *data)
 {
     struct job *job = data;
 
-    job->result = attach(job->comm);
+    job->result = sw_attach_begin(job->comm);
+    if (job->result == ncclSuccess || job->result == ncclInProgress)
+        job->result = sw_attach_end(job->comm);
     return NULL;
 }
 
-/* The first failure. */
-static ncclResult_t attach_all(struct sw_comm *const *comms, int count)
+/* In a group this thread's calls of NCCL would wait for its end. */
+ncclResult_t sw_attach_all(struct sw_comm *const *comms, int count)
 {
     struct job *jobs = calloc((size_t)count, sizeof *jobs);
     ncclResult_t result = ncclSuccess;
@@ -329,12 +350,6 @@ int sw_attach_is_due(struct sw_comm *comm, int ours)
 
     comm->wants = ours || comm->sizes[SW_SEND] != 0;
     return state == SW_BORN || (state == SW_ATTACHED && comm->wants && !comm->opened);
-}
-
-/* In a group this thread's calls of NCCL would wait for its end. */
-ncclResult_t sw_attach(struct sw_comm *const *comms, int count, int in_group)
-{
-    return in_group ? attach_all(comms, count) : attach(comms[0]);
 }
 
 /* symwin's communicator, which ends, and its windows with it: nobody finds them any more. */

@@ -1,6 +1,7 @@
 /* The collectives, sends and receives: each goes to symwin or on to NCCL, at once or with its
  * group. */
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "nccl/calls.h"
@@ -202,8 +203,11 @@ ncclResult_t sw_call_serve(const struct sw_call *call)
 
 /* ---- a call ---- */
 
-/* The ranks agree at their first collective, and then some may want more than rank 0 did. */
-static ncclResult_t alone(struct sw_call *call)
+static int begins_later(struct sw_call *call);
+
+/* The ranks agree at their first collective, and then some may want more than rank 0 did. *later: a
+ * thread has the call, and the reference to its communicator; NULL: this is that thread. */
+static ncclResult_t alone(struct sw_call *call, int *later)
 {
     struct sw_comm *comm = call->comm;
     int ours, meetings = 0;
@@ -213,7 +217,11 @@ static ncclResult_t alone(struct sw_call *call)
     ours = sw_call_is_ours(call);
     while (sw_call_may_meet(call) && sw_attach_is_due(comm, ours) && meetings++ < 2) {
         comm->meets_for = (CUstream)call->stream;
-        result = sw_attach(&comm, 1, 0);
+        result = sw_attach_begin(comm);
+        if (result == ncclInProgress && later != NULL && (*later = begins_later(call)) != 0)
+            return result;
+        if (result == ncclSuccess || result == ncclInProgress)
+            result = sw_attach_end(comm);
         if (result != ncclSuccess)
             return result;
         ours = sw_call_is_ours(call);
@@ -228,6 +236,57 @@ static ncclResult_t alone(struct sw_call *call)
     }
     return result;
 }
+
+/* ---- a call that waits for ranks, of a communicator that does not block ---- */
+
+static void *later_main(void *data)
+{
+    struct sw_call *call = data;
+    struct sw_comm *comm = call->comm;
+    struct sw_comm_scope scope;
+    ncclResult_t result = sw_attach_end(comm);
+
+    if (result == ncclSuccess && !sw_comm_scope_enter(comm, &scope)) {
+        result = sw_error(ncclUnhandledCudaError, "symwin: device %d has no context", comm->device);
+    } else if (result == ncclSuccess) {
+        result = alone(call, NULL);
+        sw_comm_scope_leave(&scope);
+    }
+    atomic_store(&comm->later, result == ncclInProgress ? ncclSuccess : result);
+    atomic_store(&comm->is_later, 0);
+    sw_comm_leave(comm);
+    free(call);
+    return NULL;
+}
+
+/* Whether a thread has it now. Not if the thread could do it no more, or not alike: the operation may
+ * be destroyed after the call, a capture goes on in the thread that has begun it, and each thread
+ * has a default stream of its own. */
+static int begins_later(struct sw_call *call)
+{
+    struct sw_call *copy;
+
+    if ((call->has_config && call->config != NULL) || call->op >= ncclNumOps ||
+        (CUstream)call->stream == CU_STREAM_PER_THREAD || sw_order_is_captured(call->stream) ||
+        (copy = malloc(sizeof *copy)) == NULL)
+        return 0;
+    *copy = *call;
+    atomic_store(&call->comm->is_later, 1);
+    if (sw_comm_begin_thread(NULL, later_main, copy))
+        return 1;
+    atomic_store(&call->comm->is_later, 0);
+    free(copy);
+    return 0;
+}
+
+ncclResult_t sw_call_refuse_later(void)
+{
+    return sw_error(ncclInvalidArgument,
+                    "symwin: the call before this one is in progress; wait until "
+                    "ncclCommGetAsyncError gives ncclSuccess");
+}
+
+/* ---- any call ---- */
 
 static ncclResult_t pass(struct sw_call *call)
 {
@@ -249,12 +308,15 @@ static ncclResult_t run(struct sw_call *call)
     int kept = 0;
 
     call->comm = comm;
-    if (comm == NULL || (state != SW_BORN && state != SW_ATTACHED) || atomic_load(&comm->stop)) {
+    if (comm != NULL && atomic_load(&comm->is_later)) {
+        result = sw_call_refuse_later();
+    } else if (comm == NULL || (state != SW_BORN && state != SW_ATTACHED) ||
+               atomic_load(&comm->stop)) {
         result = pass(call);
         if (!call->from.inside && sw_group_is_open(call->from.library))
             result = sw_group_has_passed(call, result, &kept);
     } else if (!sw_group_is_open(call->from.library)) {
-        result = alone(call);
+        result = alone(call, &kept);
     } else {
         sw_call_sort(call);
         if (call->sort == SW_PLAIN_CALL)

@@ -51,6 +51,9 @@ static inline int sw_call_is_ours(const struct sw_call *call)
 /* Whether all ranks make the call, so that they may meet for it. */
 int sw_call_may_meet(const struct sw_call *call);
 
+/* The result while a call is in progress (blocking=0), as NCCL has it. */
+ncclResult_t sw_call_refuse_later(void);
+
 /* Launches it, symwin's communicator being open. */
 ncclResult_t sw_call_serve(const struct sw_call *call);
 

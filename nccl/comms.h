@@ -73,8 +73,10 @@ struct sw_comm {
     int opened;                    /* symwin's communicator was made, or refused */
     _Atomic(symwin_comm *) symwin; /* NULL: there is none */
 
-    int passed;         /* NCCL has had calls of it, perhaps in graphs */
-    CUstream meets_for; /* of the call for which the ranks meet */
+    atomic_int is_later; /* a call is in progress in a thread of this library (blocking=0) */
+    atomic_int later;    /* the result of such a call: an ncclResult_t */
+    int passed;          /* NCCL has had calls of it, perhaps in graphs */
+    CUstream meets_for;  /* of the call for which the ranks meet */
 
     /* What order.c knows of calls outside captures, and of those in the last capture. */
     struct sw_last {
@@ -137,9 +139,14 @@ ncclResult_t sw_attach_learn(struct sw_comm *comm);
  * communicator, which is tried once. `ours`: the call is symwin's, as far as is known. */
 int sw_attach_is_due(struct sw_comm *comm, int ours);
 
-/* They meet once, of each communicator; in a group of NCCL's each has a thread. If they agree and
- * rank 0 wants symwin's communicator, they make it as well. */
-ncclResult_t sw_attach(struct sw_comm *const *comms, int count, int in_group);
+/* They meet, and if they agree and rank 0 wants symwin's communicator, they make it as well.
+ * ncclInProgress from sw_attach_begin(): NCCL does not block (blocking=0), and the end may be in
+ * another thread. */
+ncclResult_t sw_attach_begin(struct sw_comm *comm);
+ncclResult_t sw_attach_end(struct sw_comm *comm);
+
+/* Both, of each communicator once, in threads, for a group of NCCL's. The first failure. */
+ncclResult_t sw_attach_all(struct sw_comm *const *comms, int count);
 
 /* Frees memory of symwin_mem_alloc(), and ends symwin's windows on it that are NCCL's too. If they
  * are of a communicator that is ending, the memory goes with it. SYMWIN_BUSY: a program's own
@@ -154,8 +161,10 @@ void sw_close(struct sw_comm *comm, int users);
 
 /* ---- meet.c ---------------------------------------------------------------------------------- */
 
-/* All ranks exchange a record each. The host waits for all of them. */
-ncclResult_t sw_meet(struct sw_comm *comm, const void *mine, size_t bytes);
+/* All ranks exchange a record each. Begins it; ncclInProgress: it has begun, and NCCL does not block
+ * (blocking=0). Then the host waits for all of them. */
+ncclResult_t sw_meet_begin(struct sw_comm *comm, const void *mine, size_t bytes);
+ncclResult_t sw_meet_wait(struct sw_comm *comm);
 static inline const void *sw_met(const struct sw_comm *comm, int rank)
 {
     return comm->meeting.memory + (size_t)(rank + 1) * comm->meeting.bytes;

@@ -263,7 +263,7 @@ static ncclResult_t judge(struct group *g)
         find_servers(g);
         count = i < 2 ? find_meeting(g, comms) : 0;
         if (count > 0)
-            result = sw_attach(comms, count, 1);
+            result = sw_attach_all(comms, count);
     }
     free(comms);
     for (i = 0; i < g->call_count; i++)

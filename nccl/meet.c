@@ -38,7 +38,7 @@ static ncclResult_t prepare(struct sw_comm *comm, size_t bytes)
     return ncclSuccess;
 }
 
-static ncclResult_t issue(struct sw_comm *comm, const void *mine, size_t bytes)
+ncclResult_t sw_meet_begin(struct sw_comm *comm, const void *mine, size_t bytes)
 {
     const struct sw_from from = SW_NCCL_OF(comm, ncclAllGather);
     struct sw_meeting *m = &comm->meeting;
@@ -106,13 +106,11 @@ static ncclResult_t look(struct sw_comm *comm)
                           (int)result);
 }
 
-ncclResult_t sw_meet(struct sw_comm *comm, const void *mine, size_t bytes)
+ncclResult_t sw_meet_wait(struct sw_comm *comm)
 {
     struct timespec moment = {.tv_nsec = 5000};
-    ncclResult_t result = issue(comm, mine, bytes);
+    ncclResult_t result;
 
-    if (result != ncclSuccess && result != ncclInProgress)
-        return result;
     while ((result = look(comm)) == ncclInProgress) {
         nanosleep(&moment, NULL);
         moment.tv_nsec = moment.tv_nsec < 500000 ? moment.tv_nsec * 5 / 4 : moment.tv_nsec;

@@ -180,12 +180,26 @@ SW_DEFINE(ncclCommRevoke, (ncclComm_t comm, int flags), (comm, flags))
     return sw_error_is_nccls(SW_PASS(from, ncclCommRevoke, (comm, flags)));
 }
 
+/* Whether a call of the communicator is in progress (blocking=0): nothing else is allowed, but to
+ * ask for its state, and to end it. */
+static int is_later(struct sw_comm *known)
+{
+    const int later = known != NULL && atomic_load(&known->is_later);
+
+    if (later)
+        sw_comm_leave(known);
+    return later;
+}
+
 /* symwin's memory goes; the first call of symwin's after ncclCommResume() makes it again. */
 SW_DEFINE(ncclCommSuspend, (ncclComm_t comm, int flags), (comm, flags))
 {
     struct sw_comm *known = from->inside ? NULL : sw_comm_find(comm);
-    const ncclResult_t result = sw_error_is_nccls(SW_PASS(from, ncclCommSuspend, (comm, flags)));
+    ncclResult_t result;
 
+    if (is_later(known))
+        return sw_call_refuse_later();
+    result = sw_error_is_nccls(SW_PASS(from, ncclCommSuspend, (comm, flags)));
     /* Not if NCCL refuses, perhaps on this rank alone: the others would not open with it. */
     if (known != NULL && (result == ncclSuccess || result == ncclInProgress))
         sw_close(known, 1);
@@ -202,8 +216,10 @@ SW_DEFINE(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *error), (comm, 
 
     if (known != NULL && result == ncclSuccess && error != NULL && *error == ncclSuccess) {
         symwin = atomic_load(&known->symwin);
+        *error = atomic_load(&known->is_later) ? ncclInProgress
+                                               : (ncclResult_t)atomic_load(&known->later);
         /* A rank that has left is no error of NCCL's while nobody needs it. */
-        if (symwin != NULL && !atomic_load(&known->stop))
+        if (*error == ncclSuccess && symwin != NULL && !atomic_load(&known->stop))
             *error = sw_error_of(symwin_comm_check_calls(symwin));
     }
     sw_comm_leave(known);
@@ -296,9 +312,12 @@ SW_DEFINE(ncclCommWindowRegister,
           (comm, ptr, size, window, flags))
 {
     struct sw_comm *known = from->inside ? NULL : sw_comm_get(comm, from->caller);
-    const ncclResult_t result = sw_error_is_nccls(
-        SW_PASS(from, ncclCommWindowRegister, (comm, ptr, size, window, flags)));
+    ncclResult_t result;
 
+    if (is_later(known))
+        return sw_call_refuse_later();
+    result = sw_error_is_nccls(
+        SW_PASS(from, ncclCommWindowRegister, (comm, ptr, size, window, flags)));
     /* Calls pass other windows at any offset, which symwin does not serve as windows. */
     if (known != NULL && result == ncclSuccess && window != NULL &&
         (flags & NCCL_WIN_COLL_SYMMETRIC) != 0 && atomic_load(&known->state) != SW_REFUSED) {
@@ -316,6 +335,8 @@ SW_DEFINE(ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t window), (com
     struct sw_comm *known = from->inside ? NULL : sw_comm_find(comm);
     struct sw_nccl_window **at = known != NULL ? &known->windows : NULL, *gone = NULL;
 
+    if (is_later(known))
+        return sw_call_refuse_later();
     pthread_mutex_lock(&sw_comm_windows);
     while (at != NULL && *at != NULL && (*at)->handle != window)
         at = &(*at)->next;
@@ -339,16 +360,18 @@ SW_DEFINE(ncclRedOpCreatePreMulSum,
           (op, scalar, type, residence, comm))
 {
     struct sw_comm *known = from->inside ? NULL : sw_comm_get(comm, from->caller);
-    /* Without memory the call fails here: this rank alone would not know the operation. */
-    struct sw_nccl_op *made = known != NULL && sw_type_bytes(type) > 0 ? calloc(1, sizeof *made)
-                                                                       : NULL;
-    const ncclResult_t result = known != NULL && sw_type_bytes(type) > 0 && made == NULL
-                                    ? sw_error(ncclSystemError,
-                                               "symwin: no host memory for an operation")
-                                    : sw_error_is_nccls(
-                                          SW_PASS(from, ncclRedOpCreatePreMulSum,
-                                                  (op, scalar, type, residence, comm)));
+    struct sw_nccl_op *made = NULL;
+    ncclResult_t result;
 
+    if (is_later(known))
+        return sw_call_refuse_later();
+    /* Without memory the call fails here: this rank alone would not know the operation. */
+    if (known != NULL && sw_type_bytes(type) > 0)
+        made = calloc(1, sizeof *made);
+    result = known != NULL && sw_type_bytes(type) > 0 && made == NULL
+                 ? sw_error(ncclSystemError, "symwin: no host memory for an operation")
+                 : sw_error_is_nccls(SW_PASS(from, ncclRedOpCreatePreMulSum,
+                                             (op, scalar, type, residence, comm)));
     if (result != ncclSuccess) {
         free(made);
     } else if (made != NULL) {

@@ -119,6 +119,7 @@ int dumped(const char *word, const char *pair);
     X(order) /* scenes_order.c */                                                                  \
     X(captured_order)                                                                              \
     X(all_at_once) /* scenes_groups.c */                                                           \
+    X(one_by_one)                                                                                  \
     X(births)                                                                                      \
     X(groups)                                                                                      \
     X(together)                                                                                    \

@@ -57,7 +57,8 @@ static void leave_seat(struct seat *seat, int device)
 
     EXPECT(cu.cuStreamDestroy(seat->stream), CUDA_SUCCESS);
     for (i = 0; i < 2; i++) {
-        EXPECT(ncclCommDestroy(seat->comms[i]), ncclSuccess);
+        if (seat->comms[i] != NULL)
+            EXPECT(ncclCommDestroy(seat->comms[i]), ncclSuccess);
         room_free(seat->data[i]);
     }
     EXPECT(cu.cuDevicePrimaryCtxRelease(device), CUDA_SUCCESS);
@@ -122,6 +123,48 @@ void scene_all_at_once(struct rank *rank)
         EXPECT(cu.cuCtxSetCurrent(old), CUDA_SUCCESS);
     }
     EXPECT(calls(STAND_IN_ncclAllReduce), 0);
+}
+
+/* Without a group, since no call waits for the other ranks. */
+void scene_one_by_one(struct rank *rank)
+{
+    ncclConfig_t config = {.size = 80, .magic = NCCL_CONFIG_MAGIC, .blocking = 0};
+    struct seat seats[DEVICES];
+    CUcontext old;
+    int r, round;
+
+    EXPECT(rank->ranks, 1);
+    EXPECT(cu.cuCtxGetCurrent(&old), CUDA_SUCCESS);
+    for (r = 0; r < DEVICES; r++) {
+        take_seat(&seats[r], r);
+        EXPECT(ncclCommInitRankConfig(&seats[r].comms[0], DEVICES, world->ids[0], r, &config),
+               ncclInProgress);
+    }
+    for (round = 0; round < 3; round++) {
+        for (r = 0; r < DEVICES; r++) {
+            ncclResult_t result;
+
+            while (state(seats[r].comms[0]) == ncclInProgress)
+                usleep(500);
+            fill(seats[r].data[0], round + r);
+            result = ncclAllReduce(seats[r].data[0], seats[r].data[0], COUNT, ncclInt32, ncclSum,
+                                   seats[r].comms[0], seats[r].stream);
+            EXPECT(result, round == 0 ? ncclInProgress : ncclSuccess);
+        }
+        for (r = 0; r < DEVICES; r++) {
+            while (state(seats[r].comms[0]) == ncclInProgress)
+                usleep(500);
+            EXPECT(state(seats[r].comms[0]), ncclSuccess);
+            EXPECT(drains(seats[r].stream), 1);
+            EXPECT(wrong(seats[r].data[0], DEVICES, round, 1), 0);
+        }
+    }
+    EXPECT(calls(STAND_IN_ncclAllReduce), 0);
+    for (r = 0; r < DEVICES; r++) {
+        seats[r].comms[1] = NULL;
+        leave_seat(&seats[r], r);
+    }
+    EXPECT(cu.cuCtxSetCurrent(old), CUDA_SUCCESS);
 }
 
 /* ---- births of several communicators ---- */

@@ -6,7 +6,7 @@
 
 #include "scenes.h"
 
-enum { FLAG_LATE };
+enum { FLAG_LATE, FLAG_CALLED, FLAG_FAILED };
 
 static ncclComm_t split(ncclComm_t comm, int color, int key)
 {
@@ -144,11 +144,30 @@ static ncclResult_t poll(ncclComm_t comm)
 
 enum { HOW_ALONE, HOW_GROUP, HOWS };
 
-static void born_later(struct rank *rank, int how)
+/* Its first call is. */
+static void is_in_progress(const struct rank *rank, ncclComm_t comm, int *data)
+{
+    ncclWindow_t window;
+    ncclRedOp_t op;
+    int two = 2;
+
+    EXPECT(state(comm), ncclInProgress);
+    EXPECT(ncclAllReduce(data, data + 1, 1, ncclInt32, ncclSum, comm, rank->stream),
+           ncclInvalidArgument);
+    EXPECT(ncclCommSuspend(comm, 0), ncclInvalidArgument);
+    EXPECT(ncclCommWindowRegister(comm, data, 4096, &window, NCCL_WIN_COLL_SYMMETRIC),
+           ncclInvalidArgument);
+    EXPECT(ncclRedOpCreatePreMulSum(&op, &two, ncclInt32, ncclScalarHostImmediate, comm),
+           ncclInvalidArgument);
+}
+
+/* *called: how often FLAG_CALLED was set. */
+static void born_later(struct rank *rank, int how, int *called)
 {
     const int late = how % rank->ranks, count = how == HOW_GROUP ? 2 : 1;
     ncclConfig_t config = {.size = 80, .magic = NCCL_CONFIG_MAGIC, .blocking = 0};
     const unsigned before = calls(STAND_IN_ncclAllReduce);
+    int *data = room(4096);
     ncclComm_t comms[2];
     int i;
 
@@ -170,21 +189,68 @@ static void born_later(struct rank *rank, int how)
         EXPECT(atomic_load(&world->flags[FLAG_LATE]), how + 1);
     }
     for (i = 0; i < count; i++) {
+        data[0] = rank->rank;
+        *called += rank->ranks - 1;
+        if (rank->rank == late)
+            flag_wait(FLAG_CALLED, *called);
+        EXPECT(ncclAllReduce(data, data + 1, 1, ncclInt32, ncclSum, comms[i], rank->stream),
+               ncclInProgress);
+        if (rank->rank != late) {
+            is_in_progress(rank, comms[i], data);
+            flag_set(FLAG_CALLED);
+        }
+        EXPECT(poll(comms[i]), ncclSuccess);
+        EXPECT(drains(rank->stream), 1);
+        EXPECT(data[1], rank->ranks * (rank->ranks - 1) / 2);
         EXPECT(sum(rank, comms[i], 1), rank->ranks);
         EXPECT(state(comms[i]), ncclSuccess);
     }
     EXPECT(calls(STAND_IN_ncclAllReduce), before);
     for (i = 0; i < count; i++)
         EXPECT(ncclCommDestroy(comms[i]), ncclSuccess);
+    room_free(data);
     meet(rank);
+}
+
+/* Rank 0's first call fails while it waits for the others. */
+static void fails_later(struct rank *rank)
+{
+    ncclConfig_t config = {.size = 80, .magic = NCCL_CONFIG_MAGIC, .blocking = 0};
+    int *data = room(4096);
+    ncclComm_t comm;
+    char text[64];
+
+    EXPECT(ncclCommInitRankConfig(&comm, rank->ranks, world->ids[2 * HOWS], rank->rank, &config),
+           ncclInProgress);
+    EXPECT(poll(comm), ncclSuccess);
+    meet(rank);
+    if (rank->rank == 0) {
+        const unsigned before = calls(STAND_IN_ncclCommGetAsyncError);
+
+        snprintf(text, sizeof text, "ncclCommGetAsyncError:%u:%d", before + 1, ncclSystemError);
+        setenv("STAND_IN_FAIL", text, 1);
+        EXPECT(ncclAllReduce(data, data, 1, ncclInt32, ncclSum, comm, rank->stream),
+               ncclInProgress);
+        while (calls(STAND_IN_ncclCommGetAsyncError) <= before) /* by the thread */
+            usleep(500);
+        EXPECT(poll(comm), ncclSystemError);
+        unsetenv("STAND_IN_FAIL");
+        EXPECT(state(comm), ncclSystemError);
+        flag_set(FLAG_FAILED);
+    } else {
+        flag_wait(FLAG_FAILED, 1);
+    }
+    EXPECT(ncclCommAbort(comm), ncclSuccess);
+    room_free(data);
 }
 
 void scene_blocking(struct rank *rank)
 {
-    int how;
+    int how, called = 0;
 
     for (how = 0; how < HOWS; how++)
-        born_later(rank, how);
+        born_later(rank, how, &called);
+    fails_later(rank);
 }
 
 /* ---- calls to be counted ---- */

@@ -93,7 +93,7 @@ for my $ranks (@ranks) {
       ['many', $ranks, "$all SYMWIN_NCCL_MEMORY=1M LD_LIBRARY_PATH=$place/emulated:$place/shared"],
       ['memory', $ranks, "$all SYMWIN_NCCL_MEMORY=8M"];
 }
-push @together, ['all_at_once', [1, 1], $all];
+push @together, map { [$_, [1, 1], $all] } qw(all_at_once one_by_one);
 push @together, map { ['together', $_, 'SYMWIN_NCCL_SERVE=auto'] } @ranks;
 pass_together(@together);
 

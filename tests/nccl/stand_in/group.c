@@ -305,11 +305,14 @@ static void drop_calls(struct call *calls)
     job_free(job);
 }
 
+/* Of a communicator that does not block they are launched at once as well, but NCCL says that they
+ * are in progress, and its user has to ask. */
 static ncclResult_t run_calls(struct call *calls)
 {
     const struct driver *cu = driver_get();
     struct job *jobs = NULL, *next;
     CUresult result = CUDA_SUCCESS;
+    ncclResult_t launched_all = ncclSuccess;
 
     for (struct call *call = calls, *behind; call != NULL; call = behind) {
         struct job *job = job_for(&jobs, call);
@@ -317,6 +320,7 @@ static ncclResult_t run_calls(struct call *calls)
 
         behind = call->next;
         call->next = NULL;
+        launched_all = call->comm->blocking ? launched_all : ncclInProgress;
         while (*at != NULL)
             at = &(*at)->next;
         *at = call;
@@ -327,7 +331,7 @@ static ncclResult_t run_calls(struct call *calls)
         if (result == CUDA_SUCCESS)
             result = launched;
     }
-    return driver_check(result, "cuLaunchHostFunc");
+    return result == CUDA_SUCCESS ? launched_all : driver_check(result, "cuLaunchHostFunc");
 }
 
 /* ---- groups ---- */
