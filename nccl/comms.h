@@ -161,8 +161,8 @@ void sw_close(struct sw_comm *comm, int users);
 
 /* ---- meet.c ---------------------------------------------------------------------------------- */
 
-/* All ranks exchange a record each. Begins it; ncclInProgress: it has begun, and NCCL does not block
- * (blocking=0). Then the host waits for all of them. */
+/* All ranks exchange a record each. Begins it; ncclInProgress: it has begun, and NCCL does not
+ * block (blocking=0). Then the host waits for all of them. */
 ncclResult_t sw_meet_begin(struct sw_comm *comm, const void *mine, size_t bytes);
 ncclResult_t sw_meet_wait(struct sw_comm *comm);
 static inline const void *sw_met(const struct sw_comm *comm, int rank)
