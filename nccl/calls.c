@@ -259,9 +259,9 @@ static void *later_main(void *data)
     return NULL;
 }
 
-/* Whether a thread has it now. Not if the thread could do it no more, or not alike: the operation
- * may be destroyed after the call, a capture goes on in the thread that has begun it, and each thread
- * has a default stream of its own. */
+/* Whether a thread has it now. Not if that thread could not do the same: the operation may be
+ * destroyed after the call, a capture goes on in the thread that has begun it, and each thread has
+ * a default stream of its own. */
 static int begins_later(struct sw_call *call)
 {
     struct sw_call *copy;
