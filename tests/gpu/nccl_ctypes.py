@@ -11,6 +11,7 @@ import ctypes
 import importlib.util
 import os
 import sys
+import time
 
 from nccl_world import DEVICE, RANK, WORLD, Checks, dist, synchronize, torch, value
 
@@ -19,6 +20,7 @@ NEXT, BEFORE = (RANK + 1) % WORLD, (RANK - 1) % WORLD
 SUM, PROD, MAX, MIN, AVG = range(5)  # ncclRedOp_t
 TYPES = {torch.int8: 0, torch.uint8: 1, torch.int32: 2, torch.int64: 4, torch.float16: 6,
          torch.float32: 7, torch.float64: 8, torch.bfloat16: 9}  # ncclDataType_t
+IN_PROGRESS = 7  # ncclResult_t
 SIZES = [1, 7, 1000, 65537, 1 << 20]
 
 
@@ -26,11 +28,20 @@ class UniqueId(ctypes.Structure):
     _fields_ = [("internal", ctypes.c_byte * 128)]
 
 
+class Config(ctypes.Structure):
+    """The first members of ncclConfig_t, as of NCCL 2.14, which later ones take."""
+    _fields_ = [("size", ctypes.c_size_t), ("magic", ctypes.c_uint), ("version", ctypes.c_uint),
+                ("blocking", ctypes.c_int)]
+
+
 pointer, size_t, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 FUNCTIONS = {
     "ncclGetVersion": [ctypes.POINTER(number)],
     "ncclGetUniqueId": [ctypes.POINTER(UniqueId)],
     "ncclCommInitRank": [ctypes.POINTER(pointer), number, UniqueId, number],
+    "ncclCommInitRankConfig": [ctypes.POINTER(pointer), number, UniqueId, number,
+                               ctypes.POINTER(Config)],
+    "ncclCommGetAsyncError": [pointer, ctypes.POINTER(number)],
     "ncclAllReduce": [pointer, pointer, size_t, number, number, pointer, pointer],
     "ncclReduce": [pointer, pointer, size_t, number, number, number, pointer, pointer],
     "ncclAllGather": [pointer, pointer, size_t, number, pointer, pointer],
@@ -71,19 +82,30 @@ class Nccl:
     def checked(self, name, function):
         def call(*arguments):
             result = function(*arguments)
-            if result != 0:
+            if result not in (0, IN_PROGRESS):
                 raise RuntimeError(f"{name}: {self.text(result).decode()}")
+            return result
         return call
 
 
 class Communicator:
-    def __init__(self, nccl, store, key):
+    def __init__(self, nccl, store, key, blocking=1):
         self.nccl, self.comm, unique = nccl, pointer(), UniqueId()
         if RANK == 0:
             nccl.ncclGetUniqueId(ctypes.byref(unique))
             store.set(key, bytes(unique))
         unique = UniqueId.from_buffer_copy(store.get(key))
-        nccl.ncclCommInitRank(ctypes.byref(self.comm), WORLD, unique, RANK)
+        config = Config(ctypes.sizeof(Config), 0xcafebeef, 21400, blocking)
+        nccl.ncclCommInitRankConfig(ctypes.byref(self.comm), WORLD, unique, RANK,
+                                    ctypes.byref(config))
+
+    def wait(self):
+        """Until nothing is in progress, if the communicator does not block."""
+        state, until = number(IN_PROGRESS), time.monotonic() + 60
+        while state.value == IN_PROGRESS and time.monotonic() < until:
+            self.nccl.ncclCommGetAsyncError(self.comm, ctypes.byref(state))
+            time.sleep(0.001)
+        return state.value
 
     def end(self):
         synchronize()
@@ -100,7 +122,8 @@ class Communicator:
         return self.comm, pointer(torch.cuda.current_stream().cuda_stream)
 
     def all_reduce(self, given, out, op=SUM):
-        self.nccl.ncclAllReduce(at(given), at(out), given.numel(), kind(given), op, *self.rest())
+        return self.nccl.ncclAllReduce(at(given), at(out), given.numel(), kind(given), op,
+                                       *self.rest())
 
     def all_gather(self, given, out):
         self.nccl.ncclAllGather(at(given), at(out), given.numel(), kind(given), *self.rest())
@@ -230,6 +253,28 @@ def graph(comm, checks):
         checks.equal(f"replay {salt}, all_gather", whole, expected.repeat(WORLD))
 
 
+def not_blocking(nccl, store, checks):
+    """The first call waits for no rank: rank 0 calls when all others have come back from theirs."""
+    def says(what, result, expected=0):
+        checks.equal(f"not blocking: {what}", torch.tensor(result), torch.tensor(expected))
+
+    comm = Communicator(nccl, store, "not blocking", blocking=0)
+    says("birth", comm.wait())
+    given, out = mine(1000), blank(1000)
+    if RANK == 0:
+        store.wait([f"called {r}" for r in RANKS if r != 0])
+    says("first call", comm.all_reduce(given, out), IN_PROGRESS)
+    store.set(f"called {RANK}", b"")
+    for turn in range(2):
+        says(f"call {turn} is over", comm.wait())
+        synchronize()
+        checks.equal(f"not blocking: result {turn}", out, every(1000).sum(0))
+        out.fill_(99)
+        comm.all_reduce(given, out)
+    says("the last call is over", comm.wait())
+    comm.end()
+
+
 def main():
     nccl, version, checks = Nccl(), number(), Checks("ctypes")
     nccl.ncclGetVersion(ctypes.byref(version))
@@ -240,6 +285,7 @@ def main():
     second = Communicator(nccl, store, "second")  # as of another group
     unequal_counts(second, checks)
     graph(comm, checks)
+    not_blocking(nccl, store, checks)
     comm.end()
     second.end()
     if RANK == 0:

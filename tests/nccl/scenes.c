@@ -10,7 +10,6 @@
 #include <time.h>
 
 #include "scenes.h"
-#include "stand_in/driver_fill.h"
 
 struct world *world;
 struct used_driver cu;
@@ -123,22 +122,6 @@ void room_free(void *ptr)
 }
 
 /* ---- a process ---- */
-
-static void load_driver(void)
-{
-    static const struct driver_entry entries[] = {
-#define USED_ENTRY(name, version, params) {#name, version, offsetof(struct used_driver, name)},
-        USED_ENTRIES(USED_ENTRY)
-#undef USED_ENTRY
-    };
-    const char *missing = driver_fill(entries, sizeof entries / sizeof entries[0], &cu);
-
-    if (missing != NULL) {
-        fprintf(stderr, "no %s\n", missing);
-        exit(1);
-    }
-    EXPECT(cu.cuInit(0), CUDA_SUCCESS);
-}
 
 struct scene {
     const char *name;

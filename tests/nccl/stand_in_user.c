@@ -13,7 +13,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "stand_in/driver_fill.h"
 #include "stand_in_user.h"
 
 struct world *world;
@@ -80,22 +79,6 @@ long long ones(ncclComm_t comm, CUstream stream)
     result = *data;
     room_free(data);
     return result;
-}
-
-static void load_driver(void)
-{
-    static const struct driver_entry entries[] = {
-#define USED_ENTRY(name, version, params) {#name, version, offsetof(struct used_driver, name)},
-        USED_ENTRIES(USED_ENTRY)
-#undef USED_ENTRY
-    };
-    const char *missing = driver_fill(entries, sizeof entries / sizeof entries[0], &cu);
-
-    if (missing != NULL) {
-        fprintf(stderr, "no %s\n", missing);
-        exit(1);
-    }
-    EXPECT(cu.cuInit(0), CUDA_SUCCESS);
 }
 
 /* Segments that this process still has. */

@@ -6,8 +6,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "src/driver/cuda_abi.h"
 #include "stand_in/stand_in.h"
+#include "used_driver.h"
 
 enum { FLAGS = 8, MOST_IDS = 3 };
 
@@ -33,29 +33,6 @@ struct test {
 };
 
 extern struct world *world;
-#define USED_ENTRIES(X)                                                                            \
-    X(cuInit, 2000, (unsigned))                                                                    \
-    X(cuDeviceGet, 2000, (CUdevice *, int))                                                        \
-    X(cuDevicePrimaryCtxRetain, 7000, (CUcontext *, CUdevice))                                     \
-    X(cuDevicePrimaryCtxRelease, 11000, (CUdevice))                                                \
-    X(cuCtxGetCurrent, 4000, (CUcontext *))                                                        \
-    X(cuCtxSetCurrent, 4000, (CUcontext))                                                          \
-    X(cuLaunchHostFunc, 10000, (CUstream, CUhostFn, void *))                                       \
-    X(cuThreadExchangeStreamCaptureMode, 10010, (CUstreamCaptureMode *))                           \
-    X(cuStreamCreate, 2000, (CUstream *, unsigned))                                                \
-    X(cuStreamDestroy, 4000, (CUstream))                                                           \
-    X(cuStreamSynchronize, 2000, (CUstream))                                                       \
-    X(cuStreamBeginCapture, 10010, (CUstream, CUstreamCaptureMode))                                \
-    X(cuStreamEndCapture, 10000, (CUstream, CUgraph *))                                            \
-    X(cuGraphInstantiateWithFlags, 11040, (CUgraphExec *, CUgraph, unsigned long long))            \
-    X(cuGraphLaunch, 10000, (CUgraphExec, CUstream))                                               \
-    X(cuGraphExecDestroy, 10000, (CUgraphExec))                                                    \
-    X(cuGraphDestroy, 10000, (CUgraph))
-extern struct used_driver {
-#define USED_MEMBER(name, version, params) CUresult(*name) params;
-    USED_ENTRIES(USED_MEMBER)
-#undef USED_MEMBER
-} cu;
 
 /* Counts a check; prints those that fail. */
 #define EXPECT(got, want) expect((long long)(got), (long long)(want), #got, __FILE__, __LINE__)

@@ -19,7 +19,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "stand_in/driver_fill.h"
 #include "storm.h"
 
 enum { ARENA = 16 << 20, MOST_DEVICES = 16 };
@@ -212,21 +211,6 @@ static void *rank_main(void *data)
 }
 
 /* ---- a process ---- */
-
-static void load_driver(void)
-{
-    static const struct driver_entry entries[] = {
-#define DRIVER_ENTRY(name, version, params) {#name, version, offsetof(struct used_driver, name)},
-        DRIVER_ENTRIES(DRIVER_ENTRY)
-#undef DRIVER_ENTRY
-    };
-    const char *missing = driver_fill(entries, sizeof entries / sizeof entries[0], &cu);
-
-    if (missing != NULL || cu.cuInit(0) != CUDA_SUCCESS) {
-        fprintf(stderr, "storm: no %s\n", missing != NULL ? missing : "device");
-        exit(1);
-    }
-}
 
 /* What a process has: entries of a folder, and free memory of the devices. */
 struct holdings {

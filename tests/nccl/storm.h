@@ -10,8 +10,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "src/driver/cuda_abi.h"
 #include "stand_in/stand_in.h"
+#include "used_driver.h"
 
 enum {
     MOST_RANKS = 16,
@@ -145,36 +145,6 @@ struct rank {
 };
 
 /* ---- storm.c ---- */
-
-#define DRIVER_ENTRIES(X)                                                                          \
-    X(cuInit, 2000, (unsigned))                                                                    \
-    X(cuDeviceGet, 2000, (CUdevice *, int))                                                        \
-    X(cuDeviceGetCount, 2000, (int *))                                                             \
-    X(cuDevicePrimaryCtxRetain, 7000, (CUcontext *, CUdevice))                                     \
-    X(cuDevicePrimaryCtxRelease, 11000, (CUdevice))                                                \
-    X(cuCtxSetCurrent, 4000, (CUcontext))                                                          \
-    X(cuMemGetInfo, 3020, (size_t *, size_t *))                                                    \
-    X(cuMemcpyAsync, 4000, (CUdeviceptr, CUdeviceptr, size_t, CUstream))                           \
-    X(cuStreamCreate, 2000, (CUstream *, unsigned))                                                \
-    X(cuStreamDestroy, 4000, (CUstream))                                                           \
-    X(cuStreamSynchronize, 2000, (CUstream))                                                       \
-    X(cuStreamWaitEvent, 3020, (CUstream, CUevent, unsigned))                                      \
-    X(cuLaunchHostFunc, 10000, (CUstream, CUhostFn, void *))                                       \
-    X(cuStreamBeginCapture, 10010, (CUstream, CUstreamCaptureMode))                                \
-    X(cuStreamEndCapture, 10000, (CUstream, CUgraph *))                                            \
-    X(cuEventCreate, 2000, (CUevent *, unsigned))                                                  \
-    X(cuEventRecord, 2000, (CUevent, CUstream))                                                    \
-    X(cuEventDestroy, 4000, (CUevent))                                                             \
-    X(cuGraphInstantiateWithFlags, 11040, (CUgraphExec *, CUgraph, unsigned long long))            \
-    X(cuGraphLaunch, 10000, (CUgraphExec, CUstream))                                               \
-    X(cuGraphExecDestroy, 10000, (CUgraphExec))                                                    \
-    X(cuGraphDestroy, 10000, (CUgraph))
-
-extern struct used_driver {
-#define DRIVER_MEMBER(name, version, params) CUresult(*name) params;
-    DRIVER_ENTRIES(DRIVER_MEMBER)
-#undef DRIVER_MEMBER
-} cu;
 
 /* Prints what is wrong and ends the process. */
 __attribute__((format(printf, 2, 3), noreturn)) void fail(const struct rank *rank,
