@@ -232,10 +232,12 @@ SW_DEFINE(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *error), (comm, 
 struct freed {
     char *ptr;
     const char *end;
-    int late; /* a communicator that is ending has it, and frees it */
-    int before;
+    struct sw_nccl_window *ending; /* one of a communicator that is ending; NULL: there is none */
+    int before;                    /* it goes with such a one already */
 };
 
+/* Ends symwin's windows on it. Those of a communicator that is ending are there until its
+ * symwin_comm_destroy() is over: kernels may use them. */
 static void end_windows(struct sw_comm *comm, void *data)
 {
     struct freed *freed = data;
@@ -247,25 +249,14 @@ static void end_windows(struct sw_comm *comm, void *data)
         const char *ptr = window->ptr;
 
         freed->before |= window->freed == freed->ptr;
-        if (ended || window->window == NULL || ptr < freed->ptr || ptr >= freed->end)
+        if (ptr < freed->ptr || ptr >= freed->end)
             continue;
-        (void)symwin_window_deregister(symwin, window->window);
-        window->window = NULL;
-    }
-}
-
-/* Its windows are symwin's until its symwin_comm_destroy() is over: other ranks may use them. */
-static void find_ending(struct sw_comm *comm, void *data)
-{
-    struct freed *freed = data;
-    struct sw_nccl_window *window;
-
-    for (window = comm->windows; window != NULL && !freed->late; window = window->next) {
-        const char *ptr = window->ptr;
-
-        freed->late = atomic_load(&comm->handle) == NULL && ptr >= freed->ptr && ptr < freed->end;
-        if (freed->late)
-            window->freed = freed->ptr;
+        if (ended) {
+            freed->ending = window;
+        } else if (window->window != NULL) {
+            (void)symwin_window_deregister(symwin, window->window);
+            window->window = NULL;
+        }
     }
 }
 
@@ -281,12 +272,12 @@ symwin_status sw_memory_free(void *ptr)
     pthread_mutex_lock(&sw_comm_windows);
     sw_comm_each(end_windows, &freed);
     status = freed.before ? SYMWIN_INVALID : symwin_mem_free(ptr);
-    if (status == SYMWIN_BUSY)
-        sw_comm_each(find_ending, &freed);
+    if (status == SYMWIN_BUSY && freed.ending != NULL) {
+        freed.ending->freed = ptr;
+        status = SYMWIN_OK;
+    }
     pthread_mutex_unlock(&sw_comm_windows);
-    if (status == SYMWIN_BUSY) /* or the communicator has just ended */
-        status = freed.late ? SYMWIN_OK : symwin_mem_free(ptr);
-    return status;
+    return status == SYMWIN_BUSY ? symwin_mem_free(ptr) : status; /* it may have ended just now */
 }
 
 void sw_window_add(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t handle)
