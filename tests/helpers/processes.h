@@ -27,7 +27,7 @@
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { PROCESSES_LIMIT_S = 120 };
 #else
-enum { PROCESSES_LIMIT_S = 60 };
+enum { PROCESSES_LIMIT_S = 90 };
 #endif
 enum { PROCESSES_GPU_LIMIT_S = 150, PROCESSES_MOST = 80 };
 
@@ -257,10 +257,12 @@ HARNESS_UNUSED int processes_wait_loud(struct processes *p, int rank)
     const int status = processes_wait(p, rank), code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 
     if (WIFSIGNALED(status))
-        fprintf(stderr,
-                "# the process of rank %d of %d ended by signal %d (%s%s), %d barriers done\n",
-                rank, p->count, WTERMSIG(status), strsignal(WTERMSIG(status)),
-                WTERMSIG(status) == SIGALRM ? ": it took too long" : "", p->arrived / p->count);
+        fprintf(
+            stderr,
+            "# the process of rank %d of %d ended by signal %d (%s%s), %d barriers done, step %d\n",
+            rank, p->count, WTERMSIG(status), strsignal(WTERMSIG(status)),
+            WTERMSIG(status) == SIGALRM ? ": it took too long" : "", p->arrived / p->count,
+            p->rank[rank].step);
     else if (code != 0)
         fprintf(stderr,
                 "# the process of rank %d of %d ended with status %d (%s), %d barriers done\n",

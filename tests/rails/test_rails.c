@@ -13,10 +13,13 @@ enum { RANDOM = 25, UNEQUAL = 4, GROUPED = 4, REPLAYS = 2, FEW = 1 };
 enum { RANDOM = 60, UNEQUAL = 12, GROUPED = 8, REPLAYS = 3, FEW = 0 };
 #endif
 
-/* Of so many calls. Processes that share a GPU take turns, 4 ms each. */
-static unsigned some(unsigned calls)
+/* Of so many calls, of 4 ranks. More ranks are more processes, for which there are two cores.
+ * Processes that share a GPU take turns, 4 ms each. */
+static unsigned some(const struct rank *r, unsigned calls)
 {
-    return sw_driver_is_emulated() ? calls : (calls + 3) / 4;
+    const unsigned most = r->nranks > 4 ? calls * 4 / (unsigned)r->nranks : calls;
+
+    return sw_driver_is_emulated() ? most : (most + 3) / 4;
 }
 
 /* A letter for each rank: the host that it is on. */
@@ -87,7 +90,7 @@ static void run_any(const struct rank *r)
     struct job j;
     unsigned i;
 
-    for (i = 0; i < some(RANDOM); i++) {
+    for (i = 0; i < some(r, RANDOM); i++) {
         j = any(r, i);
         job_run(r, &j);
     }
@@ -102,7 +105,7 @@ static void unequal(const struct rank *r)
     unsigned i;
 
     arrays_open(r, &a);
-    for (i = 0; i < some(UNEQUAL); i++) {
+    for (i = 0; i < some(r, UNEQUAL); i++) {
         j = parts_job_of(r, i, 0, 1 << 16);
         j.on_device[0] = j.on_device[1] = 0;
         parts_prepare(r, &j, &a);
@@ -221,7 +224,7 @@ static void groups(const struct rank *r)
     struct job jobs[4];
     unsigned i, k;
 
-    for (i = 0; i < some(GROUPED); i++) {
+    for (i = 0; i < some(r, GROUPED); i++) {
         for (k = 0; k < 4; k++) {
             jobs[k] = any(r, 1000 + 4 * i + k);
             if (jobs[k].count > 500)
@@ -424,7 +427,7 @@ static void windows(struct processes *p, const struct rank *r, const char *hosts
                 comm.rails == largest_of(hosts) && comm.base == info.base && comm.windows == 2,
             "what the communicator is", r->rank);
     says_domain(r, hosts, here, before);
-    for (i = 0; i < (int)some(30); i++) {
+    for (i = 0; i < (int)some(r, 30); i++) {
         const struct job j = any(r, 3000u + (unsigned)i);
 
         job_run(r, &j);
@@ -441,32 +444,43 @@ static void barriers(struct processes *p, const struct rank *r)
     int i, q;
 
     for (i = 0; i < 5; i++) {
-        p->rank[r->rank].step = 10 + i;
+        p->rank[r->rank].step = 100 + i;
         host_must(symwin_barrier(r->comm, r->streams[0]), "symwin_barrier");
         job_wait(r, 0);
         for (q = 0; q < r->nranks; q++)
-            must_be(p->rank[q].step >= 10 + i, "a rank before the barrier", q);
+            must_be(p->rank[q].step >= 100 + i, "a rank before the barrier", q);
     }
 }
 
 static void body(struct processes *p, int rank)
 {
     struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    atomic_int *const step = &p->rank[rank].step; /* told of a rank that hangs */
 
     open_rank(p, &r, WAIT_MS);
+    *step = 1;
     run_any(&r);
+    *step = 2;
     unequal(&r);
     reduce_unequal(&r, 1);
     reduce_unequal(&r, 3000);
+    *step = 3;
     messages(&r, 1);
     messages(&r, 9000);
     ring(&r);
+    *step = 4;
     crossing(&r, places_arg(p));
+    *step = 5;
     groups(&r);
+    *step = 6;
     two_streams(&r);
+    *step = 7;
     two_captured(&r, places_arg(p));
+    *step = 8;
     late_pieces(&r, places_arg(p));
+    *step = 9;
     graphs(&r);
+    *step = 10;
     windows(p, &r, places_arg(p));
     barriers(p, &r);
     close_rank(p, &r);
