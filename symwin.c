@@ -508,6 +508,8 @@ static symwin_status build_wide(symwin_comm *comm, const symwin_comm_options *op
     if (status == SYMWIN_OK && !sw_domains_make(&domains, comm->nranks, class_of))
         status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %zu ranks", create_call, n);
     status = sw_comm_agree(comm, create_call, status, NULL, 0);
+    if (status == SYMWIN_OK)
+        status = sw_domains_check(domains.rails, create_call); /* the same on all ranks */
     if (status == SYMWIN_OK && domains.count > 1) {
         *is_done = 1;
         status = sw_wide_create(comm, create_call, &domains, options, &maker);
@@ -543,8 +545,8 @@ static symwin_status build(symwin_comm *comm, const symwin_comm_options *options
         status = sw_tuning_agree(comm, create_call, V_TUNING);
     if (status != SYMWIN_OK)
         return status; /* the same on all ranks: they have the same ballots */
-    if (comm->group->hosts > 1)
-        status = build_wide(comm, options, &is_done);
+    status = comm->group->hosts > 1 ? build_wide(comm, options, &is_done)
+                                    : sw_domains_check(comm->nranks, create_call);
     if (status != SYMWIN_OK || is_done)
         return status;
     status = check_neighbours(comm);

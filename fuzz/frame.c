@@ -16,13 +16,15 @@ enum { FIT_HEADER = 1, FIT_LENGTH = 2 };
 static size_t right_length(const uint8_t *data, size_t bytes)
 {
     struct sw_frame_header header;
-    int32_t nranks = 1;
+    int32_t nranks = 1, first = 0;
 
     if (bytes < sizeof header)
         return 0;
     memcpy(&header, data, sizeof header);
-    if (bytes >= sizeof header + sizeof nranks)
+    if (bytes >= sizeof header + 16) {
         memcpy(&nranks, data + sizeof header, sizeof nranks);
+        memcpy(&first, data + sizeof header + 12, sizeof first);
+    }
     switch (header.type) {
     case SW_FRAME_HELLO:
         return sizeof(struct sw_frame_hello);
@@ -31,8 +33,9 @@ static size_t right_length(const uint8_t *data, size_t bytes)
     case SW_FRAME_JOIN:
         return sizeof(struct sw_frame_join);
     case SW_FRAME_TABLE:
-        return nranks >= 0 && nranks <= SW_MAX_RANKS + 1
-                   ? offsetof(struct sw_frame_table, locations) + 4 * (size_t)nranks
+        return nranks >= 0 && nranks <= SW_MAX_RANKS + 1 && first >= 0 && first <= nranks
+                   ? offsetof(struct sw_frame_table, locations) +
+                         8 * (size_t)(nranks - first < 2000 ? nranks - first : 2000)
                    : 0;
     case SW_FRAME_PAGE:
     case SW_FRAME_SOCKET:
@@ -75,18 +78,22 @@ static void fit_header(union sw_frame *frame, size_t bytes)
 
 static void check_table(const struct sw_frame_table *t, size_t bytes)
 {
-    int r;
+    int r, count;
 
     fuzz_must(t->nranks >= 1 && t->nranks <= SW_MAX_RANKS, "a table of %d ranks", t->nranks);
     fuzz_must(t->processes >= 1 && t->processes <= t->nranks, "%d processes of %d ranks",
               t->processes, t->nranks);
     fuzz_must(t->hosts >= 1 && t->hosts <= t->processes, "%d hosts of %d processes", t->hosts,
               t->processes);
-    fuzz_must(bytes == 32 + 4 * (size_t)t->nranks, "%zu bytes for %d ranks", bytes, t->nranks);
-    for (r = 0; r < t->nranks; r++)
-        fuzz_must(t->locations[r].process < t->processes && t->locations[r].host < t->hosts,
-                  "rank %d in process %d of %d, on host %d of %d", r, t->locations[r].process,
-                  t->processes, t->locations[r].host, t->hosts);
+    fuzz_must(t->first >= 0 && t->first < t->nranks, "locations from %d on, of %d ranks", t->first,
+              t->nranks);
+    count = t->nranks - t->first < 2000 ? t->nranks - t->first : 2000;
+    fuzz_must(bytes == 32 + 8 * (size_t)count, "%zu bytes for %d locations", bytes, count);
+    for (r = 0; r < count; r++)
+        fuzz_must(t->locations[r].process < (unsigned)t->processes &&
+                      t->locations[r].host < (unsigned)t->hosts,
+                  "rank %d in process %u of %d, on host %u of %d", t->first + r,
+                  t->locations[r].process, t->processes, t->locations[r].host, t->hosts);
 }
 
 static void check_refusal(const struct sw_frame_refusal *r)

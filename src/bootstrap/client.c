@@ -473,11 +473,36 @@ static symwin_status join_at(struct sw_member *m, const struct sw_id *id, union 
     return SYMWIN_OK;
 }
 
+/* Takes the first frame of the table, and receives the others. */
+static symwin_status take_table(struct sw_member *m, union sw_frame *frame)
+{
+    symwin_status status = SYMWIN_OK;
+
+    while (status == SYMWIN_OK) {
+        const int error = frame->header.type == SW_FRAME_TABLE
+                              ? sw_rank_table_take(&m->table, &frame->table)
+                              : EPROTO;
+
+        if (error == ENOMEM)
+            return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call,
+                           frame->table.nranks);
+        if (error != 0)
+            return sw_fail(SYMWIN_DENIED, "%s: the process that made the id sent a wrong table",
+                           call);
+        if (m->table.have == m->table.nranks)
+            break;
+        status = sw_client_recv_frame(&m->connection, frame, SW_FRAME_TABLE, NULL, m->deadline);
+    }
+    return status;
+}
+
 symwin_status sw_client_join(struct sw_member *member, union sw_frame *frame)
 {
     symwin_status status = join_at(member, member->id, frame);
     struct sw_id local;
 
+    if (status == SYMWIN_OK && frame->header.type != SW_FRAME_HERE)
+        status = take_table(member, frame);
     if (status != SYMWIN_OK || frame->header.type != SW_FRAME_HERE)
         return status;
     sw_connection_close(&member->connection);
@@ -487,5 +512,5 @@ symwin_status sw_client_join(struct sw_member *member, union sw_frame *frame)
     local.family = 0; /* not over the network again */
     status = join_at(member, &local, frame);
     sw_wipe(&local, sizeof local);
-    return status;
+    return status == SYMWIN_OK ? take_table(member, frame) : status;
 }

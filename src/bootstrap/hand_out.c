@@ -88,13 +88,13 @@ static symwin_status make_topology(const struct rendezvous *m, struct sw_topolog
     for (r = 0; r < m->nranks; r++) {
         for (q = 0; q < r && !same(m->slots[q].process, m->slots[r].process); q++)
             ;
-        locations[r].process = q < r ? locations[q].process : (uint16_t)processes++;
+        locations[r].process = q < r ? locations[q].process : (uint32_t)processes++;
         for (q = 0; q < r && !(m->slots[q].remote && same(m->slots[q].host, m->slots[r].host)); q++)
             ;
         if (!m->slots[r].remote)
             locations[r].host = 0;
         else
-            locations[r].host = q < r ? locations[q].host : (uint16_t)hosts++;
+            locations[r].host = q < r ? locations[q].host : (uint32_t)hosts++;
     }
     status = sw_topology_make(topology, m->nranks, processes, hosts);
     if (status == SYMWIN_OK)
@@ -103,7 +103,7 @@ static symwin_status make_topology(const struct rendezvous *m, struct sw_topolog
     topology->process = -1;
     for (r = 0; r < m->nranks && status == SYMWIN_OK; r++)
         if (m->slots[r].accepted == NULL)
-            topology->process = topology->locations[r].process;
+            topology->process = (int)topology->locations[r].process;
     return status;
 }
 
@@ -116,26 +116,27 @@ static int lowest_of_host(const struct sw_topology *topology, int host)
 {
     int r = 0;
 
-    while (r < topology->nranks && topology->locations[r].host != host)
+    while (r < topology->nranks && (int)topology->locations[r].host != host)
         r++;
     return r;
 }
 
 static symwin_status send_tables(struct rendezvous *m, const struct sw_topology *topology)
 {
+    const struct sw_rank_table table = {.nranks = m->nranks,
+                                        .processes = topology->processes,
+                                        .hosts = topology->hosts,
+                                        .locations = topology->locations};
     union sw_frame frame;
     symwin_status status = SYMWIN_OK;
-    int r;
+    int first, next, r;
 
-    memset(&frame, 0, sizeof frame);
-    frame.table.nranks = m->nranks;
-    frame.table.processes = topology->processes;
-    frame.table.hosts = topology->hosts;
-    memcpy(frame.table.locations, topology->locations,
-           (size_t)m->nranks * sizeof *topology->locations);
-    for (r = 0; r < m->nranks && status == SYMWIN_OK; r++)
-        if (m->slots[r].accepted != NULL)
-            status = sw_rendezvous_tell(m, r, &frame, SW_FRAME_TABLE, -1);
+    for (first = 0; first < m->nranks && status == SYMWIN_OK; first = next) {
+        next = sw_rank_table_put(&table, first, &frame);
+        for (r = 0; r < m->nranks && status == SYMWIN_OK; r++)
+            if (m->slots[r].accepted != NULL)
+                status = sw_rendezvous_tell(m, r, &frame, SW_FRAME_TABLE, -1);
+    }
     return status;
 }
 
@@ -195,7 +196,7 @@ static symwin_status give_link(struct rendezvous *m, struct sw_topology *topolog
     m->slots[lowest_of_host(topology, host)].linked = 1;
     /* From now on the linking process reads from it. */
     sw_poll_remove(&m->slots[lowest_of_host(topology, host)].accepted->watch);
-    if (topology->locations[linking].process == topology->process) {
+    if ((int)topology->locations[linking].process == topology->process) {
         topology->connections[host] = *connection;
         *connection = (struct sw_connection){.fd = -1};
         return SYMWIN_OK;

@@ -18,9 +18,14 @@ enum {
     ANSWER_MS = 500  /* for the answer of a process that runs */
 };
 
+static int host_at(const struct sw_member *all, int rank)
+{
+    return (int)all->table.locations[rank].host;
+}
+
 static int host_of(const struct sw_member *all)
 {
-    return all->table.locations[all->join.rank].host;
+    return host_at(all, all->join.rank);
 }
 
 static int lowest_of_host(const struct sw_member *all)
@@ -110,8 +115,8 @@ symwin_status sw_host_join_prepare(struct sw_member *local, struct sw_id *id)
     local->join = all->join;
     local->join.rank = local->join.nranks = 0;
     for (r = 0; r < all->table.nranks; r++) {
-        local->join.rank += all->table.locations[r].host == host && r < all->join.rank;
-        local->join.nranks += all->table.locations[r].host == host;
+        local->join.rank += host_at(all, r) == host && r < all->join.rank;
+        local->join.nranks += host_at(all, r) == host;
     }
     local->join.posts = all->table.nranks;
     local->join.timeout_ms = left > 0 ? (int)left : 1;

@@ -26,15 +26,15 @@ _Static_assert(sizeof(struct sw_id) == sizeof(symwin_unique_id), "fills it");
 /* Options of a new id. The ranks of one host that is not the creator's join a second, host-local
  * rendezvous with an id of its own; only such an id has the last three options. */
 struct sw_id_options {
-    const unsigned char *secret;        /* known to all ranks beforehand; NULL: random */
-    int everywhere;                     /* `address` must mean the same on all hosts */
-    const char *address;                /* host name or number to listen on; NULL: no TCP */
-    const struct sockaddr_storage *at;  /* or this address */
-    int port;                           /* 0: any */
-    const char *file;                   /* write the id there until it is used; NULL: do not */
-    const struct sw_frame_table *table; /* of all ranks; NULL: not host-local */
-    int host;                           /* whose ranks join, by its number in the table */
-    struct sw_connection *connection;   /* to the deciding host; moved into the rendezvous */
+    const unsigned char *secret;       /* known to all ranks beforehand; NULL: random */
+    int everywhere;                    /* `address` must mean the same on all hosts */
+    const char *address;               /* host name or number to listen on; NULL: no TCP */
+    const struct sockaddr_storage *at; /* or this address */
+    int port;                          /* 0: any */
+    const char *file;                  /* write the id there until it is used; NULL: do not */
+    const struct sw_rank_table *table; /* of all ranks; NULL: not host-local */
+    int host;                          /* whose ranks join, by its number in the table */
+    struct sw_connection *connection;  /* to the deciding host; moved into the rendezvous */
 };
 
 /* Creates an id and opens its rendezvous. `options` NULL: defaults. Without the lock. */
@@ -99,16 +99,6 @@ int sw_claim_disputed(const char *file, int nranks); /* a rank claimed twice; -1
 void sw_claims_forked(void);                         /* in a forked child: forgets all */
 
 /* ---- names ---- */
-
-/* The number among all ranks of a host's rank-th rank. */
-static inline int sw_rank_of_host(const struct sw_frame_table *table, int host, int rank)
-{
-    int r = 0;
-
-    while (r < table->nranks - 1 && (table->locations[r].host != host || rank-- > 0))
-        r++;
-    return r;
-}
 
 /* Fills `out` with random bytes. Any thread. */
 symwin_status sw_random_bytes(void *out, size_t bytes, const char *for_call);

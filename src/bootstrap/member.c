@@ -28,13 +28,13 @@ static int number_of(const struct sw_member *m, int rank)
 
     return all == NULL
                ? rank
-               : sw_rank_of_host(&all->table, all->table.locations[all->join.rank].host, rank);
+               : sw_rank_of_host(&all->table, (int)all->table.locations[all->join.rank].host, rank);
 }
 
 /* ---- the lowest rank of a process ---- */
 
 /* Whether the rank is the lowest of its process. *mates: other ranks of the process. */
-static int is_leader(const struct sw_frame_table *table, int rank, int *mates)
+static int is_leader(const struct sw_rank_table *table, int rank, int *mates)
 {
     int lowest = table->nranks;
     int r;
@@ -70,7 +70,7 @@ static int lowest_of_creator(const struct sw_member *m, int creator)
 {
     int r = 0;
 
-    while (r < m->table.nranks && m->table.locations[r].process != creator)
+    while (r < m->table.nranks && (int)m->table.locations[r].process != creator)
         r++;
     return r == m->table.nranks ? -1 : number_of(m, r);
 }
@@ -133,7 +133,7 @@ static symwin_status receive_descriptors(struct sw_member *m, struct sw_topology
             return wrong_frame(m, *creator, "socket", fd);
         topology->sockets[frame->pass.process] = fd;
     }
-    for (r = 0; r < rank && topology->locations[r].host != topology->host; r++)
+    for (r = 0; r < rank && (int)topology->locations[r].host != topology->host; r++)
         ;
     for (i = r == rank ? topology->hosts - 1 : 0; i > 0 && status == SYMWIN_OK; i--) {
         status = sw_client_recv_frame(connection, frame, SW_FRAME_LINK, &fd, deadline);
@@ -164,7 +164,7 @@ static int find_culprit(symwin_status status, const union sw_frame *last, int cr
 static symwin_status create_group(struct sw_member *m, union sw_frame *frame, int *creator,
                                   struct sw_group **out)
 {
-    const struct sw_frame_table *table = &m->table;
+    const struct sw_rank_table *table = &m->table;
     struct sw_topology topology;
     symwin_status status = sw_topology_make(&topology, table->nranks, table->processes,
                                             table->hosts);
@@ -174,12 +174,12 @@ static symwin_status create_group(struct sw_member *m, union sw_frame *frame, in
         return status;
     memcpy(topology.locations, table->locations,
            (size_t)table->nranks * sizeof *topology.locations);
-    topology.process = table->locations[m->join.rank].process;
+    topology.process = (int)table->locations[m->join.rank].process;
     status = receive_descriptors(m, &topology, frame, creator);
     if (status == SYMWIN_OK && m->all != NULL) {
         sw_poll_lock();
         status = sw_topology_widen(&topology, &m->all->table,
-                                   m->all->table.locations[m->all->join.rank].host);
+                                   (int)m->all->table.locations[m->all->join.rank].host);
         sw_poll_unlock();
     }
     if (status != SYMWIN_OK)
@@ -301,11 +301,9 @@ static symwin_status join_by_socket(struct sw_member *m, struct sw_group **out)
         sw_process_join_abandon(process_join, status, m->deadline); /* the others may succeed */
         process_join = NULL;
     }
-    if (status == SYMWIN_OK && frame.table.nranks != m->join.nranks)
+    if (status == SYMWIN_OK && m->table.nranks != m->join.nranks)
         status = sw_fail(SYMWIN_DENIED, "%s: the process that made the id expects %d ranks, not %d",
-                         call, frame.table.nranks, m->join.nranks);
-    if (status == SYMWIN_OK)
-        m->table = frame.table;
+                         call, m->table.nranks, m->join.nranks);
     if (status != SYMWIN_OK || m->connection.stream) {
         sw_process_join_free(process_join);
         return status;
@@ -346,6 +344,7 @@ static symwin_status join_on_host(struct sw_member *all, struct sw_group **out)
     if (status != SYMWIN_OK && all->connection.fd >= 0)
         status = sw_host_join_failed(all, status);
     sw_connection_close(&local.connection);
+    sw_rank_table_free(&local.table);
     sw_wipe(&id, sizeof id);
     return status;
 }
@@ -368,6 +367,7 @@ symwin_status sw_bootstrap_join(const symwin_unique_id *unique, int nranks, int 
     if (status == SYMWIN_OK && all.connection.fd >= 0 && all.connection.stream)
         status = join_on_host(&all, out);
     sw_connection_close(&all.connection);
+    sw_rank_table_free(&all.table);
     sw_claim_drop(&id);
     sw_wipe(&id, sizeof id);
     if (status != SYMWIN_OK)

@@ -13,7 +13,7 @@ struct sw_member {
     struct sw_frame_join join;
     int64_t deadline;                /* includes SW_GRACE_MS */
     struct sw_connection connection; /* owned: to the creator; .fd -1: none */
-    struct sw_frame_table table;     /* from the creator; not for its own threads */
+    struct sw_rank_table table;      /* owned; from the creator; not for its own threads */
     /* Of a host-local rendezvous: this rank's join of the rendezvous of all hosts, by TCP, which
      * is still connected unless this rank's process is the creator. Otherwise NULL. */
     struct sw_member *all;
@@ -23,8 +23,8 @@ struct sw_member {
 
 /* Connects to the creator of the id and joins; tries again where that can succeed. JOIN tells the
  * creator the time that is left without SW_GRACE_MS. Once JOIN is sent, calls sw_client_ready().
- * `frame`: the answer to JOIN, which is TABLE; on failure the last frame of the creator, or type 0
- * if there was none. */
+ * Takes the table, which is the answer to JOIN, into member->table. `frame`: on failure the last
+ * frame of the creator, or type 0 if there was none. */
 symwin_status sw_client_join(struct sw_member *member, union sw_frame *frame);
 
 /* In a host-local rendezvous: tells the creator of the rendezvous of all hosts that this rank has

@@ -52,7 +52,7 @@ static struct {
 static void rendezvous_free(struct rendezvous *m)
 {
     sw_connection_drop(&m->connection);
-    free(m->table);
+    sw_rank_table_drop(m->table);
     free(m->file);
     free(m->slots);
     sw_wipe(&m->id, sizeof m->id);
@@ -513,10 +513,9 @@ static symwin_status rendezvous_fill(struct rendezvous *m, struct sw_id *id,
             "TMPDIR of at most 21 characters",
             call);
     if (options->table != NULL) {
-        m->table = malloc(sizeof *m->table);
+        m->table = sw_rank_table_copy(options->table);
         if (m->table == NULL)
             return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
-        *m->table = *options->table;
         m->host = options->host;
     }
     if (options->connection != NULL) {

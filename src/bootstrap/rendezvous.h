@@ -46,7 +46,7 @@ struct rendezvous {
     char text[SW_TEXT_BYTES];
     struct sw_group *group;          /* for the threads of this process */
     char *file;                      /* owned: the id's file; NULL: none */
-    struct sw_frame_table *table;    /* owned: of all ranks; NULL: not host-local */
+    struct sw_rank_table *table;     /* owned: of all ranks; NULL: not host-local */
     int host;                        /* this host's number in the table */
     struct sw_connection connection; /* owned: to the deciding host; .fd -1: none */
     struct sw_poll_watch link;       /* of `connection`, until it is handed out */

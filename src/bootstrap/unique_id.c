@@ -452,7 +452,7 @@ struct part {
 static void find_part(const symwin_comm *parent, int color, struct part *part)
 {
     const uint64_t *own = parent->ballots[parent->rank].values;
-    const uint16_t *host_of = parent->group->host_of;
+    const int *host_of = parent->group->host_of;
     int r;
 
     *part = (struct part){.creator = -1};

@@ -150,7 +150,7 @@ static symwin_status parse_key(const struct reader *r, const struct field f[FIEL
     if (f[GPU].length == 0)
         return bad(r, "gpu", &f[GPU], "a GPU's name");
     if (!number(&f[NRANKS], 1, SW_MAX_RANKS, &ranks))
-        return bad(r, "nranks", &f[NRANKS], "1 to 4096");
+        return bad(r, "nranks", &f[NRANKS], "1 to 131072");
     if (!number(&f[WIDTH], 1, 8, &width) || (width & (width - 1)) != 0)
         return bad(r, "width", &f[WIDTH], "1, 2, 4 or 8");
     is_float = field_is(&f[KIND], "float");

@@ -10,5 +10,6 @@
 #include "src/control/host_link.h"
 #include "src/control/mailbox.h"
 #include "src/control/outbox.h"
+#include "src/control/rank_table.h"
 
 #endif

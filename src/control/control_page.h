@@ -60,7 +60,7 @@ struct sw_exchange {
 
 /* ---- exchange_end.c: the end in a word ---- */
 
-#define SW_END_SHIFT 48 /* 0 above it: no end */
+#define SW_END_SHIFT 42 /* 0 above it: no end */
 #define SW_END_COUNT_MASK (((uint64_t)1 << SW_END_SHIFT) - 1)
 
 uint64_t sw_end_of(symwin_status status, int culprit);

@@ -35,8 +35,8 @@
 #define ASK_MS 50    /* between two calls of sw_exchange_ask() in a wait */
 #define ASK_FRESH_MS 250
 #define NO_ANSWER_MS 400 /* of asking, below DECIDE_MS: the asked process is taken for stopped */
-#define WAITS_SHIFT 16
-#define WAITS_MASK 0xffffu
+#define WAITS_SHIFT 20
+#define WAITS_MASK 0xfffffu
 #define WAITS_FRESH_MS 100
 #define SPINS 200 /* a few microseconds, before a rank sleeps */
 

@@ -9,8 +9,8 @@
 #include "symwin.h"
 
 #define SW_EXCHANGE_BYTES 512
-/* As a culprit: no rank can be named. It is a rank only where there are 4096. */
-#define SW_NOBODY 0xfff
+/* As a culprit: no rank can be named. */
+#define SW_NOBODY 0x3ffff
 
 struct sw_exchange;
 

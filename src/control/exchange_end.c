@@ -6,7 +6,9 @@
 #include "src/control/control_page.h"
 
 #define STATUS_SHIFT 60
-#define CULPRIT_MASK 0xfffu
+#define CULPRIT_MASK 0x3ffffu
+
+_Static_assert(SW_NOBODY >= SW_MAX_RANKS && SW_NOBODY <= CULPRIT_MASK, "a culprit fits");
 
 uint64_t sw_end_of(symwin_status status, int culprit)
 {

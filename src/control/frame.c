@@ -26,10 +26,18 @@ enum {
 
 /* ---- frames ---- */
 
-static size_t table_bytes(int32_t nranks)
+/* How many locations are in the frame, whose first rank is one of its nranks. */
+static int locations_in(const struct sw_frame_table *table)
+{
+    const int left = table->nranks - table->first;
+
+    return left < SW_TABLE_PART ? left : SW_TABLE_PART;
+}
+
+static size_t table_bytes(int locations)
 {
     return offsetof(struct sw_frame_table, locations) +
-           (size_t)nranks * sizeof(struct sw_frame_location);
+           (size_t)locations * sizeof(struct sw_frame_location);
 }
 
 static size_t frame_bytes(const union sw_frame *frame)
@@ -42,7 +50,7 @@ static size_t frame_bytes(const union sw_frame *frame)
     case SW_FRAME_JOIN:
         return sizeof frame->join;
     case SW_FRAME_TABLE:
-        return table_bytes(frame->table.nranks);
+        return table_bytes(locations_in(&frame->table));
     case SW_FRAME_PAGE:
     case SW_FRAME_SOCKET:
     case SW_FRAME_READY:
@@ -87,13 +95,14 @@ static int table_valid(const struct sw_frame_table *table, size_t bytes)
     int r;
 
     if (bytes < table_bytes(0) || !rank_in(0, table->nranks) || table->processes < 1 ||
-        table->processes > table->nranks || table->hosts < 1 || table->hosts > table->processes)
+        table->processes > table->nranks || table->hosts < 1 || table->hosts > table->processes ||
+        !rank_in(table->first, table->nranks))
         return 0;
-    if (bytes != table_bytes(table->nranks))
+    if (bytes != table_bytes(locations_in(table)))
         return 0;
-    for (r = 0; r < table->nranks; r++)
-        if (table->locations[r].process >= table->processes ||
-            table->locations[r].host >= table->hosts)
+    for (r = 0; r < locations_in(table); r++)
+        if (table->locations[r].process >= (uint32_t)table->processes ||
+            table->locations[r].host >= (uint32_t)table->hosts)
             return 0;
     return 1;
 }

@@ -7,7 +7,8 @@
  *   rank    -> JOIN       who the rank is, and its proof
  *   creator -> HERE       instead of a slot, to a rank of the creator's host that connected by TCP:
  *                         the folder with the creator's local socket
- *           -> TABLE      once all ranks have joined: the process and host of each rank
+ *           -> TABLE      once all ranks have joined: the process and host of each rank, in as
+ *                         many frames as it takes (rank_table.h)
  *           -> PAGE       to the lowest rank of a process, with a descriptor: the control page
  *           -> SOCKET     the same, for each other process of the host: a socket to it
  *           -> LINK       to the lowest rank of the creator's host: a connection to another host
@@ -39,7 +40,7 @@
 /* Whether an errno of a connection is the other end's fault; else it is this process's. */
 int sw_frame_is_theirs(int error);
 
-/* Fills in the header of a frame. The nranks of a TABLE must be set before. */
+/* Fills in the header of a frame. Those of a TABLE, nranks and first, must be set before. */
 void sw_frame_seal(union sw_frame *frame, enum sw_frame_type type);
 
 /* Whether `bytes` received bytes are one whole frame of a known type with safe values: ranks and

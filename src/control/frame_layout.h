@@ -33,8 +33,9 @@ enum sw_frame_type {
 
 #define SW_FRAME_MAGIC 0x4e494d53u /* "SMIN" */
 #define SW_FRAME_FORM 1            /* version of header, HELLO, CHALLENGE, REFUSAL: never changes */
-#define SW_FRAME_PROTOCOL 4        /* version of all that follows a proof */
+#define SW_FRAME_PROTOCOL 5        /* version of all that follows a proof */
 #define SW_NAME_BYTES 16
+#define SW_TABLE_PART 2000 /* locations in a frame */
 
 struct sw_frame_header {
     uint32_t magic;
@@ -75,10 +76,10 @@ struct sw_frame_table {
     int32_t nranks;
     int32_t processes;
     int32_t hosts;
-    int32_t zero;
+    int32_t first; /* rank of the first location here; those after it come in the next frames */
     struct sw_frame_location {
-        uint16_t process, host;
-    } locations[SW_MAX_RANKS]; /* only the first nranks are sent */
+        uint32_t process, host;
+    } locations[SW_TABLE_PART]; /* up to that of the last rank are sent */
 };
 
 /* PAGE, SOCKET, READY, GO. */

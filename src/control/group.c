@@ -41,7 +41,7 @@ int sw_topology_leader(const struct sw_topology *topology, int process)
 {
     int r = 0;
 
-    while (r < topology->nranks - 1 && topology->locations[r].process != process)
+    while (r < topology->nranks - 1 && (int)topology->locations[r].process != process)
         r++;
     return r;
 }
@@ -84,7 +84,7 @@ void sw_topology_end(struct sw_topology *topology, symwin_status status, int cul
             sw_host_link_say_end(&topology->connections[h], status, culprit >= 0 ? culprit : 0);
 }
 
-symwin_status sw_topology_widen(struct sw_topology *topology, const struct sw_frame_table *table,
+symwin_status sw_topology_widen(struct sw_topology *topology, const struct sw_rank_table *table,
                                 int host)
 {
     struct sw_topology wide;
@@ -101,7 +101,7 @@ symwin_status sw_topology_widen(struct sw_topology *topology, const struct sw_fr
     for (r = 0; r < table->nranks && mine < topology->nranks; r++) {
         int from;
 
-        if (table->locations[r].host != host)
+        if ((int)table->locations[r].host != host)
             continue;
         from = topology->locations[mine++].process;
         if (from == topology->process)
@@ -330,8 +330,8 @@ static symwin_status group_fill(struct sw_group *group, const struct sw_topology
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, topology->nranks);
     group->leader = sw_topology_leader(topology, topology->process);
     for (r = 0; r < topology->nranks; r++) {
-        group->process_of[r] = topology->locations[r].process;
-        group->host_of[r] = topology->locations[r].host;
+        group->process_of[r] = (int)topology->locations[r].process;
+        group->host_of[r] = (int)topology->locations[r].host;
         if (group->process_of[r] != topology->process)
             continue;
         group->nlocal++;

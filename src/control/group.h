@@ -10,6 +10,7 @@
 #include "src/control/exchange.h"
 #include "src/control/frame.h"
 #include "src/control/outbox.h"
+#include "src/control/rank_table.h"
 #include "src/driver/driver.h"
 
 struct sw_segment;
@@ -43,8 +44,8 @@ struct sw_group {
     int processes; /* number of processes on all hosts */
     int host;      /* number of this host; host 0 decides */
     int hosts;
-    uint16_t *process_of;                       /* owned: of each rank */
-    uint16_t *host_of;                          /* owned: of each rank */
+    int *process_of;                            /* owned: of each rank */
+    int *host_of;                               /* owned: of each rank */
     struct sw_peer_socket *sockets;             /* owned: to each process */
     struct sw_handle_exchange *handle_exchange; /* owned; NULL: all ranks are in this process */
 
@@ -143,7 +144,7 @@ void sw_topology_end(struct sw_topology *topology, symwin_status status, int cul
 
 /* After a rendezvous of one host's ranks only, which are numbered from 0 there: extends the
  * topology to all ranks, given their table. */
-symwin_status sw_topology_widen(struct sw_topology *topology, const struct sw_frame_table *table,
+symwin_status sw_topology_widen(struct sw_topology *topology, const struct sw_rank_table *table,
                                 int host);
 
 /* Creates the group of this process's ranks, with one reference for each. Takes over the topology,

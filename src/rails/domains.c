@@ -9,7 +9,7 @@ int sw_domains_make(struct sw_domains *domains, int nranks, const int *class_of)
 {
     const size_t n = (size_t)nranks;
     int *const room = calloc(5 * n, sizeof *room);
-    int r, q, d;
+    int r, d;
 
     if (room == NULL)
         return 0;
@@ -21,9 +21,11 @@ int sw_domains_make(struct sw_domains *domains, int nranks, const int *class_of)
                                    .first_of = room + 3 * n,
                                    .members = room + 4 * n};
     for (r = 0; r < nranks; r++) {
-        for (q = 0; class_of[q] != class_of[r]; q++)
-            ;
-        d = q == r ? domains->count++ : domains->domain_of[q];
+        int *const known = &domains->members[class_of[r]]; /* 1 + the domain of this class */
+
+        if (*known == 0)
+            *known = ++domains->count;
+        d = *known - 1;
         domains->domain_of[r] = d;
         domains->index_of[r] = domains->size_of[d]++;
     }
@@ -40,6 +42,16 @@ int sw_domains_make(struct sw_domains *domains, int nranks, const int *class_of)
                             domains->first_of[d] + domains->index_of[r] == r;
     }
     return 1;
+}
+
+symwin_status sw_domains_check(int largest, const char *call)
+{
+    return largest <= SW_DOMAIN_RANKS
+               ? SYMWIN_OK
+               : sw_fail(SYMWIN_UNSUPPORTED,
+                         "%s: %d ranks can map each other's memory, and kernels number at most %d; "
+                         "make communicators of fewer ranks, or disable fabric handles",
+                         call, largest, SW_DOMAIN_RANKS);
 }
 
 void sw_domains_free(struct sw_domains *domains)

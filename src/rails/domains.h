@@ -17,9 +17,13 @@ struct sw_domains {
     int *members;   /* ranks, domain by domain, in each in their order */
 };
 
-/* Ranks of one class are a domain; domains are numbered by their lowest ranks. 0: no memory. */
+/* Ranks of one class, 0 to nranks - 1, are a domain; domains are numbered by their lowest ranks. 0:
+ * no memory. */
 int sw_domains_make(struct sw_domains *domains, int nranks, const int *class_of);
 void sw_domains_free(struct sw_domains *domains);
+
+/* Fails if the largest domain has too many ranks. */
+symwin_status sw_domains_check(int largest, const char *call);
 
 static inline int sw_domain_rank(const struct sw_domains *d, int domain, int index)
 {

@@ -117,6 +117,39 @@ static void answer_well(int fd, const union sw_frame *hello)
     hostile_answer(fd, &frame);
 }
 
+/* The frames of a table of so many ranks that begin with these ranks. */
+static void answer_tables(int fd, const union sw_frame *hello, int ranks, const int first[2])
+{
+    struct sw_rank_table table = {.nranks = ranks, .processes = ranks, .hosts = 1};
+    union sw_frame frame;
+    int i;
+
+    table.locations = calloc((size_t)ranks, sizeof *table.locations);
+    if (table.locations == NULL)
+        abort();
+    answer_well(fd, hello);
+    for (i = 0; i < 2; i++) {
+        sw_rank_table_put(&table, first[i], &frame);
+        sw_frame_seal(&frame, SW_FRAME_TABLE);
+        hostile_send_frame(fd, &frame);
+    }
+    sw_rank_table_free(&table);
+}
+
+static void answer_table_of_many(int fd, union sw_frame *hello)
+{
+    static const int first[] = {0, SW_TABLE_PART};
+
+    answer_tables(fd, hello, 3000, first);
+}
+
+static void answer_table_twice(int fd, union sw_frame *hello)
+{
+    static const int first[] = {0, 0};
+
+    answer_tables(fd, hello, 3000, first);
+}
+
 /* After the refusal comes a descriptor whose close takes long. The rank is stopped meanwhile, or it
  * could close the socket before that. */
 static void answer_refusal_and_more(int fd, union sw_frame *hello)
@@ -161,7 +194,7 @@ static void hand_out(int fd, const union sw_frame *hello, int hosts, int page)
     frame.table.nranks = frame.table.processes = 2;
     frame.table.hosts = hosts;
     frame.table.locations[1].process = 1;
-    frame.table.locations[0].host = (uint16_t)(hosts - 1); /* rank 1's is 0 */
+    frame.table.locations[0].host = (uint32_t)(hosts - 1); /* rank 1's is 0 */
     sw_frame_seal(&frame, SW_FRAME_TABLE);
     hostile_send_frame(fd, &frame);
     hand_out_one(fd, SW_FRAME_PAGE, page);
@@ -317,6 +350,10 @@ static const struct fake fakes[] = {
      "sent a frame of type 1 instead of", 0, 0, 0},
     {"a TABLE", open_well, answer_table, SYMWIN_DENIED, "sent a frame of type 4 instead of", 0, 0,
      0},
+    {"a TABLE of other ranks, in two frames", open_well, answer_table_of_many, SYMWIN_DENIED,
+     "expects 3000 ranks, not 2", 0, 0, 0},
+    {"the beginning of a TABLE twice", open_well, answer_table_twice, SYMWIN_DENIED,
+     "sent a wrong table", 0, 0, 0},
     {"a CHALLENGE without a proof", open_well, answer_without_proof, SYMWIN_DENIED,
      "does not know the id's secret", 0, 0, 0},
     {"a proof by another key", open_well, answer_with_another_key, SYMWIN_DENIED,

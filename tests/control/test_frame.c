@@ -134,6 +134,14 @@ static void test_table(void)
     tap_ok(!sw_frame_valid(&frame, frame.header.bytes), "a TABLE of more ranks than it has");
     frame.table.nranks -= 2;
     tap_ok(!sw_frame_valid(&frame, frame.header.bytes), "and of fewer");
+    frame.table.nranks = 5;
+    frame.table.first = 2;
+    tap_ok(sw_frame_valid(&frame, frame.header.bytes), "with the locations of the last ranks");
+    frame.table.first = -1;
+    tap_ok(!sw_frame_valid(&frame, frame.header.bytes), "from a rank on that is none");
+    frame.table.first = 5;
+    sw_frame_seal(&frame, SW_FRAME_TABLE);
+    tap_ok(!sw_frame_valid(&frame, frame.header.bytes), "or the one after the last");
 }
 
 static void test_texts(void)

@@ -24,7 +24,7 @@ struct receiver {
 
 static void receiver_open(struct receiver *t)
 {
-    static uint16_t process_of[RANKS] = {0, 0, 1, 1}, host_of[RANKS];
+    static int process_of[RANKS] = {0, 0, 1, 1}, host_of[RANKS];
     int sockets[2], r;
 
     *t = (struct receiver){.group = {.nranks = RANKS,

@@ -108,7 +108,7 @@ static void test_left_and_closed(int host)
 static void test_forwarded(void)
 {
     enum { THREE = 3 };
-    static uint16_t where[THREE + 1] = {0, 1, 2, 2};
+    static int where[THREE + 1] = {0, 1, 2, 2};
     static atomic_int queued[THREE + 1];
     static const struct {
         int host, from, to, valid;

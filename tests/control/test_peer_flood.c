@@ -266,7 +266,7 @@ static void test_collect(void)
 static void test_forward_after_the_end(void)
 {
     enum { TIMES = 20, MOST_MS = 500 };
-    static uint16_t process_of[RANKS] = {0, 1, 2}, host_of[RANKS] = {0, 0, 1};
+    static int process_of[RANKS] = {0, 1, 2}, host_of[RANKS] = {0, 0, 1};
     static atomic_int queued[RANKS];
     const struct sw_frame_message words = {.from = 2, .to = 1, .kind = SW_MESSAGE_GONE};
     struct sw_peer_socket sockets[RANKS] = {{.process = 0}};
@@ -304,7 +304,7 @@ static void test_forward_after_the_end(void)
  * rank 2, on another host. A rank of that process is named. */
 static void test_full_socket(int to, int culprit)
 {
-    static uint16_t process_of[] = {0, 0, 2, 1}, host_of[] = {0, 0, 1, 0};
+    static int process_of[] = {0, 0, 2, 1}, host_of[] = {0, 0, 1, 0};
     static atomic_int queued[4];
     const struct sw_frame_message words = {.from = 3, .to = to, .kind = SW_MESSAGE_GONE};
     struct sw_peer_socket sockets[3] = {{.process = 0}};

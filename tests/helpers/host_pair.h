@@ -46,7 +46,7 @@ HARNESS_UNUSED void connect_pair(int fds[2])
 
 HARNESS_UNUSED void pair_open(struct pair *p, int host)
 {
-    static uint16_t where[RANKS] = {0, 0, 1, 1};
+    static int where[RANKS] = {0, 0, 1, 1};
     static atomic_int queued[RANKS];
     struct sw_connection channels[HOSTS] = {{.fd = -1}, {.fd = -1}};
     int fds[2];
