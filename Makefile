@@ -155,8 +155,8 @@ PERF        := $(BUILD)/bench/symwin-perf
 INFO        := $(BUILD)/symwin-info
 BENCHES     := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_SOURCES))
 FUZZERS     := $(patsubst fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SOURCES))
-STEP_TESTS  := $(patsubst %,$(BUILD)/tests/%,test_absent test_flood test_fork_steps test_kill \
-    test_register_memory test_shortage test_system_faults)
+STEP_TESTS  := $(patsubst %,$(BUILD)/tests/%,test_absent test_cut_off test_flood test_fork_steps \
+    test_kill test_register_memory test_shortage test_system_faults)
 GPU_TESTS   := $(addprefix $(BUILD)/tests/,$(basename $(notdir $(GPU_SOURCES))))
 # Programs that run on GPUs too.
 BOTH_TESTS  := $(addprefix $(BUILD)/tests/,$(shell cat tests/gpu/both.txt))
@@ -510,7 +510,7 @@ $(STEP_TESTS): $(BUILD)/tests/libhelpers.a $(BUILD)/tests/libsteps.a
 	    $(BUILD)/tests/libsteps.a $(LIBS)
 
 # Its NCCL, a library of its own, gets the driver from it.
-$(BUILD)/tests/test_rails $(BUILD)/tests/test_rails_ends: private LDFLAGS += \
+$(addprefix $(BUILD)/tests/,test_rails test_rails_ends test_cut_off test_kill): private LDFLAGS += \
     -Wl,--export-dynamic-symbol=symwin_driver_find
 $(filter-out $(STEP_TESTS),$(TESTS) $(GPU_TESTS)): $(BUILD)/tests/libhelpers.a $(STATIC)
 	$(call say,LINK,$@)$(LINK) -o $@ $(filter %.o,$^) $(BUILD)/tests/libhelpers.a $(STATIC) $(LIBS)

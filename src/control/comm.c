@@ -116,17 +116,18 @@ symwin_status sw_comm_agree(symwin_comm *comm, const char *call, symwin_status m
             comm->ballots[r].sequence != comm->ballots[0].sequence) {
             sw_exchange_fail(comm->group->exchange, SYMWIN_MISMATCH, r);
             return sw_fail(SYMWIN_MISMATCH,
-                           "%s: rank 0 is in %s (its collective call %llu), rank %d in %s (%llu); "
+                           "%s: rank %d is in %s (its collective call %llu), rank %d in %s (%llu); "
                            "destroy the communicator, and make the same calls in the same order on "
                            "every rank",
-                           call, comm->ballots[0].call,
-                           (unsigned long long)comm->ballots[0].sequence, r, comm->ballots[r].call,
+                           call, sw_exchange_number(comm->group->exchange, 0),
+                           comm->ballots[0].call, (unsigned long long)comm->ballots[0].sequence,
+                           sw_exchange_number(comm->group->exchange, r), comm->ballots[r].call,
                            (unsigned long long)comm->ballots[r].sequence);
         }
     for (r = 0; r < comm->nranks; r++)
         if (comm->ballots[r].status != SYMWIN_OK)
-            return sw_fail((symwin_status)comm->ballots[r].status, "%s: rank %d: %s", call, r,
-                           comm->ballots[r].text);
+            return sw_fail((symwin_status)comm->ballots[r].status, "%s: rank %d: %s", call,
+                           sw_exchange_number(comm->group->exchange, r), comm->ballots[r].text);
     return SYMWIN_OK;
 }
 
@@ -266,7 +267,7 @@ symwin_status sw_comm_status(symwin_comm *comm, const char *call)
     settled = sw_exchange_settled(x, call); /* a lost peer or an abort */
     if (status != SYMWIN_OK && sw_exchange_outcome(x, &outcome, &culprit) && outcome == status &&
         culprit == found_culprit)
-        return sw_report_tell(report, call);
+        return sw_report_tell(report, call, comm->group->exchange);
     if (settled != SYMWIN_OK || code == SW_KERNEL_OK)
         return settled;
     return sw_fail(SYMWIN_ABORTED, "%s: the communicator was aborted; destroy it", call);
@@ -393,6 +394,17 @@ symwin_status symwin_comm_check(symwin_comm *comm)
 symwin_status symwin_comm_check_calls(symwin_comm *comm)
 {
     return check(comm, "symwin_comm_check_calls", 1);
+}
+
+symwin_status sw_comm_reason(symwin_comm *comm, const char *call, symwin_status status)
+{
+    symwin_status outcome;
+    int culprit;
+
+    if (status == SYMWIN_OK || comm == NULL || comm->inner == NULL ||
+        !sw_exchange_outcome(comm->group->exchange, &outcome, &culprit) || outcome == status)
+        return status;
+    return sw_exchange_settled(comm->group->exchange, call);
 }
 
 symwin_status symwin_comm_abort(symwin_comm *comm)

@@ -17,7 +17,8 @@ void sw_report_release(struct sw_kernel_report *report);
  * (SW_NOBODY: no single rank). SYMWIN_OK: no failure, or the host has asked the kernels to leave.
  * sw_report_tell() sets the error text and returns the same status. */
 symwin_status sw_report_status(const struct sw_kernel_report *report, int *culprit);
-symwin_status sw_report_tell(const struct sw_kernel_report *report, const char *call);
+symwin_status sw_report_tell(const struct sw_kernel_report *report, const char *call,
+                             const struct sw_exchange *x);
 
 /* ---- the communicator ---- */
 
@@ -127,6 +128,10 @@ static inline const struct sw_wide_calls *sw_wide_calls_of(const symwin_comm *co
                ? *(const struct sw_wide_calls *const *)(const void *)comm->wide
                : NULL;
 }
+
+/* What a call on `comm` returns if a call on the communicator inside has returned `status`. That
+ * one is aborted when `comm` has ended, and `comm` knows why. */
+symwin_status sw_comm_reason(symwin_comm *comm, const char *call, symwin_status status);
 
 /* The communicator that has the windows, registered buffers and channels of this one. */
 static inline symwin_comm *sw_comm_inside(symwin_comm *comm)

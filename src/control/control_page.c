@@ -105,5 +105,6 @@ void sw_exchange_destroy(struct sw_exchange *x)
         munmap(x->page, x->bytes);
     else
         free(x->page);
+    free(atomic_load(&x->numbers));
     free(x);
 }

@@ -55,7 +55,8 @@ struct sw_exchange {
     _Atomic uint64_t told; /* the outcome that on_end was last called for */
     void (*on_end)(void *context);
     void *on_end_context;
-    _Atomic int built; /* the communicator is complete */
+    _Atomic int built;    /* the communicator is complete */
+    int *_Atomic numbers; /* owned: of each rank, in texts; NULL: their own */
 };
 
 /* ---- exchange_end.c: the end in a word ---- */

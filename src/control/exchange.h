@@ -28,6 +28,11 @@ int sw_exchange_is_page(int fd);
 
 void sw_exchange_destroy(struct sw_exchange *x);
 
+/* What texts call each rank: its number among others, of which these are a part. Once, by any of
+ * the process's ranks. Returns 0: no memory. */
+int sw_exchange_set_numbers(struct sw_exchange *x, const int *numbers);
+int sw_exchange_number(const struct sw_exchange *x, int rank);
+
 /* The communicator is complete on all ranks. Until then texts do not ask to destroy it. */
 void sw_exchange_be_built(struct sw_exchange *x);
 

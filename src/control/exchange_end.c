@@ -1,5 +1,6 @@
 /* The end of an exchange: a status and a culprit in the high bits of the control page's word, and
  * what texts say of it. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "src/control/control.h"
@@ -61,10 +62,31 @@ static int leaves(const struct sw_exchange *x, int rank)
     return rank < x->nranks && atomic_load(&x->page->slots[rank].gone) != HERE;
 }
 
+int sw_exchange_set_numbers(struct sw_exchange *x, const int *numbers)
+{
+    const size_t bytes = (size_t)x->nranks * sizeof *numbers;
+    int *copy = malloc(bytes), *none = NULL;
+
+    if (copy == NULL)
+        return 0;
+    memcpy(copy, numbers, bytes);
+    if (!atomic_compare_exchange_strong(&x->numbers, &none, copy))
+        free(copy); /* another rank of this process has come first */
+    return 1;
+}
+
+int sw_exchange_number(const struct sw_exchange *x, int rank)
+{
+    const int *numbers = atomic_load(&x->numbers);
+
+    return numbers != NULL && rank >= 0 && rank < x->nranks ? numbers[rank] : rank;
+}
+
 /* The text for an end while the communicator is created: there is nothing to destroy yet. */
 static symwin_status creation_ended(const struct sw_exchange *x, symwin_status status, int culprit,
                                     const char *call)
 {
+    const int named = sw_exchange_number(x, culprit);
     const char *again = "create the communicator again on every rank, with a new id";
 
     if (status == SYMWIN_TIMEOUT && culprit >= x->nranks)
@@ -77,19 +99,19 @@ static symwin_status creation_ended(const struct sw_exchange *x, symwin_status s
                        "%s: rank %d has joined, but did not come to the next step of the creation "
                        "in time; %s and, if that rank is only slow, with a larger "
                        "bootstrap_timeout_ms (SYMWIN_BOOTSTRAP_TIMEOUT_MS)",
-                       call, culprit, again);
+                       call, named, again);
     if (status == SYMWIN_PEER_LOST && culprit >= x->nranks)
         return sw_fail(status, "%s: NCCL has lost a rank of another domain, or failed; %s", call,
                        again);
     if (status == SYMWIN_PEER_LOST && leaves(x, culprit))
-        return sw_fail(status, "%s: rank %d has given up; %s", call, culprit, again);
+        return sw_fail(status, "%s: rank %d has given up; %s", call, named, again);
     if (status == SYMWIN_PEER_LOST)
-        return sw_fail(status, "%s: the process of rank %d has ended; %s", call, culprit, again);
+        return sw_fail(status, "%s: the process of rank %d has ended; %s", call, named, again);
     if (status == SYMWIN_NO_MEMORY)
         return sw_fail(status,
                        "%s: the process of rank %d has no memory or no file descriptors left; %s",
-                       call, culprit, again);
-    return sw_fail(status, "%s: rank %d ended the creation; %s", call, culprit, again);
+                       call, named, again);
+    return sw_fail(status, "%s: rank %d ended the creation; %s", call, named, again);
 }
 
 /* `missed`: the call that this rank waited in, and the culprit did not make; NULL: unknown. */
@@ -100,7 +122,7 @@ static symwin_status timed_out(const struct sw_exchange *x, uint64_t word, const
     const uint64_t what = (noted & ~SW_END_COUNT_MASK) == (word & ~SW_END_COUNT_MASK)
                               ? noted & SW_END_COUNT_MASK
                               : 0;
-    const int culprit = sw_end_culprit(word);
+    const int culprit = sw_end_culprit(word), named = sw_exchange_number(x, culprit);
 
     if (culprit >= x->nranks)
         return sw_fail(SYMWIN_TIMEOUT,
@@ -112,26 +134,26 @@ static symwin_status timed_out(const struct sw_exchange *x, uint64_t word, const
         return sw_fail(SYMWIN_TIMEOUT,
                        "%s: in collective %u, other ranks waited for rank %d until their time was "
                        "over; destroy the communicator on every rank",
-                       call, (unsigned)what, culprit);
+                       call, (unsigned)what, named);
     if (missed == NULL && what >= 1 && what <= HOST_CALLS)
         missed = host_calls[what - 1].text;
     if (missed != NULL)
         return sw_fail(SYMWIN_TIMEOUT,
                        "%s: rank %d did not come to %s in time; destroy the communicator on every "
                        "rank",
-                       call, culprit, missed);
+                       call, named, missed);
     return sw_fail(SYMWIN_TIMEOUT,
                    "%s: other ranks waited for rank %d until their time was over: its process was "
                    "stopped, or it did not make a call that they made; destroy the communicator on "
                    "every rank",
-                   call, culprit);
+                   call, named);
 }
 
 symwin_status sw_end_say(const struct sw_exchange *x, uint64_t word, const char *call,
                          const char *missed)
 {
     const symwin_status status = sw_end_status(word);
-    const int culprit = sw_end_culprit(word);
+    const int culprit = sw_end_culprit(word), named = sw_exchange_number(x, culprit);
 
     if (!atomic_load(&x->built))
         return creation_ended(x, status, culprit, call);
@@ -143,20 +165,20 @@ symwin_status sw_end_say(const struct sw_exchange *x, uint64_t word, const char 
             return sw_fail(status,
                            "%s: rank %d has destroyed its communicator; every rank must make the "
                            "same collective calls before it does",
-                           call, culprit);
+                           call, named);
         if (culprit >= x->nranks)
             return sw_fail(status,
                            "%s: NCCL has lost a rank of another domain, or failed; destroy the "
                            "communicator on every rank",
                            call);
         return sw_fail(status, "%s: the process of rank %d has ended; destroy the communicator",
-                       call, culprit);
+                       call, named);
     case SYMWIN_NO_MEMORY:
         return sw_fail(
             status,
             "%s: the process of rank %d has no memory or no file descriptors left; destroy the "
             "communicator on every rank",
-            call, culprit);
+            call, named);
     case SYMWIN_MISMATCH:
         if (culprit >= x->nranks)
             return sw_fail(
@@ -170,10 +192,10 @@ symwin_status sw_end_say(const struct sw_exchange *x, uint64_t word, const char 
             "%s: rank %d's calls differ from the other ranks', or have a part that is not in its "
             "buffer; symwin_comm_check() on the rank that noticed says which; destroy the "
             "communicator on every rank, and make calls that agree",
-            call, culprit);
+            call, named);
     case SYMWIN_ABORTED:
-        return sw_fail(status, "%s: rank %d aborted the communicator; destroy it", call, culprit);
+        return sw_fail(status, "%s: rank %d aborted the communicator; destroy it", call, named);
     default:
-        return sw_fail(status, "%s: rank %d ended the communicator", call, culprit);
+        return sw_fail(status, "%s: rank %d ended the communicator", call, named);
     }
 }

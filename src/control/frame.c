@@ -158,8 +158,8 @@ int sw_frame_valid(union sw_frame *frame, size_t bytes)
     case SW_FRAME_LEAVE:
         return rank_in(frame->end.rank, SW_MAX_RANKS);
     case SW_FRAME_END:
-        return rank_in(frame->end.rank, SW_MAX_RANKS) && frame->end.status != SYMWIN_OK &&
-               status_valid(frame->end.status);
+        return (rank_in(frame->end.rank, SW_MAX_RANKS) || frame->end.rank == SW_NOBODY) &&
+               frame->end.status != SYMWIN_OK && status_valid(frame->end.status);
     case SW_FRAME_MESSAGE:
         return message_valid(&frame->message);
     default:

@@ -183,13 +183,14 @@ symwin_status sw_report_status(const struct sw_kernel_report *report, int *culpr
 
 /* "rank 2", or "ranks 2, 3 and 5": the ranks in `mask`, or `first` if it has no more than one, or
  * is above what the mask can hold. */
-static const char *name_ranks(char *text, size_t bytes, int first, uint64_t mask)
+static const char *name_ranks(char *text, size_t bytes, int first, uint64_t mask,
+                              const struct sw_exchange *x)
 {
     size_t at = 0;
     int r;
 
     if (first >= 64 || (mask & (mask - 1)) == 0) {
-        snprintf(text, bytes, "rank %d", first);
+        snprintf(text, bytes, "rank %d", sw_exchange_number(x, first));
         return text;
     }
     for (r = 0; r < 64 && at + 16 < bytes; r++) {
@@ -199,7 +200,7 @@ static const char *name_ranks(char *text, size_t bytes, int first, uint64_t mask
                                at == 0          ? "ranks "
                                : mask >> r == 1 ? " and "
                                                 : ", ",
-                               r);
+                               sw_exchange_number(x, r));
     }
     return text;
 }
@@ -241,7 +242,8 @@ static const char *name_value(char *text, size_t bytes, uint32_t argument, uint6
     return text;
 }
 
-static symwin_status mismatch(const char *call, const struct sw_finding *found)
+static symwin_status mismatch(const char *call, const struct sw_finding *found,
+                              const struct sw_exchange *x)
 {
     static const struct {
         const char *name, *verb, *advice;
@@ -263,8 +265,8 @@ static symwin_status mismatch(const char *call, const struct sw_finding *found)
     const char *verb = arguments[argument].verb;
     char wrong[128], right[128], theirs[64], others[64], who[320], of[48] = "";
 
-    name_ranks(wrong, sizeof wrong, found->rank, found->differ);
-    name_ranks(right, sizeof right, found->other, found->agree);
+    name_ranks(wrong, sizeof wrong, found->rank, found->differ, x);
+    name_ranks(right, sizeof right, found->other, found->agree, x);
     snprintf(who, sizeof who, "%s differ%s from %s%s", wrong,
              strncmp(wrong, "ranks", 5) == 0 ? "" : "s", right,
              found->tie ? ", and no majority agrees" : "");
@@ -282,8 +284,9 @@ static symwin_status mismatch(const char *call, const struct sw_finding *found)
         SYMWIN_MISMATCH,
         "%s: in collective %u, %s%s differs: rank %d %s %s, rank %d %s %s (%s); %s on every rank; "
         "destroy the communicator",
-        call, found->epoch, arguments[argument].name, of, found->rank, verb,
-        name_value(theirs, sizeof theirs, argument, found->theirs), found->other, verb,
+        call, found->epoch, arguments[argument].name, of, sw_exchange_number(x, found->rank), verb,
+        name_value(theirs, sizeof theirs, argument, found->theirs),
+        sw_exchange_number(x, found->other), verb,
         name_value(others, sizeof others, argument, found->others), who,
         arguments[argument].advice);
 }
@@ -342,14 +345,20 @@ static symwin_status counts(const char *call, const struct sw_finding *found, ui
                    call, where, found->rank, theirs, found->other, others);
 }
 
-symwin_status sw_report_tell(const struct sw_kernel_report *report, const char *call)
+symwin_status sw_report_tell(const struct sw_kernel_report *report, const char *call,
+                             const struct sw_exchange *x)
 {
-    const struct sw_finding *found = &report->found;
     const uint32_t code = __atomic_load_n(&report->code, __ATOMIC_ACQUIRE);
+    struct sw_finding named = report->found;
+    const struct sw_finding *found = &named;
     char where[96];
 
     if (code == SW_KERNEL_MISMATCH)
-        return mismatch(call, found);
+        return mismatch(call, found, x);
+    named.rank = sw_exchange_number(x, named.rank);
+    named.other = sw_exchange_number(x, named.other);
+    if (code == SW_KERNEL_TIMEOUT && named.argument == SW_ARGUMENT_PAIR)
+        named.tie = (uint32_t)sw_exchange_number(x, (int)named.tie);
     if (code >= SW_KERNEL_COUNTS)
         return counts(call, found, code);
     name_call(where, sizeof where, found);

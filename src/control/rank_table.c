@@ -1,5 +1,5 @@
-/* The table of ranks (rank_table.h), and the frames that it is sent in. Any thread, each table on one at
- * a time. */
+/* The table of ranks (rank_table.h), and the frames that it is sent in. Any thread, each table on
+ * one at a time. */
 #include "src/control/rank_table.h"
 
 #include <errno.h>

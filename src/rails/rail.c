@@ -41,27 +41,44 @@ static symwin_status refused(const struct sw_wide *wide, const char *call, const
                    more != NULL ? more : "");
 }
 
+/* NCCL's function has not come back in time, or has lost a rank. */
+static symwin_status lost(const struct sw_wide *wide, const char *call, const char *function,
+                          symwin_status status)
+{
+    const int culprit = sw_wide_culprit(wide, &status);
+
+    if (culprit == SW_NOBODY)
+        return sw_fail(status,
+                       "%s: NCCL's %s was not done in time; look whether NCCL reaches the other "
+                       "hosts (NCCL_DEBUG=INFO, NCCL_SOCKET_IFNAME)",
+                       call, function);
+    return sw_fail(status, "%s: in NCCL's %s, rank %d %s", call, function, culprit,
+                   status == SYMWIN_PEER_LOST
+                       ? "has given up, or has destroyed its communicator"
+                       : "did not come in time: its host does not answer, or its process, which "
+                         "links that host, is stopped");
+}
+
 /* `until`: of sw_now_ms(). */
 static symwin_status settle_until(struct sw_wide *wide, const char *call, const char *function,
                                   struct ncclComm *comm, int result, int64_t until)
 {
     const struct timespec moment = {.tv_nsec = 20000};
     struct sw_exchange *x = wide->comm->group->exchange;
+    symwin_status status = SYMWIN_PEER_LOST;
     int state = result;
 
     while (result == SW_ENGINE_IN_PROGRESS) {
         if (atomic_load(&wide->is_ended) || sw_exchange_ended(x)) {
-            const symwin_status status = sw_exchange_status(x, call);
-
+            status = sw_exchange_status(x, call);
             return status != SYMWIN_OK
                        ? status
                        : sw_fail(SYMWIN_ABORTED, "%s: the communicator has ended", call);
         }
         if (sw_now_ms() > until)
-            return sw_fail(SYMWIN_TIMEOUT,
-                           "%s: NCCL's %s was not done in time; look whether NCCL reaches the "
-                           "other hosts (NCCL_DEBUG=INFO, NCCL_SOCKET_IFNAME)",
-                           call, function);
+            return lost(wide, call, function, SYMWIN_TIMEOUT);
+        if (sw_now_ms() > until - SW_ASK_MS)
+            sw_exchange_ask(x);
         nanosleep(&moment, NULL);
         result = wide->engine->get_state(comm, &state);
         if (result == SW_ENGINE_OK)
@@ -71,22 +88,28 @@ static symwin_status settle_until(struct sw_wide *wide, const char *call, const 
         return SYMWIN_OK;
     /* NCCL has lost a rank. The exchange knows which one and why, but maybe a little later. */
     until = sw_now_ms() + GRACE_MS;
-    while (result == SW_ENGINE_REMOTE_ERROR && !sw_exchange_ended(x) && sw_now_ms() < until)
+    while (result == SW_ENGINE_REMOTE_ERROR && !sw_exchange_ended(x) && sw_now_ms() < until) {
+        sw_exchange_ask(x);
         nanosleep(&moment, NULL);
+    }
     if (result == SW_ENGINE_REMOTE_ERROR && sw_exchange_ended(x))
         return sw_exchange_status(x, call);
-    return refused(wide, call, function, comm, result);
+    return result == SW_ENGINE_REMOTE_ERROR && sw_wide_culprit(wide, &status) != SW_NOBODY
+               ? lost(wide, call, function, status)
+               : refused(wide, call, function, comm, result);
 }
 
 /* After a failure others wait in NCCL for this rank. */
 static void end_all(const struct sw_wide *wide, symwin_status status)
 {
     struct sw_exchange *x = wide->comm->group->exchange;
+    int culprit = wide->comm->rank;
 
-    if (status != SYMWIN_OK && !sw_exchange_ended(x))
-        sw_exchange_fail(x, status,
-                         status == SYMWIN_PEER_LOST || status == SYMWIN_TIMEOUT ? SW_NOBODY
-                                                                                : wide->comm->rank);
+    if (status == SYMWIN_OK || sw_exchange_ended(x))
+        return;
+    if (status == SYMWIN_PEER_LOST || status == SYMWIN_TIMEOUT)
+        culprit = sw_wide_culprit(wide, &status);
+    sw_exchange_fail(x, status, culprit);
 }
 
 symwin_status sw_rail_settle(struct sw_wide *wide, const char *call, const char *function,
@@ -97,10 +120,7 @@ symwin_status sw_rail_settle(struct sw_wide *wide, const char *call, const char 
     if (result == SW_ENGINE_OK)
         return SYMWIN_OK;
     /* At their first call the ranks connect, for which the host waits as kernels do for a rank. */
-    status = settle_until(wide, call, function, comm, result,
-                          wide->comm->kernel_timeout_ms < 0
-                              ? INT64_MAX
-                              : sw_now_ms() + wide->comm->kernel_timeout_ms);
+    status = settle_until(wide, call, function, comm, result, sw_now_ms() + sw_wide_patience(wide));
     end_all(wide, status);
     return status;
 }
@@ -141,7 +161,8 @@ static symwin_status init(struct sw_wide *wide, const char *call, const sw_engin
     const symwin_status status = settle_until(wide, call, "ncclCommInitRankConfig", *comm, result,
                                               sw_now_ms() + sw_comm_patience(wide->comm));
 
-    end_all(wide, status);
+    if (status != SYMWIN_TIMEOUT) /* then all wait in vain; the next agreement finds for whom */
+        end_all(wide, status);
     return status;
 }
 

@@ -81,6 +81,16 @@ extern const struct sw_wide_calls sw_wide_calls;
 
 /* ---- wide.c ---- */
 
+/* How long NCCL may have a call, in ms: kernel_timeout_ms, but at least SW_ASK_MS, for so long hosts
+ * are asked whether they are there. More than any time: for ever. */
+enum { SW_ASK_MS = 600 };
+int64_t sw_wide_patience(const struct sw_wide *wide);
+
+/* Whom to name when NCCL waits too long or has lost a rank, as far as the exchange can tell: a rank
+ * that leaves (*status: PEER_LOST), or one whose host does not answer (TIMEOUT), if the hosts were
+ * asked (sw_exchange_ask()) for a while. SW_NOBODY: *status stays. */
+int sw_wide_culprit(const struct sw_wide *wide, symwin_status *status);
+
 /* If the domain's communicator has ended, so does this one. */
 void sw_wide_look(symwin_comm *comm);
 

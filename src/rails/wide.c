@@ -47,11 +47,51 @@ static int has_failed(struct sw_wide *wide)
     return failed;
 }
 
+int64_t sw_wide_patience(const struct sw_wide *wide)
+{
+    const int ms = wide->comm->kernel_timeout_ms;
+
+    return ms < 0 ? INT64_MAX / 2 : ms < SW_ASK_MS ? SW_ASK_MS : ms;
+}
+
+int sw_wide_culprit(const struct sw_wide *wide, symwin_status *status)
+{
+    const struct sw_exchange *x = wide->comm->group->exchange;
+    int r, late;
+
+    for (r = 0; r < wide->comm->nranks; r++)
+        if (r != wide->comm->rank && sw_exchange_leaves(x, r)) {
+            *status = SYMWIN_PEER_LOST;
+            return r;
+        }
+    for (r = 0; r < wide->comm->nranks; r++)
+        if (wide->domains.domain_of[r] != wide->domain && (late = sw_exchange_culprit(x, r)) != r) {
+            *status = SYMWIN_TIMEOUT;
+            return late;
+        }
+    return SW_NOBODY;
+}
+
+/* Ends it, if that is due, for a call that NCCL has for too long, or because NCCL has failed. Until
+ * then the other hosts are asked whether they are there. */
+static void judge(const struct sw_wide *wide, symwin_status status, int is_due)
+{
+    struct sw_exchange *x = wide->comm->group->exchange;
+    int culprit;
+
+    sw_exchange_ask(x);
+    if (!is_due)
+        return;
+    culprit = sw_wide_culprit(wide, &status);
+    sw_exchange_fail(x, status, culprit);
+}
+
 static void *watch(void *arg)
 {
     const struct timespec nap = {.tv_nsec = LOOK_NS};
     struct sw_wide *wide = arg;
     struct sw_exchange *x = wide->comm->group->exchange;
+    const int64_t most_ms = sw_wide_patience(wide);
     int64_t failed_at = 0, entered_at = 0;
     uint32_t inside = 0, seen;
 
@@ -60,16 +100,15 @@ static void *watch(void *arg)
         sw_wide_look(wide->comm);
         if (failed_at == 0 && has_failed(wide))
             failed_at = sw_now_ms();
-        /* The exchange knows which rank is lost, but maybe later than NCCL that one is. */
-        if (failed_at != 0 && sw_now_ms() - failed_at > GRACE_MS && !sw_exchange_ended(x))
-            sw_exchange_fail(x, SYMWIN_PEER_LOST, SW_NOBODY);
+        if (failed_at != 0 && !sw_exchange_ended(x))
+            judge(wide, SYMWIN_PEER_LOST, sw_now_ms() - failed_at > GRACE_MS);
         seen = atomic_load(wide->inside);
         if (seen != inside)
             entered_at = sw_now_ms();
         inside = seen;
-        if (inside % 2 == 1 && wide->comm->kernel_timeout_ms >= 0 && !sw_exchange_ended(x) &&
-            sw_now_ms() - entered_at > wide->comm->kernel_timeout_ms)
-            sw_exchange_fail(x, SYMWIN_TIMEOUT, SW_NOBODY);
+        if (inside % 2 == 1 && !sw_exchange_ended(x) &&
+            sw_now_ms() - entered_at > most_ms - SW_ASK_MS)
+            judge(wide, SYMWIN_TIMEOUT, sw_now_ms() - entered_at > most_ms);
         if (!sw_exchange_ended(x))
             continue;
         (void)symwin_comm_abort(wide->comm->inner);
@@ -97,6 +136,10 @@ static symwin_status make_inner(struct sw_wide *wide, const symwin_comm_options 
     if (status == SYMWIN_OK)
         status = wide->maker->make(&part, comm->device, &own, &comm->inner);
     sw_wipe(&part, sizeof part);
+    if (status == SYMWIN_OK &&
+        !sw_exchange_set_numbers(comm->inner->group->exchange,
+                                 wide->domains.members + wide->domains.first_of[wide->domain]))
+        status = sw_fail(SYMWIN_NO_MEMORY, "no host memory for the numbers of ranks");
     return status;
 }
 

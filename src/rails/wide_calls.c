@@ -279,7 +279,7 @@ static symwin_status run(const struct sw_request *request, symwin_collective_inf
     }
     sw_scope_leave(&scope);
     sw_comm_leave(comm);
-    return status;
+    return sw_comm_reason(comm, r.name, status);
 }
 
 /* A call of a group, which is launched later. */
@@ -329,7 +329,7 @@ static symwin_status pairs(const struct sw_pair_call *const *calls, size_t n, co
     }
     sw_scope_leave(&scope);
     sw_comm_leave(comm);
-    return status;
+    return sw_comm_reason(comm, call, status);
 }
 
 static symwin_status follow_calls(symwin_comm *comm, const char *call, CUstream stream)

@@ -449,7 +449,7 @@ symwin_status sw_register_agree(symwin_comm *comm, const char *call, symwin_stat
                 "has not made this call, or its buffers are not registered, or its call is not "
                 "captured, as here; register the buffers (symwin_register) on all ranks or none, "
                 "and destroy the communicator on every rank",
-                call, sw_comm_absent(comm));
+                call, sw_exchange_number(comm->group->exchange, sw_comm_absent(comm)));
     if (status == SYMWIN_OK)
         status = decide(comm, call, offers, bytes, spares, by);
     if (status == SYMWIN_OK)

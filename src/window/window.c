@@ -61,16 +61,13 @@ static symwin_window *publish(symwin_comm *comm, struct sw_window *window)
     return (symwin_window *)window->handle;
 }
 
-symwin_status symwin_window_register(symwin_comm *comm, void *ptr, size_t bytes, unsigned flags,
-                                     symwin_window **out)
+static symwin_status register_with(symwin_comm *comm, const char *call, void *ptr, size_t bytes,
+                                   unsigned flags, symwin_window **out)
 {
-    static const char call[] = "symwin_window_register";
     struct sw_window *window;
     struct sw_scope scope;
-    symwin_status status;
+    symwin_status status = sw_comm_enter(comm, call);
 
-    comm = sw_comm_inside(comm);
-    status = sw_comm_enter(comm, call);
     if (status != SYMWIN_OK)
         return status;
     /* After a failure from here on this rank still joins the agreement, to tell the others. */
@@ -93,6 +90,15 @@ symwin_status symwin_window_register(symwin_comm *comm, void *ptr, size_t bytes,
     sw_comm_leave(comm);
     sw_allocations_settle(); /* a failure may have dropped the last hold on freed memory */
     return status;
+}
+
+symwin_status symwin_window_register(symwin_comm *comm, void *ptr, size_t bytes, unsigned flags,
+                                     symwin_window **out)
+{
+    static const char call[] = "symwin_window_register";
+    const symwin_status status = register_with(sw_comm_inside(comm), call, ptr, bytes, flags, out);
+
+    return sw_comm_reason(comm, call, status);
 }
 
 symwin_status symwin_window_deregister(symwin_comm *comm, symwin_window *window)

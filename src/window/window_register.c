@@ -163,9 +163,11 @@ static symwin_status check_equal(symwin_comm *comm, const char *call, int i, con
 
     for (r = 1; r < comm->nranks; r++)
         if (comm->ballots[r].values[i] != comm->ballots[0].values[i])
-            return sw_fail(SYMWIN_MISMATCH, "%s: %s differs: %llu on rank 0, %llu on rank %d; %s",
+            return sw_fail(SYMWIN_MISMATCH, "%s: %s differs: %llu on rank %d, %llu on rank %d; %s",
                            call, what, (unsigned long long)comm->ballots[0].values[i],
-                           (unsigned long long)comm->ballots[r].values[i], r, advice);
+                           sw_exchange_number(comm->group->exchange, 0),
+                           (unsigned long long)comm->ballots[r].values[i],
+                           sw_exchange_number(comm->group->exchange, r), advice);
     return SYMWIN_OK;
 }
 
@@ -191,8 +193,9 @@ static symwin_status compare_ballots(symwin_comm *comm, const char *call)
             status = sw_fail(SYMWIN_MISMATCH,
                              "%s: rank %d's window is at byte %llu of %llu allocations of %llu "
                              "bytes",
-                             call, r, (unsigned long long)v[V_OFFSET],
-                             (unsigned long long)v[V_PIECES], (unsigned long long)v[V_STRETCH]);
+                             call, sw_exchange_number(comm->group->exchange, r),
+                             (unsigned long long)v[V_OFFSET], (unsigned long long)v[V_PIECES],
+                             (unsigned long long)v[V_STRETCH]);
     }
     return status;
 }
@@ -231,7 +234,7 @@ static symwin_status find_offset(symwin_comm *comm, const struct attempt *a, sym
             status = sw_fail(SYMWIN_TIMEOUT,
                              "the ranks found no common free offset in %d ms; rank %d last voted "
                              "for a higher one, %llu",
-                             patience_ms, high, from);
+                             patience_ms, sw_exchange_number(comm->group->exchange, high), from);
         if (status == SYMWIN_OK) {
             status = sw_segment_room(comm->group, bytes, (size_t)from, offset);
             value = *offset;
@@ -246,7 +249,8 @@ static symwin_status find_offset(symwin_comm *comm, const struct attempt *a, sym
         value = ballots[low].values[0];
         if (value < from)
             return sw_fail(SYMWIN_MISMATCH, "%s: rank %d voted for offset %llu, below %llu",
-                           a->call, low, (unsigned long long)value, from);
+                           a->call, sw_exchange_number(comm->group->exchange, low),
+                           (unsigned long long)value, from);
         from = ballots[high].values[0];
         if (value == from)
             return SYMWIN_OK;

@@ -125,6 +125,18 @@ static void test_lengths(void)
     tap_ok(wrong == 0 && count > 10, "%d types: a frame is as long as it says", count);
 }
 
+static void test_nobody(void)
+{
+    union sw_frame frame;
+
+    make(&frame, SW_FRAME_END);
+    frame.end.rank = SW_NOBODY;
+    tap_ok(sw_frame_valid(&frame, frame.header.bytes), "END names nobody");
+    make(&frame, SW_FRAME_LEAVE);
+    frame.end.rank = SW_NOBODY;
+    tap_ok(!sw_frame_valid(&frame, frame.header.bytes), "LEAVE is of a rank");
+}
+
 static void test_table(void)
 {
     union sw_frame frame;
@@ -309,6 +321,7 @@ int main(void)
     test_numbers();
     test_lengths();
     test_table();
+    test_nobody();
     test_texts();
     test_descriptors();
     test_room();

@@ -114,14 +114,18 @@ static const struct ending {
     int rank; /* that does it */
     symwin_status status;
     const char *words;
+    const char *hosts; /* NULL: "aabb" */
 } endings[] = {
-    {"a rank is killed", KILLED, 3, SYMWIN_PEER_LOST, "rank 3"},
-    {"the rank that made the id is killed", KILLED, 0, SYMWIN_PEER_LOST, "rank 0"},
-    {"a rank is killed in a call", KILLED_IN_A_CALL, 2, SYMWIN_PEER_LOST, "rank 2"},
-    {"a rank is stopped", STOPPED, 2, SYMWIN_TIMEOUT, ""},
-    {"a rank aborts", ABORTED, 1, SYMWIN_ABORTED, "rank 1 aborted"},
-    {"NCCL fails in a call", FAILS, 1, SYMWIN_DRIVER, "rank 1 ended the communicator"},
-    {"a rank leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed"},
+    {"a rank is killed", KILLED, 3, SYMWIN_PEER_LOST, "rank 3", NULL},
+    {"the rank that made the id is killed", KILLED, 0, SYMWIN_PEER_LOST, "rank 0", NULL},
+    {"a rank is killed in a call", KILLED_IN_A_CALL, 2, SYMWIN_PEER_LOST, "rank 2", NULL},
+    {"a rank is stopped", STOPPED, 2, SYMWIN_TIMEOUT, "rank 2", NULL},
+    {"a rank aborts", ABORTED, 1, SYMWIN_ABORTED, "rank 1 aborted", NULL},
+    {"NCCL fails in a call", FAILS, 1, SYMWIN_DRIVER, "rank 1 ended the communicator", NULL},
+    {"a rank leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed", NULL},
+    {"a rank alone in its domain leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed",
+     "abcd"},
+    {"a rank alone in its domain is stopped", STOPPED, 2, SYMWIN_TIMEOUT, "", "abcd"},
 };
 
 /* What the rank does that ends it for the others. */
@@ -193,11 +197,12 @@ static void be_ended(struct processes *p, int rank)
 
 static void check_ending(const struct place *place, const struct ending *e)
 {
+    const struct place other = {e->name, 0, e->hosts};
     struct processes *p;
     int right, r;
 
-    right = places_run(place, 4, be_ended, (void *)(uintptr_t)e, &p) || e->what == KILLED ||
-            e->what == KILLED_IN_A_CALL;
+    right = places_run(e->hosts != NULL ? &other : place, 4, be_ended, (void *)(uintptr_t)e, &p) ||
+            e->what == KILLED || e->what == KILLED_IN_A_CALL;
     for (r = 0; r < 4; r++) {
         if (r == e->rank ||
             (p->rank[r].status == (int)e->status && strstr(p->rank[r].text, e->words) != NULL))

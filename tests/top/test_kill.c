@@ -8,9 +8,10 @@
  *
  *     test_kill [STRIDE]                     every STRIDE-th step (default 29, more with a
  *                                            sanitizer; make soak: 1)
- *     test_kill VICTIM STEP ACTION [HOSTS]   one run, as a complaint names it; HOSTS as "abab" */
-#include "each_call.h"
-#include "processes.h"
+ *     test_kill VICTIM STEP ACTION [HOSTS [domains]]
+ *                                            one run, as a complaint names it; HOSTS as "abab" */
+#include "life.h"
+#include "rails.h"
 #include "steps.h"
 
 /* Under ThreadSanitizer a kernel takes a second. */
@@ -23,8 +24,7 @@ enum { SLOWER = 1, KERNELS_SLOWER = 1, STRIDE = 29 };
 #endif
 
 enum {
-    RANKS = 4,
-    BYTES = 4096,
+    RANKS = LIFE_RANKS,
     BOOTSTRAP_MS = 2000 * SLOWER,
     STOP_MS = 300 * KERNELS_SLOWER,
     WAIT_MS = 20000,
@@ -32,30 +32,13 @@ enum {
     MOST_DELAYS = 1 << 16
 };
 
-enum stage {
-    CREATE,
-    REGISTER,
-    REDUCE,
-    EXCHANGE,
-    EACH_OTHER,
-    CHANNEL,
-    CONNECT,
-    AGAIN,
-    DEREGISTER,
-    DESTROY,
-    STAGES
-};
-
-static const char *const stage_names[] = {
-    "create",  "register", "reduce",         "exchange",   "each collective",
-    "channel", "connect",  "register again", "deregister", "destroy"};
-
 struct plan {
     int victim;
     long nth;
     enum steps_action action;
     int timeout_ms;
     const char *hosts; /* a letter per rank; NULL: one host */
+    int over_domains;  /* each host is one */
 };
 
 /* In shared memory: whether the victim ended, and when. */
@@ -68,161 +51,23 @@ static void about_to_end(void)
     shared->rank[own_rank].number = 1;
 }
 
-/* Rank 0 creates the id. Returns 0 if it ends before: then there is nothing to test. */
-static int wait_for_id(struct processes *p, int rank)
-{
-    if (rank == 0)
-        return processes_id(p, rank) != NULL;
-    while (!p->id_made && p->rank[0].number == 0)
-        usleep(50);
-    return p->id_made;
-}
-
-static symwin_status reduce(symwin_comm *comm, int device, const void *in, void *out,
-                            struct CUstream_st *stream)
-{
-    symwin_status status = symwin_allreduce(comm, in, out, BYTES / 4, SYMWIN_U32, SYMWIN_SUM,
-                                            stream);
-
-    if (status == SYMWIN_OK)
-        status = symwin_stream_synchronize(device, stream);
-    return status == SYMWIN_OK ? symwin_comm_check(comm) : status;
-}
-
-/* Each rank sends to the next one, more than the ring holds, and receives from the one before. */
-static symwin_status exchange(symwin_comm *comm, int rank, int device, void *memory,
-                              struct CUstream_st *stream)
-{
-    symwin_status status = symwin_group_begin();
-
-    if (status == SYMWIN_OK)
-        status = symwin_send(comm, memory, BYTES, SYMWIN_U8, (rank + 1) % RANKS, stream);
-    if (status == SYMWIN_OK)
-        status = symwin_recv(comm, host_at(memory, BYTES), BYTES, SYMWIN_U8,
-                             (rank + RANKS - 1) % RANKS, stream);
-    if (status == SYMWIN_OK)
-        status = symwin_group_end();
-    else
-        (void)symwin_group_end();
-    if (status == SYMWIN_OK)
-        status = symwin_barrier(comm, stream);
-    if (status == SYMWIN_OK)
-        status = symwin_stream_synchronize(device, stream);
-    return status == SYMWIN_OK ? symwin_comm_check(comm) : status;
-}
-
-/* Two channels with a neighbour, on a window and on the rank's own memory. One is left to the end
- * of the communicator. */
-static symwin_status make_channels(symwin_comm *comm, int peer, void *memory, void *own)
-{
-    symwin_channel_end *ends[2] = {NULL, NULL};
-    symwin_channel channel;
-    symwin_status status = symwin_channel_create(comm, peer, memory, BYTES, NULL, &ends[0]);
-
-    if (status == SYMWIN_OK)
-        status = symwin_channel_create(comm, peer, own, BYTES, NULL, &ends[1]);
-    if (status == SYMWIN_OK)
-        status = symwin_channel_connect(comm, ends[1], &channel);
-    if (status == SYMWIN_OK)
-        status = symwin_channel_connect(comm, ends[0], &channel);
-    return status == SYMWIN_OK ? symwin_channel_destroy(comm, ends[0]) : status;
-}
-
-static symwin_status life(struct processes *p, int rank, const struct plan *plan)
-{
-    const int device = rank % harness_device_count();
-    const symwin_comm_options options = {.size = sizeof options,
-                                         .timeout_ms = plan->timeout_ms,
-                                         .bootstrap_timeout_ms = BOOTSTRAP_MS,
-                                         .kernel_timeout_ms = plan->timeout_ms,
-                                         .slot_bytes = 8192};
-    symwin_window *window = NULL, *again = NULL;
-    struct CUstream_st *stream = NULL;
-    symwin_status status = SYMWIN_OK;
-    symwin_comm *comm = NULL;
-    symwin_registration *registration = NULL;
-    void *memory = NULL, *buffer = NULL, *own = NULL;
-    int stage;
-
-    for (stage = CREATE; stage < STAGES && status == SYMWIN_OK; stage++) {
-        p->rank[rank].step = stage;
-        switch ((enum stage)stage) {
-        case CREATE:
-            if (!wait_for_id(p, rank))
-                return SYMWIN_OK;
-            status = symwin_comm_create(&p->id, RANKS, rank, device, &options, &comm);
-            break;
-        case REGISTER:
-            status = symwin_mem_alloc(device, 2 * BYTES, 0, &memory);
-            if (status == SYMWIN_OK)
-                status = symwin_stream_create(device, &stream);
-            if (status == SYMWIN_OK)
-                status = each_fill(&(struct each){comm, rank, RANKS, device, memory, stream});
-            if (status == SYMWIN_OK)
-                status = symwin_window_register(comm, memory, 2 * BYTES, 0, &window);
-            break;
-        case REDUCE:
-            status = reduce(comm, device, memory, host_at(memory, BYTES), stream);
-            break;
-        case EXCHANGE:
-            status = exchange(comm, rank, device, memory, stream);
-            break;
-        case EACH_OTHER:
-            status = each_run(&(struct each){comm, rank, RANKS, device, memory, stream});
-            break;
-        case CHANNEL:
-            status = symwin_mem_alloc(device, BYTES, 0, &own);
-            if (status == SYMWIN_OK)
-                status = make_channels(comm, rank ^ 1, memory, own);
-            break;
-        case CONNECT:
-            status = symwin_mem_alloc(device, BYTES, 0, &buffer);
-            if (status == SYMWIN_OK)
-                status = symwin_register(comm, buffer, BYTES, &registration);
-            if (status == SYMWIN_OK)
-                status = reduce(comm, device, buffer, buffer, stream);
-            break;
-        case AGAIN:
-            status = symwin_window_register(comm, memory, 64, 0, &again);
-            break;
-        case DEREGISTER:
-            status = symwin_window_deregister(comm, window);
-            if (status == SYMWIN_OK)
-                status = symwin_window_deregister(comm, again);
-            if (status == SYMWIN_OK)
-                status = symwin_deregister(comm, registration);
-            break;
-        case DESTROY:
-        case STAGES:
-            break;
-        }
-    }
-    if (status != SYMWIN_OK)
-        p->rank[rank].step = stage - 1;
-    processes_note(p, rank, status);
-    if (stream != NULL)
-        symwin_stream_synchronize(device, stream);
-    symwin_comm_destroy(comm);
-    if (stream != NULL)
-        host_must(symwin_stream_destroy(device, stream), "symwin_stream_destroy");
-    host_must(symwin_mem_free(memory), "symwin_mem_free");
-    host_must(symwin_mem_free(buffer), "symwin_mem_free");
-    host_must(symwin_mem_free(own), "symwin_mem_free");
-    return status;
-}
-
 static void body(struct processes *p, int rank)
 {
     const struct plan *plan = p->arg;
 
     processes_on_host(plan->hosts, rank);
+    if (plan->over_domains)
+        rails_set_engine(rank);
     if (rank == plan->victim) {
         shared = p;
         own_rank = rank;
         steps_before(about_to_end);
         steps_plan(plan->nth, plan->action, 0, 0);
     }
-    life(p, rank, plan);
+    life(p, rank,
+         &(struct life){.timeout_ms = plan->timeout_ms,
+                        .bootstrap_ms = BOOTSTRAP_MS,
+                        .over_domains = plan->over_domains});
     if (rank == plan->victim) {
         p->rank[rank].number = -steps_taken(); /* it outlived its plan */
         steps_off();
@@ -251,27 +96,30 @@ static void complain(const struct plan *plan, const struct processes *p, const c
     fprintf(stderr, "# victim %d, step %ld, action %d: rank %d: %s\n", plan->victim, plan->nth,
             (int)plan->action, rank, what);
     for (r = 0; r < RANKS; r++)
-        fprintf(stderr, "#   rank %d: %s, status %d: %s\n", r, stage_names[p->rank[r].step],
+        fprintf(stderr, "#   rank %d: %s, status %d: %s\n", r, life_stages[p->rank[r].step],
                 (int)p->rank[r].status, p->rank[r].text);
 }
 
-/* Whether the text blames the victim, or the id's creator if the victim creates an id. Rank 1
- * creates that of the second host. */
+/* Whether the text blames the victim, or the id's creator if the victim creates an id: the lowest
+ * rank of each host does. */
 static int names_victim(const struct plan *plan, const char *text)
 {
     char name[32];
 
     snprintf(name, sizeof name, "rank %d", plan->victim);
     return strstr(text, name) != NULL ||
-           ((plan->victim == 0 || (plan->hosts != NULL && plan->victim == 1)) &&
+           ((plan->victim == 0 ||
+             (plan->hosts != NULL &&
+              strchr(plan->hosts, plan->hosts[plan->victim]) == &plan->hosts[plan->victim])) &&
             strstr(text, "the process that made the id") != NULL);
 }
 
-/* If the victim is a host link, its end may keep one host's word from the other. Only the ranks of
- * one host must agree then. */
+/* If the victim is a host link, its end may keep one host's word from the other. Windows are of a
+ * domain. Only the ranks of one host must agree then. */
 static int may_differ(const struct plan *plan, int a, int b)
 {
-    return plan->hosts != NULL && plan->victim < 2 && plan->hosts[a] != plan->hosts[b];
+    return plan->hosts != NULL && (plan->victim < 2 || plan->over_domains) &&
+           plan->hosts[a] != plan->hosts[b];
 }
 
 /* Then ranks of one host may go on to a call in which they wait in vain for those of the other
@@ -296,6 +144,9 @@ static int names_late(const struct plan *plan, const struct processes *p, const 
     char name[32];
     int r, q, found = 0;
 
+    /* A kernel may wait for a rank that waits for the stopped one in NCCL. */
+    if (plan->over_domains && plan->action == STEPS_STOP)
+        found = strstr(text, "other ranks waited for rank") != NULL;
     for (r = 0; r < RANKS; r++) {
         snprintf(name, sizeof name, "rank %d did not c", r);
         for (q = 0; q < RANKS; q++)
@@ -336,7 +187,9 @@ static void judge(const struct plan *plan, struct processes *p, int rank, int wa
 
         if (at < MOST_DELAYS)
             seen->delays_us[at] = delay;
-        if (delay > AT_ONCE_MS * 1000)
+        /* A rank of its domain may wait for it to join that domain: only the clock ends that. */
+        if (delay > AT_ONCE_MS * 1000 &&
+            !(plan->over_domains && p->rank[rank].step == CREATE && delay < 2000LL * BOOTSTRAP_MS))
             complain(plan, p, "late", rank);
     }
 }
@@ -424,15 +277,14 @@ static void sweep_victim(struct plan *plan, long stride)
         seen->of[plan->victim].kills++;
 }
 
-static void sweep(const char *name, enum steps_action action, int timeout_ms, const char *hosts,
-                  long stride)
+static void sweep(const char *name, struct plan plan, long stride)
 {
-    struct plan plan = {.action = action, .timeout_ms = timeout_ms, .hosts = hosts};
     pid_t pids[RANKS];
     int victim;
 
 #if defined(__SANITIZE_THREAD__)
-    if (action == STEPS_STOP) { /* only the timeout detects it, and kernels take seconds here */
+    if (plan.action ==
+        STEPS_STOP) { /* only the timeout detects it, and kernels take seconds here */
         tap_ok(1, "%s # SKIP under ThreadSanitizer", name);
         return;
     }
@@ -441,7 +293,7 @@ static void sweep(const char *name, enum steps_action action, int timeout_ms, co
     fflush(stdout);
     for (victim = 0; victim < RANKS; victim++) {
         plan.victim = victim;
-        pids[victim] = action == STEPS_STOP ? fork() : -1;
+        pids[victim] = plan.action == STEPS_STOP ? fork() : -1;
         if (pids[victim] <= 0)
             sweep_victim(&plan, stride);
         if (pids[victim] == 0) {
@@ -466,7 +318,8 @@ static int again(int argc, char **argv)
     struct plan plan = {.victim = atoi(argv[1]),
                         .nth = atol(argv[2]),
                         .action = (enum steps_action)atoi(argv[3]),
-                        .hosts = argc > 4 ? argv[4] : NULL};
+                        .hosts = argc > 4 ? argv[4] : NULL,
+                        .over_domains = argc > 5};
 
     plan.timeout_ms = plan.action == STEPS_STOP ? STOP_MS : WAIT_MS;
     tap_ok(run(&plan) && seen->of[plan.victim].wrong == 0,
@@ -484,11 +337,21 @@ int main(int argc, char **argv)
         return 1;
     if (argc > 3)
         return again(argc, argv);
-    sweep("killed", STEPS_KILL, WAIT_MS, NULL, stride);
-    sweep("exits", STEPS_EXIT, WAIT_MS, NULL, stride * 5);
-    sweep("stopped", STEPS_STOP, STOP_MS, NULL, stride * 5);
-    sweep("killed, on two hosts", STEPS_KILL, WAIT_MS, "abab", stride * 3);
-    sweep("stopped, on two hosts", STEPS_STOP, STOP_MS, "abab", stride * 9);
+    sweep("killed", (struct plan){.action = STEPS_KILL, .timeout_ms = WAIT_MS}, stride);
+    sweep("exits", (struct plan){.action = STEPS_EXIT, .timeout_ms = WAIT_MS}, stride * 5);
+    sweep("stopped", (struct plan){.action = STEPS_STOP, .timeout_ms = STOP_MS}, stride * 5);
+    sweep("killed, on two hosts",
+          (struct plan){.action = STEPS_KILL, .timeout_ms = WAIT_MS, .hosts = "abab"}, stride * 3);
+    sweep("stopped, on two hosts",
+          (struct plan){.action = STEPS_STOP, .timeout_ms = STOP_MS, .hosts = "abab"}, stride * 9);
+    sweep("killed, in two domains",
+          (struct plan){
+              .action = STEPS_KILL, .timeout_ms = WAIT_MS, .hosts = "abab", .over_domains = 1},
+          stride * 3);
+    sweep("stopped, in two domains",
+          (struct plan){
+              .action = STEPS_STOP, .timeout_ms = STOP_MS, .hosts = "abab", .over_domains = 1},
+          stride * 9);
     delays = seen->delays < MOST_DELAYS ? seen->delays : MOST_DELAYS;
     qsort(seen->delays_us, (size_t)delays, sizeof seen->delays_us[0], by_size);
     tap_ok(seen->late <= RANKS + seen->runs / 100, "%d of %d runs' answers name a rank that waits",
