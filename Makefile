@@ -157,6 +157,8 @@ BENCHES     := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_SOURCES))
 FUZZERS     := $(patsubst fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SOURCES))
 STEP_TESTS  := $(patsubst %,$(BUILD)/tests/%,test_absent test_cut_off test_flood test_fork_steps \
     test_kill test_register_memory test_shortage test_system_faults)
+# Their communicators have ranks in several domains, with a stand-in for NCCL between these.
+WITH_ENGINE := test_rails test_rails_ends test_cut_off test_kill
 GPU_TESTS   := $(addprefix $(BUILD)/tests/,$(basename $(notdir $(GPU_SOURCES))))
 # Programs that run on GPUs too.
 BOTH_TESTS  := $(addprefix $(BUILD)/tests/,$(shell cat tests/gpu/both.txt))
@@ -510,7 +512,7 @@ $(STEP_TESTS): $(BUILD)/tests/libhelpers.a $(BUILD)/tests/libsteps.a
 	    $(BUILD)/tests/libsteps.a $(LIBS)
 
 # Its NCCL, a library of its own, gets the driver from it.
-$(addprefix $(BUILD)/tests/,test_rails test_rails_ends test_cut_off test_kill): private LDFLAGS += \
+$(addprefix $(BUILD)/tests/,$(WITH_ENGINE)): private LDFLAGS += \
     -Wl,--export-dynamic-symbol=symwin_driver_find
 $(filter-out $(STEP_TESTS),$(TESTS) $(GPU_TESTS)): $(BUILD)/tests/libhelpers.a $(STATIC)
 	$(call say,LINK,$@)$(LINK) -o $@ $(filter %.o,$^) $(BUILD)/tests/libhelpers.a $(STATIC) $(LIBS)
@@ -552,7 +554,7 @@ STAND_IN := $(BUILD)/tests/nccl/stand_in/libnccl.so.2
 STAND_IN_USER := $(patsubst %,$(BUILD)/obj/tests/nccl/stand_in_%.c.o,user data states served lives \
     wires)
 
-$(BUILD)/tests/test_rails $(BUILD)/tests/test_rails_ends: | $(STAND_IN) # at run time
+$(addprefix $(BUILD)/tests/,$(WITH_ENGINE)): | $(STAND_IN) # at run time
 
 $(STAND_IN): $(call objects,$(STAND_IN_SOURCES))
 	@mkdir -p $(@D)

@@ -301,28 +301,31 @@ static symwin_status gather(symwin_allgather_fn allgather, void *context, const 
 }
 
 /* Fails if any rank has failed. The caller's all-gather may have no deadline, so a rank that failed
- * must call it too, even one without memory: this needs only the stack. */
+ * must call it too, even one without memory: up to 4096 ranks this needs only the stack. */
 static symwin_status gather_status(int nranks, symwin_allgather_fn allgather, void *context,
                                    symwin_status own)
 {
     const unsigned char mine = (unsigned char)own;
-    unsigned char all[SW_MAX_RANKS];
+    unsigned char few[4096];
+    unsigned char *const all = nranks <= (int)sizeof few ? few : malloc((size_t)nranks);
     char text[SW_TEXT_BYTES];
     symwin_status status;
     int r;
 
+    if (all == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", share_call, nranks);
     snprintf(text, sizeof text, "%s", symwin_last_error());
     status = gather(allgather, context, &mine, all, sizeof mine);
-    if (own != SYMWIN_OK) {
-        sw_error_restore(text);
-        return own;
-    }
-    for (r = 0; r < nranks && status == SYMWIN_OK; r++)
+    for (r = 0; r < nranks && status == SYMWIN_OK && own == SYMWIN_OK; r++)
         if (all[r] != SYMWIN_OK)
             status = sw_fail(all[r] <= SYMWIN_STATUS_LAST ? (symwin_status)all[r] : SYMWIN_INVALID,
                              "%s: rank %d cannot take part: %s", share_call, r,
                              symwin_status_name((symwin_status)all[r]));
-    return status;
+    if (all != few)
+        free(all);
+    if (own != SYMWIN_OK)
+        sw_error_restore(text);
+    return own != SYMWIN_OK ? own : status;
 }
 
 /* Rank 0 creates the id; all ranks get it. */

@@ -77,7 +77,7 @@ static symwin_status settle_until(struct sw_wide *wide, const char *call, const 
         }
         if (sw_now_ms() > until)
             return lost(wide, call, function, SYMWIN_TIMEOUT);
-        if (sw_now_ms() > until - SW_ASK_MS)
+        if (sw_now_ms() > until - SW_NAMING_MS)
             sw_exchange_ask(x);
         nanosleep(&moment, NULL);
         result = wide->engine->get_state(comm, &state);

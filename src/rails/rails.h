@@ -81,9 +81,9 @@ extern const struct sw_wide_calls sw_wide_calls;
 
 /* ---- wide.c ---- */
 
-/* How long NCCL may have a call, in ms: kernel_timeout_ms, but at least SW_ASK_MS, for so long hosts
- * are asked whether they are there. More than any time: for ever. */
-enum { SW_ASK_MS = 600 };
+/* How long NCCL may have a call, in ms: SW_NAMING_MS longer than kernels may wait, whose finding
+ * names a rank. Meanwhile hosts are asked whether they are there. More than any time: for ever. */
+enum { SW_NAMING_MS = 1000 };
 int64_t sw_wide_patience(const struct sw_wide *wide);
 
 /* Whom to name when NCCL waits too long or has lost a rank, as far as the exchange can tell: a rank

@@ -51,7 +51,7 @@ int64_t sw_wide_patience(const struct sw_wide *wide)
 {
     const int ms = wide->comm->kernel_timeout_ms;
 
-    return ms < 0 ? INT64_MAX / 2 : ms < SW_ASK_MS ? SW_ASK_MS : ms;
+    return ms < 0 ? INT64_MAX / 2 : ms + SW_NAMING_MS;
 }
 
 int sw_wide_culprit(const struct sw_wide *wide, symwin_status *status)
@@ -107,7 +107,7 @@ static void *watch(void *arg)
             entered_at = sw_now_ms();
         inside = seen;
         if (inside % 2 == 1 && !sw_exchange_ended(x) &&
-            sw_now_ms() - entered_at > most_ms - SW_ASK_MS)
+            sw_now_ms() - entered_at > most_ms - SW_NAMING_MS)
             judge(wide, SYMWIN_TIMEOUT, sw_now_ms() - entered_at > most_ms);
         if (!sw_exchange_ended(x))
             continue;

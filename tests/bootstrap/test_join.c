@@ -120,6 +120,18 @@ static int gather(void *context, const void *mine, void *all, size_t bytes)
     return 0;
 }
 
+/* More than the stack has room for. */
+static void of_many(struct processes *p, int rank)
+{
+    struct gathering others = {5000, SYMWIN_FORKED, 0, 0};
+    symwin_unique_id id;
+
+    (void)p;
+    must_be(symwin_unique_id_share(5000, 0, gather, &others, &id) == SYMWIN_FORKED &&
+                others.rounds == 1 && host_error_has("rank 4999 cannot take part: SYMWIN_FORKED"),
+            "one of 5000 ranks is a fork", rank);
+}
+
 static void with_a_fork(struct processes *p, int rank)
 {
     struct gathering others = {3, SYMWIN_FORKED, 0, 0}, own = {3, -1, 0, 0};
@@ -393,6 +405,7 @@ int main(void)
     processes_run("neighbours", 4, neighbours, NULL);
     processes_run("all again", 3, all_again, NULL);
     processes_run("alone", 1, alone, NULL);
+    processes_run("one of many", 1, of_many, NULL);
     processes_run("with a fork", 1, with_a_fork, NULL);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     processes_run("without memory", 1, without_memory, NULL);

@@ -162,7 +162,7 @@ static void comm_calls(void)
     } rows[] = {
         {"no ranks", 0, 0, 0, {0}, "nranks is 0"},
         {"less than no ranks", -1, 0, 0, {0}, "nranks is -1"},
-        {"more ranks than there can be", 4097, 0, 0, {0}, "nranks is 4097|4096"},
+        {"more ranks than there can be", 131073, 0, 0, {0}, "nranks is 131073|131072"},
         {"rank -1", 1, -1, 0, {0}, "rank is -1"},
         {"rank 1 of 1", 1, 1, 0, {0}, "rank is 1|0 to 0"},
         {"rank 2 of 2", 2, 2, 0, {0}, "rank is 2|0 to 1"},

@@ -1,11 +1,11 @@
 /* A host is cut off from another one at any step of a rank's life: from then on every packet
- * between them is lost, and no connection is closed. In a network namespace of its own, whose
- * loopback device is taken down. Every rank must return soon, with TIMEOUT or PEER_LOST and the name
- * of a rank of the other host; nothing is left behind. If packets are lost for a moment only,
- * nobody notices.
+ * between them is lost, and no connection is closed. Each run is in a network namespace of its own,
+ * whose loopback device is taken down. Every rank must return soon, with TIMEOUT or PEER_LOST and
+ * the name of a rank of the other host; nothing is left behind. If packets are lost for a moment
+ * only, nobody notices.
  *
- *     test_cut_off [STRIDE]                every STRIDE-th step (default 241; soak: 1)
- *     test_cut_off VICTIM STEP SWEEP       one run, as a complaint names it; SWEEP from 0 on */
+ *     test_cut_off [STRIDE]            every STRIDE-th step (default 241; soak: 1)
+ *     test_cut_off VICTIM STEP SWEEP   one run, as a complaint names it; SWEEP from 0 on */
 #include <net/if.h>
 #include <sched.h>
 #include <sys/ioctl.h>
