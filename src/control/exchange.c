@@ -333,23 +333,29 @@ void sw_exchange_ask(struct sw_exchange *x)
     atomic_store(&x->page->asked, now);
 }
 
-/* A rank missing on another host may have posted, while a linking process is stopped and forwards
- * nothing. Returns the rank to blame: the lowest rank of this host if its linking process shows no
- * beat, or that of the asked host if it does not answer, else `missing`. */
-static int rank_to_blame(const struct sw_exchange *x, int missing)
+int sw_exchange_silent(const struct sw_exchange *x, int rank)
 {
     const int64_t since = atomic_load(&x->page->asked_since);
     int through;
 
-    if (!is_remote(x, missing))
-        return missing;
+    if (!is_remote(x, rank))
+        return -1;
     if (age_ms(atomic_load(&x->page->beat)) >= QUIET_MS)
         return x->hosts->links;
-    through = x->hosts->through[missing];
-    if (sw_exchange_is_asked(x) && age_ms(since) >= NO_ANSWER_MS &&
-        atomic_load(&x->page->slots[through].heard) < since)
-        return through;
-    return missing;
+    through = x->hosts->through[rank];
+    return sw_exchange_is_asked(x) && age_ms(since) >= NO_ANSWER_MS &&
+                   age_ms(atomic_load(&x->page->slots[through].heard)) >= NO_ANSWER_MS
+               ? through
+               : -1;
+}
+
+/* A rank missing on another host may have posted, while a linking process is stopped and forwards
+ * nothing. That one is to blame then. */
+static int rank_to_blame(const struct sw_exchange *x, int missing)
+{
+    const int silent = sw_exchange_silent(x, missing);
+
+    return silent >= 0 ? silent : missing;
 }
 
 static void sleep_until_woken(struct sw_exchange *x, uint32_t wakes, int64_t ms)

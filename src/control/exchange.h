@@ -101,6 +101,11 @@ void sw_exchange_beat(struct sw_exchange *x);
 int sw_exchange_is_asked(const struct sw_exchange *x);
 void sw_exchange_heard(struct sw_exchange *x, int rank);
 
+/* The lowest rank of the host whose linking process keeps frames of `rank` from coming: this host's
+ * if that shows no beat, or another host's if it was asked and does not answer; -1: neither, or
+ * `rank` is on this host. */
+int sw_exchange_silent(const struct sw_exchange *x, int rank);
+
 /* Posts the data of a rank for a round: the caller's own rank, or, in the linking process, a rank
  * on another host. Returns 0 if the exchange has ended. */
 int sw_exchange_post(struct sw_exchange *x, int rank, uint64_t round, const void *data,

@@ -77,7 +77,7 @@ static symwin_status settle_until(struct sw_wide *wide, const char *call, const 
         }
         if (sw_now_ms() > until)
             return lost(wide, call, function, SYMWIN_TIMEOUT);
-        if (sw_now_ms() > until - SW_NAMING_MS)
+        if (sw_now_ms() > until - 2 * SW_NAMING_MS)
             sw_exchange_ask(x);
         nanosleep(&moment, NULL);
         result = wide->engine->get_state(comm, &state);
@@ -158,10 +158,13 @@ static symwin_status init(struct sw_wide *wide, const char *call, const sw_engin
                                       .min_ctas = INT_MIN,
                                       .max_ctas = INT_MIN};
     const int result = wide->engine->init(comm, ranks, *id, rank, &config);
-    const symwin_status status = settle_until(wide, call, "ncclCommInitRankConfig", *comm, result,
-                                              sw_now_ms() + sw_comm_patience(wide->comm));
+    const int patience = sw_comm_patience(wide->comm);
+    const symwin_status status = settle_until(
+        wide, call, "ncclCommInitRankConfig", *comm, result,
+        sw_now_ms() + (patience > 2 * SW_NAMING_MS ? patience - SW_NAMING_MS : patience / 2));
 
-    if (status != SYMWIN_TIMEOUT) /* then all wait in vain; the next agreement finds for whom */
+    /* All wait in vain. In the time that is left the next agreement finds for whom. */
+    if (status != SYMWIN_TIMEOUT)
         end_all(wide, status);
     return status;
 }

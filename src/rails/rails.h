@@ -81,8 +81,9 @@ extern const struct sw_wide_calls sw_wide_calls;
 
 /* ---- wide.c ---- */
 
-/* How long NCCL may have a call, in ms: SW_NAMING_MS longer than kernels may wait, whose finding
- * names a rank. Meanwhile hosts are asked whether they are there. More than any time: for ever. */
+/* How long NCCL may have a call, in ms: longer than kernels may wait, whose finding names a rank.
+ * Meanwhile hosts are asked whether they are there. Only the deciding host hears all of them, so
+ * the others leave it a little time to name one. More than any time: for ever. */
 enum { SW_NAMING_MS = 1000 };
 int64_t sw_wide_patience(const struct sw_wide *wide);
 

@@ -51,7 +51,9 @@ int64_t sw_wide_patience(const struct sw_wide *wide)
 {
     const int ms = wide->comm->kernel_timeout_ms;
 
-    return ms < 0 ? INT64_MAX / 2 : ms + SW_NAMING_MS;
+    if (ms < 0)
+        return INT64_MAX / 2;
+    return ms + SW_NAMING_MS + (wide->comm->group->host == 0 ? 0 : SW_NAMING_MS / 2);
 }
 
 int sw_wide_culprit(const struct sw_wide *wide, symwin_status *status)
@@ -65,7 +67,7 @@ int sw_wide_culprit(const struct sw_wide *wide, symwin_status *status)
             return r;
         }
     for (r = 0; r < wide->comm->nranks; r++)
-        if (wide->domains.domain_of[r] != wide->domain && (late = sw_exchange_culprit(x, r)) != r) {
+        if (wide->domains.domain_of[r] != wide->domain && (late = sw_exchange_silent(x, r)) >= 0) {
             *status = SYMWIN_TIMEOUT;
             return late;
         }
@@ -107,7 +109,7 @@ static void *watch(void *arg)
             entered_at = sw_now_ms();
         inside = seen;
         if (inside % 2 == 1 && !sw_exchange_ended(x) &&
-            sw_now_ms() - entered_at > most_ms - SW_NAMING_MS)
+            sw_now_ms() - entered_at > most_ms - 2 * SW_NAMING_MS)
             judge(wide, SYMWIN_TIMEOUT, sw_now_ms() - entered_at > most_ms);
         if (!sw_exchange_ended(x))
             continue;

@@ -4,7 +4,10 @@
 
 #include "rails.h"
 
-enum { LIMIT_MS = 8000 }; /* after which no rank may still wait, on a busy machine */
+enum {
+    LIMIT_MS = 8000,
+    SOON_MS = 3000
+}; /* after which no rank may still wait, on a busy machine */
 
 struct life {
     symwin_comm *comm;
@@ -71,18 +74,34 @@ static const struct creation {
      SYMWIN_DRIVER, "1:ncclCommInitRankConfig failed"},
     {"NCCL's state unknown", "STAND_IN_FAIL", "ncclCommGetAsyncError:1:3", 3, SYMWIN_DRIVER,
      "3:NCCL's ncclCommInitRankConfig failed"},
+    {"a rank is stopped in NCCL", "STAND_IN_FAIL", "ncclCommInitRankConfig:1:-1", 3, SYMWIN_TIMEOUT,
+     "rank 3 has joined, but did not come"},
 };
+
+/* Whether the rank that has the variable is stopped in NCCL. */
+static int stops(const struct creation *c)
+{
+    return strstr(c->value, ":-1") != NULL;
+}
 
 static void create(struct processes *p, int rank)
 {
     const struct creation *c = places_arg(p);
+    symwin_comm_options with = options;
     struct life life = {.comm = NULL};
 
     rails_set_engine(rank);
     if (c->rank < 0 || c->rank == rank)
         setenv(c->variable, c->value, 1);
-    if (begin(p, rank, &life, &options) == SYMWIN_OK)
+    if (stops(c))
+        with.bootstrap_timeout_ms = SOON_MS;
+    if (begin(p, rank, &life, &with) == SYMWIN_OK)
         symwin_comm_destroy(life.comm);
+    if (stops(c) && rank == 0) {
+        while (p->rank[1].status < 0 || p->rank[2].status < 0)
+            host_pause_ms(5);
+        kill(p->pids[c->rank], SIGKILL);
+    }
 }
 
 static void check_creation(const struct place *place, const struct creation *c)
@@ -90,11 +109,13 @@ static void check_creation(const struct place *place, const struct creation *c)
     const int alone = isdigit((unsigned char)c->words[0]) ? c->words[0] - '0' : -1;
     const char *words = alone >= 0 ? c->words + 2 : c->words;
     struct processes *p;
-    int right = places_run(place, 4, create, (void *)(uintptr_t)c, &p), r;
+    int right = places_run(place, 4, create, (void *)(uintptr_t)c, &p) || stops(c), r;
 
     for (r = 0; r < 4; r++) {
         const int says = strstr(p->rank[r].text, words) != NULL;
 
+        if (stops(c) && r == c->rank)
+            continue;
         if (p->rank[r].status == (int)c->status && (says || (alone >= 0 && alone != r)))
             continue;
         right = 0;
@@ -106,7 +127,7 @@ static void check_creation(const struct place *place, const struct creation *c)
 
 /* ---- communicators that end ------------------------------------------------------------------ */
 
-enum what { KILLED, KILLED_IN_A_CALL, STOPPED, ABORTED, FAILS, LEAVES };
+enum what { KILLED, KILLED_IN_A_CALL, STOPPED, LATE, ABORTED, FAILS, LEAVES };
 
 static const struct ending {
     const char *name;
@@ -119,13 +140,15 @@ static const struct ending {
     {"a rank is killed", KILLED, 3, SYMWIN_PEER_LOST, "rank 3", NULL},
     {"the rank that made the id is killed", KILLED, 0, SYMWIN_PEER_LOST, "rank 0", NULL},
     {"a rank is killed in a call", KILLED_IN_A_CALL, 2, SYMWIN_PEER_LOST, "rank 2", NULL},
-    {"a rank is stopped", STOPPED, 2, SYMWIN_TIMEOUT, "rank 2", NULL},
+    {"a rank does not come", LATE, 2, SYMWIN_TIMEOUT, "rank 2", NULL},
+    {"a rank that links its host is stopped", STOPPED, 2, SYMWIN_TIMEOUT, "rank 2", NULL},
     {"a rank aborts", ABORTED, 1, SYMWIN_ABORTED, "rank 1 aborted", NULL},
     {"NCCL fails in a call", FAILS, 1, SYMWIN_DRIVER, "rank 1 ended the communicator", NULL},
     {"a rank leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed", NULL},
     {"a rank alone in its domain leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed",
      "abcd"},
-    {"a rank alone in its domain is stopped", STOPPED, 2, SYMWIN_TIMEOUT, "", "abcd"},
+    {"a rank alone in its domain does not come", LATE, 2, SYMWIN_TIMEOUT, "", "abcd"},
+    {"a rank alone in its domain is stopped", STOPPED, 2, SYMWIN_TIMEOUT, "rank 2", "abcd"},
 };
 
 /* What the rank does that ends it for the others. */
@@ -139,10 +162,13 @@ static void end_it(struct processes *p, const struct ending *e, struct life *lif
     case KILLED:
         raise(SIGKILL);
         break;
+    case STOPPED: /* the lowest other rank ends it when the others know */
+        raise(SIGSTOP);
+        break;
     case ABORTED:
         host_must(symwin_comm_abort(life->comm), "symwin_comm_abort");
         /* fallthrough */
-    case STOPPED: /* it makes no call until the others know */
+    case LATE: /* it makes no call until the others know */
         while ((e->rank != 0 && p->rank[0].status < 0) || (e->rank != 1 && p->rank[1].status < 0) ||
                (e->rank != 2 && p->rank[2].status < 0) || p->rank[3].status < 0)
             host_pause_ms(5);
@@ -162,11 +188,12 @@ static void be_ended(struct processes *p, int rank)
     symwin_comm_options with = options;
     struct life life = {.comm = NULL};
     int64_t before;
+    int r;
 
     rails_set_engine(rank);
     if (e->what == FAILS && rank == e->rank)
         setenv("STAND_IN_FAIL", "ncclAllReduce:3:3", 1);
-    if (e->what == STOPPED)
+    if (e->what == STOPPED || e->what == LATE)
         with.kernel_timeout_ms = 700;
     host_must(begin(p, rank, &life, &with), "symwin_comm_create");
     p->rank[rank].status = -1;
@@ -193,6 +220,12 @@ static void be_ended(struct processes *p, int rank)
     must_be(host_now_ms() - before < LIMIT_MS, "soon", rank);
     must_be(reduce(&life, 1) != SYMWIN_OK, "a call afterwards fails", rank);
     end(&life);
+    if (e->what == STOPPED && rank == 0) { /* e->rank is another */
+        for (r = 1; r < 4; r++)
+            while (r != e->rank && p->rank[r].status < 0)
+                host_pause_ms(5);
+        kill(p->pids[e->rank], SIGKILL);
+    }
 }
 
 static void check_ending(const struct place *place, const struct ending *e)
@@ -202,7 +235,7 @@ static void check_ending(const struct place *place, const struct ending *e)
     int right, r;
 
     right = places_run(e->hosts != NULL ? &other : place, 4, be_ended, (void *)(uintptr_t)e, &p) ||
-            e->what == KILLED || e->what == KILLED_IN_A_CALL;
+            e->what <= STOPPED;
     for (r = 0; r < 4; r++) {
         if (r == e->rank ||
             (p->rank[r].status == (int)e->status && strstr(p->rank[r].text, e->words) != NULL))

@@ -122,7 +122,7 @@ static void be_patient(struct processes *p, int rank, const struct plan *plan)
 {
     const symwin_comm_options options = {
         .size = sizeof options, .timeout_ms = 3 * NOTICED_MS, .slot_bytes = 8192};
-    const int waits = plan->sweep->way == WAITS && plan->sweep->hosts[rank] == 'a';
+    const int waits = plan->sweep->way == WAITS && plan->sweep->hosts[rank] == 'b';
     symwin_status status = SYMWIN_OK;
     symwin_window *window;
     symwin_comm *comm;

@@ -11,7 +11,8 @@
  * ignored. It is strict: what two ranks call must agree in kind, type, operation and size, else the
  * communicator has the error ncclInvalidUsage.
  *
- * STAND_IN_FAIL=NAME:N:CODE   the N-th call of NAME in a process returns CODE and does nothing
+ * STAND_IN_FAIL=NAME:N:CODE   the N-th call of NAME in a process returns CODE and does nothing; -1:
+ *                             it stops the process
  * STAND_IN_TIMEOUT_MS=20000   how long a rank waits for others
  * STAND_IN_WIRE=tcp           communicators of unique ids that are made so, and their children, go
  *                             over TCP; else through memory that is shared
