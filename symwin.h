@@ -169,7 +169,7 @@ typedef struct symwin_comm_options {
  * one user, that pass the same id. Between hosts, create the id where SYMWIN_ADDR is set or with
  * symwin_unique_id_from_env(); without fabric handles NCCL joins them (docs/using.md, "Domains").
  *
- *   nranks   1 to 4096; ranks may share a device (see below)
+ *   nranks   1 to 131072, at most 4096 in a domain; ranks may share a device (see below)
  *   rank     0 to nranks - 1, each once
  *   device   ordinal, or SYMWIN_DEVICE_CURRENT; ranks may pass equal or different devices
  *   options  NULL for the defaults; equal on all ranks, except timeouts
@@ -179,7 +179,7 @@ typedef struct symwin_comm_options {
  *                       invalid value, such as a SYMWIN_TUNING that is no tuning table
  *   SYMWIN_MISMATCH     nranks, options or tuning tables differ between ranks
  *   SYMWIN_UNSUPPORTED  the devices are no peers, the library has no kernels for the driver, a
- *                       device has more ranks than it can run, or there is no NCCL to join domains
+ *                       device or a domain has too many ranks, or there is no NCCL to join domains
  *   SYMWIN_NO_MEMORY    device memory or address space ran out
  *   SYMWIN_TIMEOUT      a rank did not join, or was not ready, in time; the error names it
  *   SYMWIN_PEER_LOST    a rank's process ended, or the process that created the id

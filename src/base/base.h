@@ -15,7 +15,7 @@
 #define SW_TEXT_BYTES 512
 #define SYMWIN_STATUS_LAST SYMWIN_FORKED
 #define SW_MAX_RANKS 131072  /* of a communicator */
-#define SW_DOMAIN_RANKS 4095 /* of those in one domain: words of kernels have 12 bits */
+#define SW_DOMAIN_RANKS 4096 /* of those in one domain: words of kernels have 12 bits */
 
 /* Sets the thread's last error and returns `status`. Call it once, where a fault is first seen. */
 symwin_status sw_fail(symwin_status status, const char *format, ...)

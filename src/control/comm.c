@@ -402,7 +402,8 @@ symwin_status sw_comm_reason(symwin_comm *comm, const char *call, symwin_status 
     int culprit;
 
     if (status == SYMWIN_OK || comm == NULL || comm->inner == NULL ||
-        !sw_exchange_outcome(comm->group->exchange, &outcome, &culprit) || outcome == status)
+        !sw_exchange_outcome(comm->group->exchange, &outcome, &culprit) ||
+        (outcome == status && culprit == comm->rank)) /* it has failed itself, and knows more */
         return status;
     return sw_exchange_settled(comm->group->exchange, call);
 }

@@ -2,8 +2,8 @@
  *
  * Rounds are numbered from 0, and every rank posts once in each. One 64-bit word decides all:
  *
- *   bits 0..47   number of posts so far, of all ranks: round k is complete at (k + 1) * nranks
- *   bits 48..63  0, or the end of the exchange: status and culprit (exchange_end.c)
+ *   bits 0..41   number of posts so far, of all ranks: round k is complete at (k + 1) * nranks
+ *   bits 42..63  0, or the end of the exchange: status and culprit (exchange_end.c)
  *
  * Posts and ends are compare-and-swaps on that word, and an end freezes the count. So all ranks
  * agree on whether a round is complete, even if a late post races with a timeout.

@@ -144,7 +144,8 @@ int sw_frame_valid(union sw_frame *frame, size_t bytes)
     case SW_FRAME_REFUSAL:
         frame->refusal.text[sizeof frame->refusal.text - 1] = '\0';
         return frame->refusal.status != SYMWIN_OK && status_valid(frame->refusal.status) &&
-               frame->refusal.rank >= SW_FRAME_UNKNOWN && frame->refusal.rank < SW_MAX_RANKS;
+               frame->refusal.rank >= SW_FRAME_UNKNOWN &&
+               (frame->refusal.rank < SW_MAX_RANKS || frame->refusal.rank == SW_NOBODY);
     case SW_FRAME_HANDLE:
         return rank_in(frame->handle.rank, SW_MAX_RANKS) && status_valid(frame->handle.status);
     case SW_FRAME_HERE:

@@ -158,10 +158,10 @@ static symwin_status init(struct sw_wide *wide, const char *call, const sw_engin
                                       .min_ctas = INT_MIN,
                                       .max_ctas = INT_MIN};
     const int result = wide->engine->init(comm, ranks, *id, rank, &config);
-    const int patience = sw_comm_patience(wide->comm);
+    const int64_t now = sw_now_ms(), left = wide->created_by - now;
     const symwin_status status = settle_until(
         wide, call, "ncclCommInitRankConfig", *comm, result,
-        sw_now_ms() + (patience > 2 * SW_NAMING_MS ? patience - SW_NAMING_MS : patience / 2));
+        now + (left > 2 * SW_NAMING_MS ? left - SW_NAMING_MS : left / 2));
 
     /* All wait in vain. In the time that is left the next agreement finds for whom. */
     if (status != SYMWIN_TIMEOUT)

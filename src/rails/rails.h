@@ -35,8 +35,9 @@ struct sw_wide {
      * graph, another one each time. */
     _Atomic uint32_t *inside;
     CUdeviceptr inside_address;
-    uint32_t batches; /* of such calls so far */
-    int version;      /* of NCCL: the oldest of all ranks */
+    uint32_t batches;   /* of such calls so far */
+    int version;        /* of NCCL: the oldest of all ranks */
+    int64_t created_by; /* of sw_now_ms(): the same moment on all ranks, by the least patient one */
 
     pthread_t watcher;
     int has_watcher;
@@ -88,8 +89,8 @@ enum { SW_NAMING_MS = 1000 };
 int64_t sw_wide_patience(const struct sw_wide *wide);
 
 /* Whom to name when NCCL waits too long or has lost a rank, as far as the exchange can tell: a rank
- * that leaves (*status: PEER_LOST), or one whose host does not answer (TIMEOUT), if the hosts were
- * asked (sw_exchange_ask()) for a while. SW_NOBODY: *status stays. */
+ * whose host does not answer (*status: TIMEOUT), if hosts were asked (sw_exchange_ask()) for a
+ * while, or one that leaves (PEER_LOST). SW_NOBODY: *status stays. */
 int sw_wide_culprit(const struct sw_wide *wide, symwin_status *status);
 
 /* If the domain's communicator has ended, so does this one. */

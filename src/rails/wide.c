@@ -49,7 +49,7 @@ static int has_failed(struct sw_wide *wide)
 
 int64_t sw_wide_patience(const struct sw_wide *wide)
 {
-    const int ms = wide->comm->kernel_timeout_ms;
+    const int64_t ms = wide->comm->kernel_timeout_ms;
 
     if (ms < 0)
         return INT64_MAX / 2;
@@ -62,14 +62,14 @@ int sw_wide_culprit(const struct sw_wide *wide, symwin_status *status)
     int r, late;
 
     for (r = 0; r < wide->comm->nranks; r++)
+        if (wide->domains.domain_of[r] != wide->domain && (late = sw_exchange_silent(x, r)) >= 0) {
+            *status = sw_exchange_leaves(x, late) ? SYMWIN_PEER_LOST : SYMWIN_TIMEOUT;
+            return late;
+        }
+    for (r = 0; r < wide->comm->nranks; r++)
         if (r != wide->comm->rank && sw_exchange_leaves(x, r)) {
             *status = SYMWIN_PEER_LOST;
             return r;
-        }
-    for (r = 0; r < wide->comm->nranks; r++)
-        if (wide->domains.domain_of[r] != wide->domain && (late = sw_exchange_silent(x, r)) >= 0) {
-            *status = SYMWIN_TIMEOUT;
-            return late;
         }
     return SW_NOBODY;
 }
@@ -209,16 +209,22 @@ static symwin_status build(struct sw_wide *wide, const char *call,
     symwin_comm *comm = wide->comm;
     symwin_window *window;
     symwin_status status = sw_engine_load(call, &wide->engine);
-    uint64_t version = status == SYMWIN_OK ? (uint64_t)wide->engine->version : 0;
+    uint64_t values[] = {status == SYMWIN_OK ? (uint64_t)wide->engine->version : 0,
+                         (uint64_t)sw_comm_patience(comm)};
+    int64_t patience = INT_MAX;
     int r;
 
-    status = sw_comm_agree(comm, call, status, &version, 1);
+    status = sw_comm_agree(comm, call, status, values, 2);
     if (status != SYMWIN_OK)
         return status;
     wide->version = INT_MAX;
-    for (r = 0; r < comm->nranks; r++)
+    for (r = 0; r < comm->nranks; r++) {
         if ((int)comm->ballots[r].values[0] < wide->version)
             wide->version = (int)comm->ballots[r].values[0];
+        if ((int64_t)comm->ballots[r].values[1] < patience)
+            patience = (int64_t)comm->ballots[r].values[1];
+    }
+    wide->created_by = sw_now_ms() + patience;
     status = sw_comm_agree(comm, call, make_inner(wide, options), NULL, 0);
     if (status != SYMWIN_OK)
         return status;

@@ -155,10 +155,10 @@ symwin_status symwin_register(symwin_comm *comm, void *ptr, size_t bytes,
     if (bytes == 0 || bytes > UINTPTR_MAX - address)
         return sw_fail(SYMWIN_INVALID, "%s: bytes is %zu; pass at least 1, within the allocation",
                        call, bytes);
-    comm = sw_comm_inside(comm);
-    status = sw_comm_status(comm, call);
+    status = sw_comm_reason(comm, call, sw_comm_status(sw_comm_inside(comm), call));
     if (status != SYMWIN_OK)
         return status;
+    comm = sw_comm_inside(comm);
     pthread_mutex_lock(&comm->registrations->mutex);
     status = add_reference(call, comm, address, bytes, &range);
     if (status == SYMWIN_OK)

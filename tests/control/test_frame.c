@@ -132,6 +132,9 @@ static void test_nobody(void)
     make(&frame, SW_FRAME_END);
     frame.end.rank = SW_NOBODY;
     tap_ok(sw_frame_valid(&frame, frame.header.bytes), "END names nobody");
+    make(&frame, SW_FRAME_REFUSAL);
+    frame.refusal.rank = SW_NOBODY;
+    tap_ok(sw_frame_valid(&frame, frame.header.bytes), "and REFUSAL");
     make(&frame, SW_FRAME_LEAVE);
     frame.end.rank = SW_NOBODY;
     tap_ok(!sw_frame_valid(&frame, frame.header.bytes), "LEAVE is of a rank");

@@ -184,10 +184,10 @@ static void test_domains(void)
     TAP_EQ("ranks in a wrong place", wrong, 0);
     sw_domains_free(&d);
     free(class_of);
-    tap_ok(sw_domains_check(4095, "f") == SYMWIN_OK &&
-               sw_domains_check(4096, "f") == SYMWIN_UNSUPPORTED &&
-               strncmp(symwin_last_error(), "f: 4096 ranks can map", 21) == 0,
-           "a domain has at most 4095 ranks: %s", symwin_last_error());
+    tap_ok(sw_domains_check(4096, "f") == SYMWIN_OK &&
+               sw_domains_check(4097, "f") == SYMWIN_UNSUPPORTED &&
+               strncmp(symwin_last_error(), "f: 4097 ranks can map", 21) == 0,
+           "a domain has at most 4096 ranks: %s", symwin_last_error());
 }
 
 int main(void)
