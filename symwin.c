@@ -482,10 +482,13 @@ static void agree_limits(symwin_comm *comm)
         comm->group->limit = limit;
 }
 
+static symwin_status create(const symwin_unique_id *id, int nranks, int rank, const int *numbers,
+                            int device, const symwin_comm_options *options, symwin_comm **out);
+
 static symwin_status create_by_id(const struct sw_split *part, int device,
                                   const symwin_comm_options *options, symwin_comm **comm)
 {
-    return symwin_comm_create(&part->id, part->nranks, part->rank, device, options, comm);
+    return create(&part->id, part->nranks, part->rank, part->numbers, device, options, comm);
 }
 
 static const struct sw_part_maker maker = {create_by_id, symwin_comm_destroy};
@@ -570,8 +573,9 @@ static symwin_status build(symwin_comm *comm, const symwin_comm_options *options
     return sw_own_memory_register(comm, create_call);
 }
 
-symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int rank, int device,
-                                 const symwin_comm_options *options, symwin_comm **out)
+/* `numbers`: what texts call the ranks; NULL: 0 to nranks - 1. */
+static symwin_status create(const symwin_unique_id *id, int nranks, int rank, const int *numbers,
+                            int device, const symwin_comm_options *options, symwin_comm **out)
 {
     int timeout_ms = (int)sw_setting(SW_SETTING_BOOTSTRAP_TIMEOUT_MS);
     const int64_t begin = sw_now_ms();
@@ -617,6 +621,9 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
     sw_bootstrap_key(id, comm->key);
     if (valid != SYMWIN_OK)
         status = sw_fail(valid, "%s", text);
+    if (status == SYMWIN_OK && numbers != NULL &&
+        !sw_exchange_set_numbers(group->exchange, numbers))
+        status = sw_fail(SYMWIN_NO_MEMORY, "no host memory for the numbers of %d ranks", nranks);
     if (status == SYMWIN_OK)
         status = sw_device_resolve(create_call, device, &comm->device);
     if (status == SYMWIN_OK)
@@ -632,6 +639,12 @@ symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int ran
     sw_comm_list(comm);
     *out = comm;
     return SYMWIN_OK;
+}
+
+symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int rank, int device,
+                                 const symwin_comm_options *options, symwin_comm **out)
+{
+    return create(id, nranks, rank, NULL, device, options, out);
 }
 
 /* A failure names symwin_comm_split(), which the caller has made. Some texts come from the process

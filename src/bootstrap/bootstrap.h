@@ -65,6 +65,7 @@ struct sw_split {
     int nranks; /* 0: this rank is in no part */
     int rank;
     symwin_unique_id id; /* secret: the caller wipes it */
+    const int *numbers;  /* what texts call its ranks; NULL: their own numbers in the part */
 };
 
 /* Collective. `status`: an earlier failure of this rank, which all ranks then get. */

@@ -135,13 +135,10 @@ static symwin_status make_inner(struct sw_wide *wide, const symwin_comm_options 
     if (own.spare_multiprocessors < SPARE)
         own.spare_multiprocessors = SPARE;
     own.bootstrap_timeout_ms = sw_comm_patience(comm) > 0 ? sw_comm_patience(comm) : 1;
+    part.numbers = wide->domains.members + wide->domains.first_of[wide->domain];
     if (status == SYMWIN_OK)
         status = wide->maker->make(&part, comm->device, &own, &comm->inner);
     sw_wipe(&part, sizeof part);
-    if (status == SYMWIN_OK &&
-        !sw_exchange_set_numbers(comm->inner->group->exchange,
-                                 wide->domains.members + wide->domains.first_of[wide->domain]))
-        status = sw_fail(SYMWIN_NO_MEMORY, "no host memory for the numbers of ranks");
     return status;
 }
 

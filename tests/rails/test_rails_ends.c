@@ -74,6 +74,7 @@ static const struct creation {
      SYMWIN_DRIVER, "1:ncclCommInitRankConfig failed"},
     {"NCCL's state unknown", "STAND_IN_FAIL", "ncclCommGetAsyncError:1:3", 3, SYMWIN_DRIVER,
      "3:NCCL's ncclCommInitRankConfig failed"},
+    {"no memory for a domain", "SYMWIN_EMU_MEM", "2M", 3, SYMWIN_NO_MEMORY, "rank 3: "},
     {"a rank is stopped in NCCL", "STAND_IN_FAIL", "ncclCommInitRankConfig:1:-1", 3, SYMWIN_TIMEOUT,
      "rank 3 has joined, but did not come"},
 };
