@@ -283,8 +283,8 @@ static void sweep(const char *name, struct plan plan, long stride)
     int victim;
 
 #if defined(__SANITIZE_THREAD__)
-    if (plan.action ==
-        STEPS_STOP) { /* only the timeout detects it, and kernels take seconds here */
+    /* Only the timeout detects it, and kernels take seconds here. */
+    if (plan.action == STEPS_STOP) {
         tap_ok(1, "%s # SKIP under ThreadSanitizer", name);
         return;
     }
