@@ -484,6 +484,34 @@ HARNESS_UNUSED void job_run(const struct rank *r, const struct job *j)
 /* The slots of the next communicators. */
 HARNESS_UNUSED size_t rank_slot_bytes = SLOT;
 
+/* On GPUs a rank's streams stay until the process ends. Where streams come and go, two of them may
+ * share a hardware queue, and a rank's kernel begins when another's have ended (docs/hardware.md).
+ */
+__attribute__((unused)) static struct CUstream_st *rank_streams[PLACES_RANKS][2];
+
+HARNESS_UNUSED void open_streams(struct rank *r)
+{
+    struct CUstream_st **kept = rank_streams[r->rank];
+    int i;
+
+    for (i = 0; i < 2; i++) {
+        r->streams[i] = kept[i];
+        if (r->streams[i] == NULL)
+            host_must(symwin_stream_create(r->device, &r->streams[i]), "symwin_stream_create");
+        if (!sw_driver_is_emulated())
+            kept[i] = r->streams[i];
+    }
+}
+
+HARNESS_UNUSED void close_streams(const struct rank *r)
+{
+    int i;
+
+    for (i = 0; i < 2; i++)
+        if (rank_streams[r->rank][i] == NULL)
+            host_must(symwin_stream_destroy(r->device, r->streams[i]), "symwin_stream_destroy");
+}
+
 HARNESS_UNUSED void open_rank(struct processes *p, struct rank *r, int kernel_timeout_ms)
 {
     const symwin_comm_options options = {.size = sizeof options,
@@ -496,8 +524,7 @@ HARNESS_UNUSED void open_rank(struct processes *p, struct rank *r, int kernel_ti
     host_must(symwin_comm_create(processes_id(p, r->rank), r->nranks, r->rank, r->device, &options,
                                  &r->comm),
               "symwin_comm_create");
-    host_must(symwin_stream_create(r->device, &r->streams[0]), "symwin_stream_create");
-    host_must(symwin_stream_create(r->device, &r->streams[1]), "symwin_stream_create");
+    open_streams(r);
     r->in = host_alloc(r->device, ROOM);
     r->out = host_alloc(r->device, ROOM);
     r->scalars = host_alloc(r->device, SCALARS * sizeof *r->scalars);
@@ -522,8 +549,7 @@ HARNESS_UNUSED void close_rank(struct processes *p, struct rank *r)
     processes_barrier(p);
     symwin_comm_destroy(r->comm);
     processes_barrier(p);
-    host_must(symwin_stream_destroy(r->device, r->streams[0]), "symwin_stream_destroy");
-    host_must(symwin_stream_destroy(r->device, r->streams[1]), "symwin_stream_destroy");
+    close_streams(r);
     host_must(symwin_mem_free(r->in), "symwin_mem_free");
     host_must(symwin_mem_free(r->out), "symwin_mem_free");
     host_must(symwin_mem_free(r->scalars), "symwin_mem_free");

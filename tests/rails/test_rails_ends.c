@@ -79,6 +79,15 @@ static const struct creation {
      "rank 3 has joined, but did not come"},
 };
 
+/* Only the stand-in fails when it is told to. */
+static int skipped(const char *name, int fails)
+{
+    fails = fails && processes_use_gpus();
+    if (fails)
+        tap_ok(1, "%s # SKIP NCCL does not fail when it is told to", name);
+    return fails;
+}
+
 /* Whether the rank that has the variable is stopped in NCCL. */
 static int stops(const struct creation *c)
 {
@@ -367,10 +376,12 @@ int main(int argc, char **argv)
     size_t i;
 
     for (i = 0; i < sizeof creations / sizeof creations[0]; i++)
-        if (strstr(creations[i].name, only) != NULL)
+        if (strstr(creations[i].name, only) != NULL &&
+            !skipped(creations[i].name, strcmp(creations[i].variable, "STAND_IN_FAIL") == 0))
             check_creation(&two, &creations[i]);
     for (i = 0; i < sizeof endings / sizeof endings[0]; i++)
-        if (strstr(endings[i].name, only) != NULL)
+        if (strstr(endings[i].name, only) != NULL &&
+            !skipped(endings[i].name, endings[i].what == FAILS))
             check_ending(&two, &endings[i]);
     if (only[0] != '\0')
         return tap_done();
