@@ -41,6 +41,7 @@ static symwin_status load(const char *call)
     const char *file = file_name(), *missing;
     struct sw_engine found = {.version = 0};
     void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    int result;
 
     if (library == NULL)
         return sw_fail(SYMWIN_UNSUPPORTED,
@@ -49,8 +50,14 @@ static symwin_status load(const char *call)
                        "libnccl.so.2",
                        call, dlerror());
     missing = find_functions(library, &found);
-    if (missing != NULL || found.get_version(&found.version) != SW_ENGINE_OK ||
-        found.version < SW_ENGINE_LEAST) {
+    result = missing == NULL ? found.get_version(&found.version) : SW_ENGINE_OK;
+    if (result != SW_ENGINE_OK) {
+        (void)sw_fail(SYMWIN_DRIVER, "%s: ncclGetVersion of %s failed: %s", call, file,
+                      found.text_of(result));
+        dlclose(library);
+        return SYMWIN_DRIVER;
+    }
+    if (missing != NULL || found.version < SW_ENGINE_LEAST) {
         dlclose(library);
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %s cannot join hosts: it has no %s; use NCCL 2.18 or newer", call, file,

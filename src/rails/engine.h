@@ -42,9 +42,6 @@ _Static_assert(sizeof(struct sw_engine_config) == 32, "NCCL reads no padding");
     X(reduce, "ncclReduce",                                                                        \
       (const void *in, void *out, size_t count, int type, int op, int root, struct ncclComm *comm, \
        struct CUstream_st *stream))                                                                \
-    X(all_gather, "ncclAllGather",                                                                 \
-      (const void *in, void *out, size_t count, int type, struct ncclComm *comm,                   \
-       struct CUstream_st *stream))                                                                \
     X(broadcast, "ncclBroadcast",                                                                  \
       (const void *in, void *out, size_t count, int type, int root, struct ncclComm *comm,         \
        struct CUstream_st *stream))                                                                \

@@ -284,8 +284,9 @@ symwin_status sw_batch_begin_in(struct sw_batch *b, const struct sw_wide_call *c
     b->number = b->marks ? 2 * c->wide->batches++ + 1 : 0;
     status = mark(b, b->number);
     if (status == SYMWIN_OK)
-        b->result = c->wide->engine->group_start();
-    else
+        status = sw_rail_settle(c->wide, b->call, "ncclGroupStart", NULL,
+                                c->wide->engine->group_start());
+    if (status != SYMWIN_OK)
         sw_rail_end(c->wide);
     return status;
 }

@@ -12,6 +12,7 @@ enum { LIFE_RANKS = 4, LIFE_BYTES = 4096 };
 struct life {
     int timeout_ms, bootstrap_ms;
     int over_domains; /* not what a communicator over several domains has not */
+    int short_life;   /* not each collective */
 };
 
 enum stage {
@@ -109,7 +110,8 @@ HARNESS_UNUSED symwin_status life(struct processes *p, int rank, const struct li
     int stage;
 
     for (stage = CREATE; stage < STAGES && status == SYMWIN_OK; stage++) {
-        if (how->over_domains && (stage == EACH_OTHER || stage == CHANNEL || stage == CONNECT))
+        if ((how->over_domains && (stage == CHANNEL || stage == CONNECT)) ||
+            (how->short_life && stage == EACH_OTHER))
             continue;
         p->rank[rank].step = stage;
         switch ((enum stage)stage) {
@@ -123,7 +125,8 @@ HARNESS_UNUSED symwin_status life(struct processes *p, int rank, const struct li
             if (status == SYMWIN_OK)
                 status = symwin_stream_create(device, &stream);
             if (status == SYMWIN_OK)
-                status = each_fill(&(struct each){comm, rank, LIFE_RANKS, device, memory, stream});
+                status = each_fill(
+                    &(struct each){comm, rank, LIFE_RANKS, device, memory, stream, 0});
             if (status == SYMWIN_OK)
                 status = symwin_window_register(comm, memory, 2 * LIFE_BYTES, 0, &window);
             break;
@@ -134,7 +137,8 @@ HARNESS_UNUSED symwin_status life(struct processes *p, int rank, const struct li
             status = life_exchange(comm, rank, device, memory, stream);
             break;
         case EACH_OTHER:
-            status = each_run(&(struct each){comm, rank, LIFE_RANKS, device, memory, stream});
+            status = each_run(
+                &(struct each){comm, rank, LIFE_RANKS, device, memory, stream, how->over_domains});
             break;
         case CHANNEL:
             status = symwin_mem_alloc(device, LIFE_BYTES, 0, &own);

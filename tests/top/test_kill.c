@@ -51,6 +51,8 @@ static void about_to_end(void)
     shared->rank[own_rank].number = 1;
 }
 
+/* A rank that is stopped while all others are in NCCL is named if its process links its host. So
+ * ranks of several domains that may be stopped make no call that all go to NCCL for. */
 static void body(struct processes *p, int rank)
 {
     const struct plan *plan = p->arg;
@@ -67,7 +69,8 @@ static void body(struct processes *p, int rank)
     life(p, rank,
          &(struct life){.timeout_ms = plan->timeout_ms,
                         .bootstrap_ms = BOOTSTRAP_MS,
-                        .over_domains = plan->over_domains});
+                        .over_domains = plan->over_domains,
+                        .short_life = plan->over_domains && plan->action == STEPS_STOP});
     if (rank == plan->victim) {
         p->rank[rank].number = -steps_taken(); /* it outlived its plan */
         steps_off();

@@ -412,7 +412,14 @@ EXPORTED(ncclGroupStart, (void), ())
     return ncclSuccess;
 }
 
-EXPORTED(ncclGroupEnd, (void), ())
+/* A fault loses the group's calls, but ends the group. */
+STAND_IN_API ncclResult_t ncclGroupEnd(void)
 {
-    return group_end();
+    const int fault = reach_count(STAND_IN_ncclGroupEnd);
+
+    if (fault > 0)
+        (void)group_fault((ncclResult_t)fault);
+    return fault == 0 ? ncclSuccess : group_end();
 }
+
+STAND_IN_API ncclResult_t pncclGroupEnd(void) __attribute__((alias("ncclGroupEnd")));
