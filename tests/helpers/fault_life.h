@@ -100,7 +100,7 @@ struct life {
 /* Beside what reduce() uses. */
 static struct each each_of(const struct life *l)
 {
-    return (struct each){l->comm, l->rank, RANKS, l->device, l->memory + EACH_WORDS, l->stream};
+    return (struct each){l->comm, l->rank, RANKS, l->device, l->memory + EACH_WORDS, l->stream, 0};
 }
 
 static symwin_status allocate(struct life *l)

@@ -282,7 +282,7 @@ static symwin_status allreduce_copies(struct harness_team *team, int rank, struc
 
 static struct each each_of(const struct harness_team *team, int rank, const struct state *s)
 {
-    return (struct each){s->comm, rank, team->nranks, s->on, s->memory, s->stream};
+    return (struct each){s->comm, rank, team->nranks, s->on, s->memory, s->stream, 0};
 }
 
 static symwin_status with_each(struct harness_team *team, int rank, struct state *s)
