@@ -512,7 +512,7 @@ $(STEP_TESTS): $(BUILD)/tests/libhelpers.a $(BUILD)/tests/libsteps.a
 	    $(BUILD)/tests/libsteps.a $(LIBS)
 
 # Its NCCL, a library of its own, gets the driver from it.
-$(addprefix $(BUILD)/tests/,$(WITH_ENGINE)): private LDFLAGS += \
+$(addprefix $(BUILD)/tests/,$(WITH_ENGINE)) $(BUILD)/bench/startup: private LDFLAGS += \
     -Wl,--export-dynamic-symbol=symwin_driver_find
 $(filter-out $(STEP_TESTS),$(TESTS) $(GPU_TESTS)): $(BUILD)/tests/libhelpers.a $(STATIC)
 	$(call say,LINK,$@)$(LINK) -o $@ $(filter %.o,$^) $(BUILD)/tests/libhelpers.a $(STATIC) $(LIBS)

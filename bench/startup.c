@@ -1,6 +1,7 @@
 /* What processes pay to create a communicator, with symwin and with NCCL, and to agree.
  *
- *     build/bench/startup [processes] [rounds]     default: one per device, 5 rounds
+ *     build/bench/startup [processes] [rounds] [hosts]
+ *                                                  default: one per device, 5 rounds, one host
  *     SYMWIN_NCCL=path/libnccl.so.2                as for bench/memory; so is NCCL_NVLS_ENABLE
  *
  * Prints CSV: what, library, processes, the median over the rounds in microseconds. "create": from
@@ -10,6 +11,12 @@
  * NCCL: "call", the first all-reduce of the communicator; "create-2" and "call-2", a further
  * communicator of the same ranks. With libsymwin-nccl.so preloaded they are what it adds to NCCL.
  * Processes that share a device say that they are different hosts (NCCL_HOSTID), or NCCL refuses.
+ *
+ * `hosts` has a letter for each process, the host that it says it is on, as "aabb". On the emulated
+ * driver, with the tests' stand-in for NCCL between hosts:
+ *
+ *     SYMWIN_DRIVER=emu SYMWIN_ADDR=127.0.0.1 SYMWIN_EMU_FABRIC=1 STAND_IN_DRIVER=symwin \
+ *         SYMWIN_NCCL=build/tests/nccl/stand_in/libnccl.so.2 build/bench/startup 8 5 aaaabbbb
  */
 #include <signal.h>
 #include <stdatomic.h>
@@ -39,6 +46,8 @@ static struct job {
     nccl_unique_id nccl_id[2];
     double start_us, ready_us[MOST], create_us[2][MOST], agree_us[MOST], call_us[2][MOST];
 } * job;
+
+static const char *hosts; /* of the command; NULL: one host */
 
 /* Sleeps for a moment; ends the process if another one has failed. */
 static void pause_for_others(void)
@@ -159,6 +168,11 @@ static void child(int rank, void (*body)(int rank, int device))
     int device;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* killing the parent ends the run */
+    if (hosts != NULL) {
+        const char host[] = {hosts[rank], '\0'};
+
+        setenv("SYMWIN_HOST_ID", host, 1);
+    }
     bench_must(symwin_driver_query(&driver), "symwin_driver_query");
     device = rank % driver.device_count;
     if (job->count > driver.device_count) {
@@ -256,12 +270,15 @@ int main(int argc, char **argv)
     int count, rounds;
     char text[256];
 
-    bench_begin("startup", argc, argv, 2);
+    bench_begin("startup", argc, argv, 3);
     count = bench_number(argc, argv, 1, 1, MOST, 0);
     rounds = bench_number(argc, argv, 2, 1, MOST_ROUNDS, 5);
     signal(SIGCHLD, SIG_DFL);
     if (count == 0)
         count = device_count();
+    hosts = argc > 3 ? argv[3] : NULL;
+    if (hosts != NULL && strlen(hosts) != (size_t)count)
+        bench_fail("hosts", "it needs a letter for each process");
     if (rivals_multicast_off(text, sizeof text) != 0)
         bench_fail("NCCL", text);
     job = mmap(NULL, sizeof *job, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

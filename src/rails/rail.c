@@ -148,7 +148,7 @@ static symwin_status share_id(struct sw_wide *wide, const char *call, symwin_sta
 }
 
 static symwin_status init(struct sw_wide *wide, const char *call, const sw_engine_id *id, int ranks,
-                          int rank, struct ncclComm **comm)
+                          int rank, int max_ctas, struct ncclComm **comm)
 {
     struct sw_engine_config config = {.size = sizeof config,
                                       .magic = CONFIG_MAGIC,
@@ -156,7 +156,7 @@ static symwin_status init(struct sw_wide *wide, const char *call, const sw_engin
                                       .blocking = 0,
                                       .cga_cluster_size = INT_MIN,
                                       .min_ctas = INT_MIN,
-                                      .max_ctas = INT_MIN};
+                                      .max_ctas = max_ctas};
     const int result = wide->engine->init(comm, ranks, *id, rank, &config);
     const int64_t now = sw_now_ms(), left = wide->created_by - now;
     const symwin_status status = settle_until(
@@ -170,9 +170,11 @@ static symwin_status init(struct sw_wide *wide, const char *call, const sw_engin
 }
 
 /* Rails begin in the order of their numbers on all ranks. In each round, a rank of domain 0 makes
- * the id of one of its rails. */
-static symwin_status create_rails(struct sw_wide *wide, const char *call, sw_engine_id *ids)
+ * the id of one of its rails. Kernels of all lanes have room at the same time. */
+static symwin_status create_rails(struct sw_wide *wide, const char *call, int lane,
+                                  sw_engine_id *ids)
 {
+    struct ncclComm **const rails = sw_rails_of(wide, lane);
     const struct sw_domains *d = &wide->domains;
     const int rounds = (d->rails + d->size_of[0] - 1) / d->size_of[0];
     sw_engine_id *const mine = calloc((size_t)wide->rail_count, sizeof *mine);
@@ -191,7 +193,7 @@ static symwin_status create_rails(struct sw_wide *wide, const char *call, sw_eng
         }
     }
     for (i = 0; i < wide->rail_count && status == SYMWIN_OK; i++)
-        status = init(wide, call, &mine[i], d->count, wide->domain, &wide->rails[i]);
+        status = init(wide, call, &mine[i], d->count, wide->domain, SW_SPARE / SW_LANES, &rails[i]);
     free(mine);
     return status;
 }
@@ -201,8 +203,9 @@ symwin_status sw_rails_create(struct sw_wide *wide, const char *call)
     symwin_comm *comm = wide->comm;
     sw_engine_id *ids = calloc((size_t)comm->nranks, sizeof *ids);
     symwin_status status = SYMWIN_OK;
+    int lane;
 
-    wide->rails = calloc((size_t)wide->rail_count, sizeof(struct ncclComm *));
+    wide->rails = calloc((size_t)wide->rail_count * SW_LANES, sizeof(struct ncclComm *));
     if (ids == NULL || wide->rails == NULL)
         status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, comm->nranks);
     if (ids != NULL) {
@@ -210,9 +213,10 @@ symwin_status sw_rails_create(struct sw_wide *wide, const char *call)
         if (status == SYMWIN_OK) {
             const sw_engine_id id = ids[0];
 
-            status = create_rails(wide, call, ids);
+            for (lane = 0; lane < SW_LANES && status == SYMWIN_OK; lane++)
+                status = create_rails(wide, call, lane, ids);
             if (status == SYMWIN_OK)
-                status = init(wide, call, &id, comm->nranks, comm->rank, &wide->all);
+                status = init(wide, call, &id, comm->nranks, comm->rank, INT_MIN, &wide->all);
         }
     } else {
         (void)sw_comm_agree(comm, call, status, NULL, 0);
@@ -257,7 +261,7 @@ void sw_rails_destroy(struct sw_wide *wide, int in_order)
     atomic_store(&wide->is_ended, 1);
     while (atomic_load(&wide->using) > 0)
         nanosleep(&moment, NULL);
-    for (i = 0; i < wide->rail_count && wide->rails != NULL; i++)
+    for (i = 0; i < SW_LANES * wide->rail_count && wide->rails != NULL; i++)
         end(wide, &wide->rails[i], in_order, until);
     end(wide, &wide->all, in_order, until);
 }
@@ -268,20 +272,24 @@ void sw_rails_destroy(struct sw_wide *wide, int in_order)
 static symwin_status mark(const struct sw_batch *b, uint32_t value)
 {
     return b->marks ? sw_check_stream(
-                          sw_drv.cuStreamWriteValue32(b->stream, b->wide->inside_address, value, 0),
+                          sw_drv.cuStreamWriteValue32(b->stream, b->lane->inside_address, value, 0),
                           b->call, "cuStreamWriteValue32")
                     : SYMWIN_OK;
 }
 
-symwin_status sw_batch_begin_in(struct sw_batch *b, const struct sw_wide_call *c, CUstream stream)
+symwin_status sw_batch_begin_in(struct sw_batch *b, const struct sw_wide_call *c, CUstream stream,
+                                int lane)
 {
     symwin_status status = sw_rail_begin(c->wide, c->r->name);
 
-    *b = (struct sw_batch){
-        .wide = c->wide, .call = c->r->name, .stream = stream, .marks = !c->is_captured};
+    *b = (struct sw_batch){.wide = c->wide,
+                           .call = c->r->name,
+                           .stream = stream,
+                           .lane = &c->wide->lanes[lane],
+                           .marks = !c->is_captured};
     if (status != SYMWIN_OK)
         return status;
-    b->number = b->marks ? 2 * c->wide->batches++ + 1 : 0;
+    b->number = b->marks ? 2 * b->lane->batches++ + 1 : 0;
     status = mark(b, b->number);
     if (status == SYMWIN_OK)
         status = sw_rail_settle(c->wide, b->call, "ncclGroupStart", NULL,
@@ -293,7 +301,7 @@ symwin_status sw_batch_begin_in(struct sw_batch *b, const struct sw_wide_call *c
 
 symwin_status sw_batch_begin(struct sw_batch *b, const struct sw_wide_call *c)
 {
-    return sw_batch_begin_in(b, c, c->stream);
+    return sw_batch_begin_in(b, c, c->stream, 0);
 }
 
 void sw_batch_note(struct sw_batch *b, int result)
@@ -308,13 +316,14 @@ symwin_status sw_batch_end(struct sw_batch *b)
     struct sw_wide *wide = b->wide;
     const int result = wide->engine->group_end();
     symwin_status status = SYMWIN_OK;
+    const int rails = SW_LANES * wide->rail_count;
     int i;
 
     if (b->result == SW_ENGINE_OK)
         b->result = result;
-    for (i = 0; i <= wide->rail_count && status == SYMWIN_OK && b->result != SW_ENGINE_OK; i++)
+    for (i = 0; i <= rails && status == SYMWIN_OK && b->result != SW_ENGINE_OK; i++)
         status = sw_rail_settle(wide, b->call, "ncclGroupEnd",
-                                i < wide->rail_count ? wide->rails[i] : wide->all, b->result);
+                                i < rails ? wide->rails[i] : wide->all, b->result);
     sw_rail_end(wide);
     return status == SYMWIN_OK ? mark(b, b->number + 1) : status;
 }

@@ -9,6 +9,22 @@
 #include "src/rails/domains.h"
 #include "src/rails/engine.h"
 
+/* Pieces of an all-reduce that NCCL has at the same time: each has a lane, with a communicator of
+ * NCCL's for each rail, since calls on one wait for each other. docs/scaling.md says why four. */
+enum { SW_LANES = 4, SW_PARTS = SW_LANES + 1 };
+
+/* Multiprocessors that kernels inside leave to those of NCCL's. */
+enum { SW_SPARE = 32 };
+
+struct sw_lane {
+    CUstream streams[2]; /* owned: where NCCL works while kernels do; [1]: in captures */
+    /* In pinned memory: an odd number while the device is in calls of NCCL that are in no graph,
+     * another one each time. */
+    _Atomic uint32_t *inside;
+    CUdeviceptr inside_address;
+    uint32_t batches; /* of such calls so far */
+};
+
 struct sw_wide {
     const struct sw_wide_calls *calls; /* first: what the room collective knows */
     symwin_comm *comm;                 /* whose this is; comm->inner has the kernels */
@@ -17,13 +33,16 @@ struct sw_wide {
     int domain, index; /* of this rank */
     int first_rail, rail_count;
     const struct sw_engine *engine;
-    struct ncclComm **rails; /* owned, rail_count; ranks are numbered as domains are */
-    struct ncclComm *all;    /* owned: of all ranks */
+    /* Owned, SW_LANES times rail_count: those of lane 0 first; ranks are numbered as domains are. */
+    struct ncclComm **rails;
+    struct ncclComm *all; /* owned: of all ranks */
 
-    char *scratch; /* owned: device memory of two halves, in a window of `inner` */
-    size_t half;   /* bytes */
-    CUstream side; /* owned: where NCCL works while kernels do */
-    CUevent ready[2], moved[2], last_call, edge; /* owned */
+    char *scratch;           /* owned: device memory, in a window of `inner` */
+    size_t scratch_bytes;    /* a call uses it as two halves, or as SW_PARTS parts */
+    size_t half, part;       /* bytes */
+    _Atomic uint32_t *words; /* owned: those of all lanes */
+    struct sw_lane lanes[SW_LANES];
+    CUevent ready[SW_PARTS], moved[SW_PARTS], last_call, edge; /* owned */
     int has_last; /* last_call is recorded behind the last call outside captures */
     struct sw_wide_captured {
         cuuint64_t id;   /* of the capture; 0: none */
@@ -31,11 +50,6 @@ struct sw_wide {
     } captured[SW_CAPTURES];
     int oldest; /* index of the entry to replace next */
 
-    /* Owned, in pinned memory: an odd number while the device is in calls of NCCL that are in no
-     * graph, another one each time. */
-    _Atomic uint32_t *inside;
-    CUdeviceptr inside_address;
-    uint32_t batches;   /* of such calls so far */
     int version;        /* of NCCL: the oldest of all ranks */
     int64_t created_by; /* of sw_now_ms(): the same moment on all ranks, by the least patient one */
 
@@ -71,6 +85,12 @@ void sw_rail_end(struct sw_wide *wide);
 /* Turns a result into a status; waits while NCCL has the call in progress. */
 symwin_status sw_rail_settle(struct sw_wide *wide, const char *call, const char *function,
                              struct ncclComm *comm, int result);
+
+/* A lane's communicators of the rails that this rank serves. */
+static inline struct ncclComm **sw_rails_of(const struct sw_wide *wide, int lane)
+{
+    return wide->rails + (size_t)lane * (size_t)wide->rail_count;
+}
 
 /* Makes this rank's communicators of NCCL. Collective. */
 symwin_status sw_rails_create(struct sw_wide *wide, const char *call);

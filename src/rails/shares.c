@@ -1,9 +1,11 @@
 /* All-reduce, broadcast and reduce over several domains. Each rail moves a share of the message,
- * which the rank has that serves the rail. Large messages go in pieces. Of an all-reduce NCCL has a
- * stream of its own, so that kernels of one piece run while another is on its way. */
+ * which the rank has that serves the rail. Large messages go in pieces. Of an all-reduce each piece
+ * goes by a lane, so that kernels of one run while others are on their way. */
 #include "src/rails/wide_call.h"
 
-enum { SHORT_BYTES = 32 << 10 }; /* up to there, two steps are quicker than three */
+/* Up to SHORT_BYTES, two steps are quicker than three. A piece of fewer than LEAST_BYTES gains less
+ * than its own calls cost (docs/scaling.md). */
+enum { SHORT_BYTES = 32 << 10, LEAST_BYTES = 256 << 10 };
 
 /* ---- shares ---------------------------------------------------------------------------------- */
 
@@ -38,9 +40,9 @@ static void counts_of(const struct sw_wide *w, uint64_t share, uint64_t *counts)
                                        sw_rail_first(&w->domains, w->domain, i));
 }
 
-/* The most elements of a piece: a rank that serves most rails has room for its shares. The same on
- * all ranks. */
-static uint64_t most_of_piece(const struct sw_wide_call *c)
+/* The most elements of a piece: a rank that serves most rails has room for its shares in `room`
+ * bytes. The same on all ranks. */
+static uint64_t most_of_piece(const struct sw_wide_call *c, size_t room)
 {
     const struct sw_domains *d = &c->wide->domains;
     int most = 1, i;
@@ -48,12 +50,13 @@ static uint64_t most_of_piece(const struct sw_wide_call *c)
     for (i = 0; i < d->count; i++)
         if ((d->rails + d->size_of[i] - 1) / d->size_of[i] > most)
             most = (d->rails + d->size_of[i] - 1) / d->size_of[i];
-    return c->wide->half / c->element / (uint64_t)most * (uint64_t)d->rails;
+    return room / c->element / (uint64_t)most * (uint64_t)d->rails;
 }
 
-static struct piece piece_of(const struct sw_wide_call *c, uint64_t at, uint64_t left)
+static struct piece piece_of(const struct sw_wide_call *c, uint64_t at, uint64_t left,
+                             uint64_t most)
 {
-    const uint64_t rails = (uint64_t)c->wide->domains.rails, most = most_of_piece(c);
+    const uint64_t rails = (uint64_t)c->wide->domains.rails;
     struct piece p = {.at = at, .count = left < most ? left / rails * rails : most};
 
     p.share = p.count / rails;
@@ -61,9 +64,20 @@ static struct piece piece_of(const struct sw_wide_call *c, uint64_t at, uint64_t
     return p;
 }
 
-static char *half_of(const struct sw_wide_call *c, unsigned number)
+/* Where there is enough for all lanes, each has a piece. */
+static uint64_t most_for_lanes(const struct sw_wide_call *c, uint64_t whole)
 {
-    return c->wide->scratch + number % 2 * c->wide->half;
+    const uint64_t rails = (uint64_t)c->wide->domains.rails, most = most_of_piece(c, c->wide->part),
+                   least = (LEAST_BYTES / c->element + rails - 1) / rails * rails,
+                   even = (whole / rails + SW_LANES - 1) / SW_LANES * rails,
+                   wanted = even > least ? even : least;
+
+    return wanted < most ? wanted : most;
+}
+
+static char *part_of(const struct sw_wide_call *c, unsigned number)
+{
+    return c->wide->scratch + number % SW_PARTS * c->wide->part;
 }
 
 /* Inside the domain: each rank gets the sum of its shares. */
@@ -130,13 +144,13 @@ in_pieces(const struct sw_wide_call *c, int can,
           symwin_status (*piece)(const struct sw_wide_call *, const struct piece *),
           symwin_status (*rest)(const struct sw_wide_call *, uint64_t, uint64_t))
 {
-    const uint64_t whole = in_shares(c, can);
+    const uint64_t whole = in_shares(c, can), most = most_of_piece(c, c->wide->half);
     symwin_status status = SYMWIN_OK;
     struct piece p;
     uint64_t at;
 
     for (at = 0; at < whole && status == SYMWIN_OK; at += p.count) {
-        p = piece_of(c, at, whole - at);
+        p = piece_of(c, at, whole - at, most);
         status = piece(c, &p);
     }
     return status == SYMWIN_OK ? in_rests(c, whole, rest) : status;
@@ -157,11 +171,12 @@ symwin_status sw_follow_stream(CUevent event, CUstream from, CUstream to)
 
 /* Each rail reduces its share, in place. */
 static symwin_status reduce_on_rails(const struct sw_wide_call *c, const struct piece *p,
-                                     char *shares, CUstream stream)
+                                     char *shares, CUstream stream, int lane)
 {
     const struct sw_wide *w = c->wide;
+    struct ncclComm **const rails = sw_rails_of(w, lane);
     struct sw_batch b;
-    symwin_status status = sw_batch_begin_in(&b, c, stream);
+    symwin_status status = sw_batch_begin_in(&b, c, stream, lane);
     int i;
 
     if (status != SYMWIN_OK)
@@ -170,7 +185,7 @@ static symwin_status reduce_on_rails(const struct sw_wide_call *c, const struct 
         char *share = shares + (uint64_t)i * p->share * c->element;
 
         sw_batch_note(&b, w->engine->all_reduce(share, share, p->share, sw_engine_type(c->r->type),
-                                                sw_rail_op(c->r), w->rails[i], stream));
+                                                sw_rail_op(c->r), rails[i], stream));
     }
     return sw_batch_end(&b);
 }
@@ -205,15 +220,16 @@ static symwin_status reduce_all_short(const struct sw_wide_call *c, uint64_t at,
 static symwin_status send_piece(const struct sw_wide_call *c, unsigned k, const struct piece *p)
 {
     struct sw_wide *w = c->wide;
-    const CUstream stream = c->is_captured ? c->stream : w->side;
-    symwin_status status = share_sums(c, p, half_of(c, k));
+    const int lane = (int)(k % SW_LANES);
+    const CUstream stream = sw_lane_stream(c, lane);
+    symwin_status status = share_sums(c, p, part_of(c, k));
 
-    if (status == SYMWIN_OK && !c->is_captured)
-        status = sw_follow_stream(w->ready[k % 2], c->stream, stream);
+    if (status == SYMWIN_OK && stream != c->stream)
+        status = sw_follow_stream(w->ready[k % SW_PARTS], c->stream, stream);
     if (status == SYMWIN_OK)
-        status = reduce_on_rails(c, p, half_of(c, k), stream);
-    if (status == SYMWIN_OK && !c->is_captured)
-        status = sw_check(sw_drv.cuEventRecord(w->moved[k % 2], stream), "cuEventRecord");
+        status = reduce_on_rails(c, p, part_of(c, k), stream, lane);
+    if (status == SYMWIN_OK && stream != c->stream)
+        status = sw_check(sw_drv.cuEventRecord(w->moved[k % SW_PARTS], stream), "cuEventRecord");
     return status;
 }
 
@@ -221,33 +237,34 @@ static symwin_status take_piece(const struct sw_wide_call *c, unsigned k, const 
 {
     symwin_status status = SYMWIN_OK;
 
-    if (!c->is_captured)
-        status = sw_check(sw_drv.cuStreamWaitEvent(c->stream, c->wide->moved[k % 2], 0),
+    if (c->lanes >= 0)
+        status = sw_check(sw_drv.cuStreamWaitEvent(c->stream, c->wide->moved[k % SW_PARTS], 0),
                           "cuStreamWaitEvent");
-    return status == SYMWIN_OK ? gather_shares(c, p, half_of(c, k)) : status;
+    return status == SYMWIN_OK ? gather_shares(c, p, part_of(c, k)) : status;
 }
 
-/* While NCCL reduces a piece in the side stream, the next one is reduced inside, and the one before
- * is gathered. In a capture all are in the caller's stream: the side stream would be in it until
- * the capture ends. */
+/* While NCCL has as many pieces as there are lanes, the next one is reduced inside, and the oldest
+ * is gathered: that one's part of the scratch is the next one's. */
 symwin_status sw_reduce_all(const struct sw_wide_call *c)
 {
-    const uint64_t whole = in_shares(c, divides(&c->wide->domains));
-    struct piece p[2] = {{0}};
+    const uint64_t whole = in_shares(c, divides(&c->wide->domains)),
+                   most = most_for_lanes(c, whole);
+    struct piece p[SW_PARTS] = {{0}};
     symwin_status status = SYMWIN_OK;
-    uint64_t at = 0;
-    unsigned k = 0;
+    unsigned sent = 0, taken = 0;
+    uint64_t at;
 
-    while (at < whole && status == SYMWIN_OK) {
-        p[k % 2] = piece_of(c, at, whole - at);
-        at += p[k % 2].count;
-        status = send_piece(c, k, &p[k % 2]);
-        if (status == SYMWIN_OK && k > 0)
-            status = take_piece(c, k - 1, &p[(k - 1) % 2]);
-        k++;
+    for (at = 0; at < whole && status == SYMWIN_OK; sent++) {
+        p[sent % SW_PARTS] = piece_of(c, at, whole - at, most);
+        at += p[sent % SW_PARTS].count;
+        status = send_piece(c, sent, &p[sent % SW_PARTS]);
+        if (status == SYMWIN_OK && sent - taken == SW_LANES) {
+            status = take_piece(c, taken, &p[taken % SW_PARTS]);
+            taken++;
+        }
     }
-    if (status == SYMWIN_OK && k > 0)
-        status = take_piece(c, k - 1, &p[(k - 1) % 2]);
+    for (; taken < sent && status == SYMWIN_OK; taken++)
+        status = take_piece(c, taken, &p[taken % SW_PARTS]);
     return status == SYMWIN_OK ? in_rests(c, whole, reduce_all_short) : status;
 }
 

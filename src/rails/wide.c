@@ -10,7 +10,7 @@
 
 /* ---- what ends it ---------------------------------------------------------------------------- */
 
-enum { LOOK_NS = 5000000, GRACE_MS = 1000, SPARE = 32, LEAVE_MS = 2000 };
+enum { LOOK_NS = 5000000, GRACE_MS = 1000, LEAVE_MS = 2000, PART_UNIT = 512 };
 
 void sw_wide_look(symwin_comm *comm)
 {
@@ -33,12 +33,13 @@ void sw_wide_look(symwin_comm *comm)
 /* 1: NCCL says that a communicator has failed. */
 static int has_failed(struct sw_wide *wide)
 {
+    const int rails = SW_LANES * wide->rail_count;
     int i, state = SW_ENGINE_OK, failed = 0;
 
     if (sw_rail_begin(wide, "") != SYMWIN_OK)
         return 0;
-    for (i = 0; i <= wide->rail_count && !failed; i++) {
-        struct ncclComm *comm = i < wide->rail_count ? wide->rails[i] : wide->all;
+    for (i = 0; i <= rails && !failed; i++) {
+        struct ncclComm *comm = i < rails ? wide->rails[i] : wide->all;
 
         failed = wide->engine->get_state(comm, &state) != SW_ENGINE_OK ||
                  (state != SW_ENGINE_OK && state != SW_ENGINE_IN_PROGRESS);
@@ -88,14 +89,37 @@ static void judge(const struct sw_wide *wide, symwin_status status, int is_due)
     sw_exchange_fail(x, status, culprit);
 }
 
+/* How long the device has been in NCCL's calls of a lane, in ms, as far as this thread has seen. */
+struct stay {
+    uint32_t inside;
+    int64_t entered_at;
+};
+
+static int64_t longest_stay(const struct sw_wide *wide, struct stay *stays)
+{
+    const int64_t now = sw_now_ms();
+    int64_t longest = 0;
+    int i;
+
+    for (i = 0; i < SW_LANES; i++) {
+        const uint32_t seen = atomic_load(wide->lanes[i].inside);
+
+        if (seen != stays[i].inside)
+            stays[i] = (struct stay){seen, now};
+        if (seen % 2 == 1 && now - stays[i].entered_at > longest)
+            longest = now - stays[i].entered_at;
+    }
+    return longest;
+}
+
 static void *watch(void *arg)
 {
     const struct timespec nap = {.tv_nsec = LOOK_NS};
     struct sw_wide *wide = arg;
     struct sw_exchange *x = wide->comm->group->exchange;
     const int64_t most_ms = sw_wide_patience(wide);
-    int64_t failed_at = 0, entered_at = 0;
-    uint32_t inside = 0, seen;
+    struct stay stays[SW_LANES] = {{0}};
+    int64_t failed_at = 0, stay;
 
     while (!atomic_load(&wide->stop)) {
         nanosleep(&nap, NULL);
@@ -104,13 +128,9 @@ static void *watch(void *arg)
             failed_at = sw_now_ms();
         if (failed_at != 0 && !sw_exchange_ended(x))
             judge(wide, SYMWIN_PEER_LOST, sw_now_ms() - failed_at > GRACE_MS);
-        seen = atomic_load(wide->inside);
-        if (seen != inside)
-            entered_at = sw_now_ms();
-        inside = seen;
-        if (inside % 2 == 1 && !sw_exchange_ended(x) &&
-            sw_now_ms() - entered_at > most_ms - 2 * SW_NAMING_MS)
-            judge(wide, SYMWIN_TIMEOUT, sw_now_ms() - entered_at > most_ms);
+        stay = longest_stay(wide, stays);
+        if (stay > 0 && !sw_exchange_ended(x) && stay > most_ms - 2 * SW_NAMING_MS)
+            judge(wide, SYMWIN_TIMEOUT, stay > most_ms);
         if (!sw_exchange_ended(x))
             continue;
         (void)symwin_comm_abort(wide->comm->inner);
@@ -132,8 +152,8 @@ static symwin_status make_inner(struct sw_wide *wide, const symwin_comm_options 
     if (options != NULL)
         own = *options;
     /* NCCL's kernels run beside those of other pieces, as nccl/attach.c has it too. */
-    if (own.spare_multiprocessors < SPARE)
-        own.spare_multiprocessors = SPARE;
+    if (own.spare_multiprocessors < SW_SPARE)
+        own.spare_multiprocessors = SW_SPARE;
     own.bootstrap_timeout_ms = sw_comm_patience(comm) > 0 ? sw_comm_patience(comm) : 1;
     part.numbers = wide->domains.members + wide->domains.first_of[wide->domain];
     if (status == SYMWIN_OK)
@@ -147,44 +167,59 @@ static size_t scratch_bytes(void)
     return sw_driver_is_emulated() ? (size_t)256 << 10 : (size_t)16 << 20;
 }
 
+static symwin_status make_event(CUevent *event)
+{
+    return sw_check(sw_drv.cuEventCreate(event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+}
+
+static symwin_status make_lanes(struct sw_wide *wide)
+{
+    CUdeviceptr address = 0;
+    void *words = NULL;
+    symwin_status status = sw_check(
+        sw_drv.cuMemHostAlloc(&words, SW_LANES * sizeof *wide->words,
+                              CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+        "cuMemHostAlloc");
+    int i, k;
+
+    wide->words = words;
+    if (status == SYMWIN_OK)
+        status = sw_check(sw_drv.cuMemHostGetDevicePointer(&address, words, 0),
+                          "cuMemHostGetDevicePointer");
+    for (i = 0; i < SW_LANES && status == SYMWIN_OK; i++) {
+        struct sw_lane *lane = &wide->lanes[i];
+
+        lane->inside = wide->words + i;
+        atomic_store(lane->inside, 0);
+        lane->inside_address = address + (CUdeviceptr)i * sizeof *wide->words;
+        for (k = 0; k < 2 && status == SYMWIN_OK; k++)
+            status = sw_check(sw_drv.cuStreamCreate(&lane->streams[k], CU_STREAM_NON_BLOCKING),
+                              "cuStreamCreate");
+    }
+    return status;
+}
+
 static symwin_status make_resources(struct sw_wide *wide)
 {
     const size_t bytes = scratch_bytes();
-    void *memory = NULL, *word = NULL;
+    void *memory = NULL;
     symwin_status status = symwin_mem_alloc(wide->comm->device, bytes, 0, &memory);
     int i;
 
-    if (status == SYMWIN_OK)
-        status = sw_check(
-            sw_drv.cuMemHostAlloc(&word, sizeof *wide->inside,
-                                  CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-            "cuMemHostAlloc");
-    wide->inside = word;
-    if (status == SYMWIN_OK) {
-        atomic_store(wide->inside, 0);
-        status = sw_check(sw_drv.cuMemHostGetDevicePointer(&wide->inside_address, word, 0),
-                          "cuMemHostGetDevicePointer");
-    }
-
     wide->scratch = memory;
+    wide->scratch_bytes = bytes;
     wide->half = bytes / 2;
+    wide->part = bytes / SW_PARTS / PART_UNIT * PART_UNIT;
     if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuStreamCreate(&wide->side, CU_STREAM_NON_BLOCKING),
-                          "cuStreamCreate");
-    for (i = 0; i < 2 && status == SYMWIN_OK; i++) {
-        status = sw_check(sw_drv.cuEventCreate(&wide->ready[i], CU_EVENT_DISABLE_TIMING),
-                          "cuEventCreate");
+        status = make_lanes(wide);
+    for (i = 0; i < SW_PARTS && status == SYMWIN_OK; i++) {
+        status = make_event(&wide->ready[i]);
         if (status == SYMWIN_OK)
-            status = sw_check(sw_drv.cuEventCreate(&wide->moved[i], CU_EVENT_DISABLE_TIMING),
-                              "cuEventCreate");
+            status = make_event(&wide->moved[i]);
     }
     if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuEventCreate(&wide->edge, CU_EVENT_DISABLE_TIMING),
-                          "cuEventCreate");
-    if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuEventCreate(&wide->last_call, CU_EVENT_DISABLE_TIMING),
-                          "cuEventCreate");
-    return status;
+        status = make_event(&wide->edge);
+    return status == SYMWIN_OK ? make_event(&wide->last_call) : status;
 }
 
 static symwin_status start_watcher(struct sw_wide *wide, const char *call)
@@ -232,7 +267,7 @@ static symwin_status build(struct sw_wide *wide, const char *call,
         return status;
     status = sw_comm_agree(comm, call, make_resources(wide), NULL, 0);
     if (status == SYMWIN_OK)
-        status = symwin_window_register(wide->comm->inner, wide->scratch, 2 * wide->half, 0,
+        status = symwin_window_register(wide->comm->inner, wide->scratch, wide->scratch_bytes, 0,
                                         &window);
     if (status == SYMWIN_OK)
         status = start_watcher(wide, call);
@@ -318,16 +353,17 @@ void sw_wide_destroy(symwin_comm *comm)
     if (comm->inner != NULL)
         wide->maker->destroy(comm->inner);
     comm->inner = NULL;
-    if (wide->side != NULL)
-        sw_drop(sw_drv.cuStreamDestroy(wide->side), "cuStreamDestroy");
-    for (i = 0; i < 2; i++) {
+    for (i = 0; i < 2 * SW_LANES; i++)
+        if (wide->lanes[i / 2].streams[i % 2] != NULL)
+            sw_drop(sw_drv.cuStreamDestroy(wide->lanes[i / 2].streams[i % 2]), "cuStreamDestroy");
+    for (i = 0; i < SW_PARTS; i++) {
         drop_event(wide->ready[i]);
         drop_event(wide->moved[i]);
     }
     drop_event(wide->edge);
     drop_event(wide->last_call);
-    if (wide->inside != NULL)
-        sw_drop(sw_drv.cuMemFreeHost((void *)wide->inside), "cuMemFreeHost");
+    if (wide->words != NULL)
+        sw_drop(sw_drv.cuMemFreeHost((void *)wide->words), "cuMemFreeHost");
     if (wide->scratch != NULL)
         (void)symwin_mem_free(wide->scratch);
     sw_domains_free(&wide->domains);

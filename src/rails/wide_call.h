@@ -11,11 +11,18 @@ struct sw_wide_call {
     symwin_comm *inner;
     CUstream stream;
     int is_captured;
+    int lanes;      /* which of their streams, as [lanes]; -1: another capture has them */
     size_t element; /* bytes */
     const char *in;
     char *out;
     symwin_collective_options options; /* of calls inside */
 };
+
+/* The stream of a lane, for this call. */
+static inline CUstream sw_lane_stream(const struct sw_wide_call *c, int lane)
+{
+    return c->lanes < 0 ? c->stream : c->wide->lanes[lane].streams[c->lanes];
+}
 
 /* ---- rail.c: calls of NCCL together ---- */
 
@@ -24,14 +31,17 @@ struct sw_batch {
     struct sw_wide *wide;
     const char *call;
     CUstream stream;
+    struct sw_lane *lane;
     int marks;       /* whether the stream says when NCCL is in it, */
     uint32_t number; /* ... by this word, and the next one when NCCL is out of it */
     int result;
 };
 
-/* Begins one in the call's stream, or in another. After a failure there is none to end. */
+/* Begins one in the call's stream, with communicators of lane 0 and that of all ranks, or in
+ * another. After a failure there is none to end. */
 symwin_status sw_batch_begin(struct sw_batch *b, const struct sw_wide_call *c);
-symwin_status sw_batch_begin_in(struct sw_batch *b, const struct sw_wide_call *c, CUstream stream);
+symwin_status sw_batch_begin_in(struct sw_batch *b, const struct sw_wide_call *c, CUstream stream,
+                                int lane);
 void sw_batch_note(struct sw_batch *b, int result); /* of a function of NCCL's */
 symwin_status sw_batch_end(struct sw_batch *b);
 

@@ -31,6 +31,24 @@ static struct sw_wide_captured *find_capture(struct sw_wide *w, cuuint64_t id)
     return i < SW_CAPTURES ? &w->captured[i] : NULL;
 }
 
+/* Which of the lanes' streams a call takes. Those for captures are in one until it ends. */
+static symwin_status find_lanes(struct sw_wide_call *c, cuuint64_t capture)
+{
+    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    cuuint64_t id = 0;
+    symwin_status status = SYMWIN_OK;
+
+    c->is_captured = capture != 0;
+    if (c->is_captured)
+        status = sw_check(sw_drv.cuStreamGetCaptureInfo_v2(c->wide->lanes[0].streams[1], &capturing,
+                                                           &id, NULL, NULL, NULL),
+                          "%s: cuStreamGetCaptureInfo", c->r->name);
+    c->lanes = !c->is_captured                                               ? 0
+               : capturing == CU_STREAM_CAPTURE_STATUS_NONE || id == capture ? 1
+                                                                             : -1;
+    return status;
+}
+
 /* Calls run in their order, also on several streams: they share the scratch. So do those of one
  * capture; the program orders captures. */
 static symwin_status come_after(struct sw_wide *w, const char *call, CUstream stream,
@@ -124,7 +142,7 @@ static symwin_status pairs_between(const struct sw_pair_call *const *calls, size
 {
     const struct sw_wide *w = c->wide;
     struct sw_batch b;
-    symwin_status status = sw_batch_begin_in(&b, c, stream);
+    symwin_status status = sw_batch_begin_in(&b, c, stream, 0);
     size_t i;
 
     if (status != SYMWIN_OK)
@@ -144,22 +162,22 @@ static symwin_status pairs_between(const struct sw_pair_call *const *calls, size
     return sw_batch_end(&b);
 }
 
-/* Messages inside and between are on their way together: one may wait for the other. In a capture
- * they are one after the other. */
+/* Messages inside and between are on their way together: one may wait for the other. If another
+ * capture has the lanes, they are one after the other. */
 static symwin_status launch_pairs(const struct sw_pair_call *const *calls, size_t n,
                                   const struct sw_wide_call *c)
 {
     struct sw_wide *w = c->wide;
-    const CUstream side = c->is_captured ? c->stream : w->side;
+    const CUstream side = sw_lane_stream(c, 0);
     symwin_status status = SYMWIN_OK;
 
-    if (!c->is_captured)
+    if (side != c->stream)
         status = sw_follow_stream(w->ready[0], c->stream, side);
     if (status == SYMWIN_OK)
         status = pairs_between(calls, n, c, side);
     if (status == SYMWIN_OK)
         status = pairs_inside(calls, n, c->r->name, 1);
-    if (status == SYMWIN_OK && !c->is_captured)
+    if (status == SYMWIN_OK && side != c->stream)
         status = sw_follow_stream(w->moved[0], side, c->stream);
     return status;
 }
@@ -270,8 +288,9 @@ static symwin_status run(const struct sw_request *request, symwin_collective_inf
                                      sw_collectives[r.collective].by_parts)) {
         const cuuint64_t capture = capture_of(c.stream);
 
-        c.is_captured = capture != 0;
-        status = come_after(c.wide, r.name, c.stream, capture);
+        status = find_lanes(&c, capture);
+        if (status == SYMWIN_OK)
+            status = come_after(c.wide, r.name, c.stream, capture);
         if (status == SYMWIN_OK)
             status = launch(&c);
         if (status == SYMWIN_OK)
@@ -320,8 +339,9 @@ static symwin_status pairs(const struct sw_pair_call *const *calls, size_t n, co
         status = pairs_inside(calls, n, call, 0);
     if (status == SYMWIN_OK && launches) {
         capture = capture_of(c.stream);
-        c.is_captured = capture != 0;
-        status = come_after(c.wide, call, c.stream, capture);
+        status = find_lanes(&c, capture);
+        if (status == SYMWIN_OK)
+            status = come_after(c.wide, call, c.stream, capture);
         if (status == SYMWIN_OK)
             status = launch_pairs(calls, n, &c);
         if (status == SYMWIN_OK)

@@ -487,7 +487,7 @@ HARNESS_UNUSED size_t rank_slot_bytes = SLOT;
 /* On GPUs a rank's streams stay until the process ends. Where streams come and go, two of them may
  * share a hardware queue, and a rank's kernel begins when another's have ended (docs/hardware.md).
  */
-__attribute__((unused)) static struct CUstream_st *rank_streams[PLACES_RANKS][2];
+__attribute__((unused)) static struct CUstream_st *rank_streams[PROCESSES_MOST][2];
 
 HARNESS_UNUSED void open_streams(struct rank *r)
 {

@@ -197,14 +197,12 @@ static void ring(const struct rank *r)
 }
 
 /* Of a group's messages inside and between, one waits for the other, whichever it is. */
-static void crossing(const struct rank *r, const char *hosts)
+static void cross(const struct rank *r)
 {
     const int turn = r->rank;
     struct CUstream_st *const s = r->streams[0];
     symwin_comm *const c = r->comm;
 
-    if (turn > 2 || hosts[0] != hosts[1] || hosts[0] == hosts[2])
-        return;
     if (turn == 0) {
         host_must(symwin_group_begin(), "symwin_group_begin");
         host_must(symwin_recv(c, r->out, 1, SYMWIN_U32, 2, s), "recv");
@@ -214,8 +212,28 @@ static void crossing(const struct rank *r, const char *hosts)
         host_must(symwin_recv(c, r->out, 1, SYMWIN_U32, turn - 1, s), "recv");
         host_must(symwin_send(c, r->in, 1, SYMWIN_U32, (turn + 1) % 3, s), "send");
     }
+}
+
+/* In a stream, and in a graph. */
+static void crossing(const struct rank *r, const char *hosts)
+{
+    struct sw_scope scope;
+    CUgraphExec exec;
+
+    if (r->rank > 2 || hosts[0] != hosts[1] || hosts[0] == hosts[2])
+        return;
+    cross(r);
     job_wait(r, 0);
-    host_must(symwin_comm_check(c), "messages that wait for each other");
+    host_must(sw_scope_enter(r->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuStreamBeginCapture(r->streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                   "cuStreamBeginCapture");
+    cross(r);
+    exec = host_end_capture(r->streams[0], NULL);
+    host_must_cuda(sw_drv.cuGraphLaunch(exec, r->streams[0]), "cuGraphLaunch");
+    job_wait(r, 0);
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    sw_scope_leave(&scope);
+    host_must(symwin_comm_check(r->comm), "messages that wait for each other");
 }
 
 /* Calls of several collectives in one group, on two streams. */
@@ -352,6 +370,37 @@ static CUgraphExec capture(const struct rank *r, const struct job *j)
     return exec;
 }
 
+/* Calls of several pieces in two captures at once, the second of which finds the lanes taken. */
+static void two_captures(const struct rank *r)
+{
+    struct job j = any(r, 6000);
+    CUgraphExec execs[2];
+    struct sw_scope scope;
+    int i;
+
+    j.is = &allreduce;
+    j.type = SYMWIN_U64;
+    j.op = SYMWIN_SUM;
+    j.in_place = 0;
+    j.count = 70000;
+    host_must(sw_scope_enter(r->device, &scope), "scope");
+    for (i = 0; i < 2; i++)
+        host_must_cuda(sw_drv.cuStreamBeginCapture(r->streams[i], CU_STREAM_CAPTURE_MODE_RELAXED),
+                       "cuStreamBeginCapture");
+    for (i = 0; i < 2; i++)
+        host_must(job_call(r, &j, i), "a call in one of two captures");
+    for (i = 0; i < 2; i++)
+        execs[i] = host_end_capture(r->streams[i], NULL);
+    for (i = 0; i < 2; i++) {
+        job_prepare(r, &j);
+        host_must_cuda(sw_drv.cuGraphLaunch(execs[i], r->streams[i]), "cuGraphLaunch");
+        job_wait(r, i);
+        must_be(job_is_right(r, &j), "a call in one of two captures", r->rank);
+        host_must_cuda(sw_drv.cuGraphExecDestroy(execs[i]), "cuGraphExecDestroy");
+    }
+    sw_scope_leave(&scope);
+}
+
 static void graphs(const struct rank *r)
 {
     struct job j;
@@ -478,6 +527,7 @@ static void body(struct processes *p, int rank)
     two_captured(&r, places_arg(p));
     *step = 8;
     late_pieces(&r, places_arg(p));
+    two_captures(&r);
     *step = 9;
     graphs(&r);
     *step = 10;
@@ -492,8 +542,24 @@ static void main_of(struct processes *p, int rank)
     body(p, rank);
 }
 
+/* Hosts of as many ranks as they have GPUs: on this machine many processes, which make few calls. */
+static void many(struct processes *p, int rank)
+{
+    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+
+    rails_set_engine(rank);
+    open_rank(p, &r, WAIT_MS);
+    run_any(&r);
+    messages(&r, 1);
+    late_pieces(&r, places_arg(p));
+    barriers(p, &r);
+    close_rank(p, &r);
+}
+
 int main(int argc, char **argv)
 {
+    static const struct place eight = {
+        "8 x 8", 0, "aaaaaaaabbbbbbbbccccccccddddddddeeeeeeeeffffffffgggggggghhhhhhhh"};
     struct processes *p;
     size_t i;
 
@@ -504,6 +570,10 @@ int main(int argc, char **argv)
         tap_ok(places_run(&places[i], (int)strlen(places[i].hosts), main_of,
                           (void *)(uintptr_t)places[i].hosts, &p),
                "%s", places[i].name);
+        processes_free(p);
+    }
+    if (!FEW && !processes_use_gpus() && (argc == 1 || strcmp(argv[1], eight.hosts) == 0)) {
+        tap_ok(places_run(&eight, 64, many, (void *)(uintptr_t)eight.hosts, &p), "%s", eight.name);
         processes_free(p);
     }
     return tap_done();
