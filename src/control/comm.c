@@ -242,6 +242,22 @@ void sw_comm_take_leave(symwin_comm *comm)
 
 /* ---- state ---- */
 
+/* Why the exchange has ended: what kernels of this rank's domain have found, if that was it. */
+static symwin_status settled_over_domains(const symwin_comm *comm, const char *call)
+{
+    struct sw_exchange *x = comm->group->exchange, *inside;
+    symwin_status outcome = SYMWIN_OK, found;
+    int culprit = 0, rank = 0;
+
+    if (comm->inner == NULL || !sw_exchange_outcome(x, &outcome, &culprit))
+        return sw_exchange_settled(x, call);
+    inside = comm->inner->group->exchange;
+    found = sw_report_status(comm->inner->report, &rank);
+    return found != SYMWIN_OK && found == outcome && sw_exchange_number(inside, rank) == culprit
+               ? sw_report_tell(comm->inner->report, call, inside)
+               : sw_exchange_settled(x, call);
+}
+
 /* A failure that kernels have found ends the exchange too, for all ranks, unless another came
  * first. */
 symwin_status sw_comm_status(symwin_comm *comm, const char *call)
@@ -254,8 +270,10 @@ symwin_status sw_comm_status(symwin_comm *comm, const char *call)
 
     if (status != SYMWIN_OK)
         return status;
-    if (comm->wide != NULL)
+    if (comm->wide != NULL) {
         sw_wide_calls_of(comm)->look(comm);
+        return settled_over_domains(comm, call);
+    }
     code = __atomic_load_n(&report->code, __ATOMIC_ACQUIRE);
     status = sw_report_status(report, &found_culprit);
     is_message = status == SYMWIN_TIMEOUT && report->found.argument == SW_ARGUMENT_PAIR;
@@ -405,7 +423,7 @@ symwin_status sw_comm_reason(symwin_comm *comm, const char *call, symwin_status 
         !sw_exchange_outcome(comm->group->exchange, &outcome, &culprit) ||
         (outcome == status && culprit == comm->rank)) /* it has failed itself, and knows more */
         return status;
-    return sw_exchange_settled(comm->group->exchange, call);
+    return settled_over_domains(comm, call);
 }
 
 symwin_status symwin_comm_abort(symwin_comm *comm)

@@ -109,6 +109,7 @@ static symwin_status reduce_part(const struct sw_wide_call *c, int q, const char
                               w->scratch, q == r->comm->rank ? out + at * c->element : w->scratch,
                               some, sw_engine_type(r->type), sw_rail_op(r), w->domains.domain_of[q],
                               w->rails[rail - w->first_rail], c->stream));
+        sw_batch_verdict(&b, rail - w->first_rail);
         status = sw_batch_end(&b);
     }
     return status;
@@ -140,6 +141,7 @@ symwin_status sw_reduce_parts(const struct sw_wide_call *c)
     sw_batch_note(&b,
                   w->engine->reduce_scatter(w->scratch, c->out, r->count, sw_engine_type(r->type),
                                             sw_rail_op(r), w->rails[0], c->stream));
+    sw_batch_verdict(&b, 0);
     return sw_batch_end(&b);
 }
 
@@ -174,6 +176,7 @@ static symwin_status exchange_joined(const struct sw_wide_call *c)
         sw_batch_note(&b, w->engine->recv(out_part(c, first_rank(w, k)), joined, SW_ENGINE_BYTES, k,
                                           w->rails[0], c->stream));
     }
+    sw_batch_verdict(&b, 0);
     return sw_batch_end(&b);
 }
 

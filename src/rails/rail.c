@@ -1,6 +1,7 @@
 /* NCCL's communicators of a rank: one for each rail that it serves, and one of all ranks. They
  * never block (blocking=0), so that the host waits for a rank with a deadline. */
 #include <limits.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -65,7 +66,7 @@ static symwin_status settle_until(struct sw_wide *wide, const char *call, const 
 {
     const struct timespec moment = {.tv_nsec = 20000};
     struct sw_exchange *x = wide->comm->group->exchange;
-    symwin_status status = SYMWIN_PEER_LOST;
+    symwin_status status, named;
     int state = result;
 
     while (result == SW_ENGINE_IN_PROGRESS) {
@@ -86,17 +87,20 @@ static symwin_status settle_until(struct sw_wide *wide, const char *call, const 
     }
     if (result == SW_ENGINE_OK)
         return SYMWIN_OK;
-    /* NCCL has lost a rank. The exchange knows which one and why, but maybe a little later. */
-    until = sw_now_ms() + GRACE_MS;
-    while (result == SW_ENGINE_REMOTE_ERROR && !sw_exchange_ended(x) && sw_now_ms() < until) {
+    /* If NCCL has lost a rank, the exchange knows which one and why, but maybe a little later. If
+     * it has failed here, kernels may know that ranks' calls differ. */
+    status = refused(wide, call, function, comm, result);
+    until = sw_now_ms() + (result == SW_ENGINE_REMOTE_ERROR ? GRACE_MS : SW_OWN_MS);
+    while (!sw_exchange_ended(x) && sw_now_ms() < until) {
         sw_exchange_ask(x);
         nanosleep(&moment, NULL);
     }
-    if (result == SW_ENGINE_REMOTE_ERROR && sw_exchange_ended(x))
+    if (sw_exchange_ended(x))
         return sw_exchange_status(x, call);
-    return result == SW_ENGINE_REMOTE_ERROR && sw_wide_culprit(wide, &status) != SW_NOBODY
-               ? lost(wide, call, function, status)
-               : refused(wide, call, function, comm, result);
+    named = status;
+    return result == SW_ENGINE_REMOTE_ERROR && sw_wide_culprit(wide, &named) != SW_NOBODY
+               ? lost(wide, call, function, named)
+               : status;
 }
 
 /* After a failure others wait in NCCL for this rank. */
@@ -308,6 +312,28 @@ void sw_batch_note(struct sw_batch *b, int result)
 {
     if (b->result == SW_ENGINE_OK && result != SW_ENGINE_IN_PROGRESS)
         b->result = result;
+}
+
+void sw_batch_verdict(struct sw_batch *b, int one)
+{
+    const struct sw_wide *w = b->wide;
+    const int i = (int)(b->lane - w->lanes) * w->rail_count + one;
+    const CUdeviceptr found = w->comm->inner->report_address +
+                              offsetof(struct sw_kernel_report, code),
+                      verdict = w->words_address + (SW_LANES + (CUdeviceptr)i) * sizeof *w->words;
+
+    sw_batch_note(b,
+                  w->engine->all_reduce((const void *)(uintptr_t)found, (void *)(uintptr_t)verdict,
+                                        1, sw_engine_type(SYMWIN_U32), sw_engine_op(SYMWIN_MAX),
+                                        w->rails[i], b->stream));
+}
+
+void sw_batch_verdicts(struct sw_batch *b)
+{
+    int i;
+
+    for (i = 0; i < b->wide->rail_count; i++)
+        sw_batch_verdict(b, i);
 }
 
 /* All communicators of this rank may have been in the group. */

@@ -33,14 +33,17 @@ struct sw_wide {
     int domain, index; /* of this rank */
     int first_rail, rail_count;
     const struct sw_engine *engine;
-    /* Owned, SW_LANES times rail_count: those of lane 0 first; ranks are numbered as domains are. */
+    /* Owned, SW_LANES times rail_count, those of lane 0 first. Ranks are numbered as domains. */
     struct ncclComm **rails;
     struct ncclComm *all; /* owned: of all ranks */
 
-    char *scratch;           /* owned: device memory, in a window of `inner` */
-    size_t scratch_bytes;    /* a call uses it as two halves, or as SW_PARTS parts */
-    size_t half, part;       /* bytes */
-    _Atomic uint32_t *words; /* owned: those of all lanes */
+    char *scratch;        /* owned: device memory, in a window of `inner` */
+    size_t scratch_bytes; /* a call uses it as two halves, or as SW_PARTS parts */
+    size_t half, part;    /* bytes */
+    /* Owned, in pinned memory: the words of all lanes, then a verdict for each of `rails`: what
+     * kernels of the ranks on it have found before NCCL's last call, an enum sw_kernel_code. */
+    _Atomic uint32_t *words;
+    CUdeviceptr words_address;
     struct sw_lane lanes[SW_LANES];
     CUevent ready[SW_PARTS], moved[SW_PARTS], last_call, edge; /* owned */
     int has_last; /* last_call is recorded behind the last call outside captures */
@@ -106,6 +109,10 @@ extern const struct sw_wide_calls sw_wide_calls;
  * Meanwhile hosts are asked whether they are there. Only the deciding host hears all of them, so
  * the others leave it a little time to name one. More than any time: for ever. */
 enum { SW_NAMING_MS = 1000 };
+
+/* A rank whose NCCL has failed is at fault, unless kernels find more within that time. */
+enum { SW_OWN_MS = 100 };
+
 int64_t sw_wide_patience(const struct sw_wide *wide);
 
 /* Whom to name when NCCL waits too long or has lost a rank, as far as the exchange can tell: a rank
@@ -113,7 +120,7 @@ int64_t sw_wide_patience(const struct sw_wide *wide);
  * while, or one that leaves (PEER_LOST). SW_NOBODY: *status stays. */
 int sw_wide_culprit(const struct sw_wide *wide, symwin_status *status);
 
-/* If the domain's communicator has ended, so does this one. */
+/* Ends it if the domain's communicator has ended, or if a rank's part of a call has failed. */
 void sw_wide_look(symwin_comm *comm);
 
 #endif

@@ -187,6 +187,7 @@ static symwin_status reduce_on_rails(const struct sw_wide_call *c, const struct 
         sw_batch_note(&b, w->engine->all_reduce(share, share, p->share, sw_engine_type(c->r->type),
                                                 sw_rail_op(c->r), rails[i], stream));
     }
+    sw_batch_verdicts(&b);
     return sw_batch_end(&b);
 }
 
@@ -213,6 +214,7 @@ static symwin_status reduce_all_short(const struct sw_wide_call *c, uint64_t at,
         sw_batch_note(&b, w->engine->all_reduce(sum, i == 0 ? c->out + at * c->element : spare,
                                                 count, sw_engine_type(r->type), sw_rail_op(r),
                                                 w->rails[i], c->stream));
+    sw_batch_verdicts(&b);
     return sw_batch_end(&b);
 }
 
@@ -321,6 +323,7 @@ static symwin_status broadcast_piece(const struct sw_wide_call *c, const struct 
                                                p->share * c->element, SW_ENGINE_BYTES, domain,
                                                w->rails[i], c->stream));
     }
+    sw_batch_verdicts(&b);
     status = sw_batch_end(&b);
     return status == SYMWIN_OK && w->domain != domain ? gather_shares(c, p, w->scratch) : status;
 }
@@ -344,6 +347,7 @@ static symwin_status reduce_short(const struct sw_wide_call *c, uint64_t at, uin
         &b, w->engine->reduce(sum, r->comm->rank == r->root ? c->out + at * c->element : sum, count,
                               sw_engine_type(r->type), sw_rail_op(r), w->domains.domain_of[r->root],
                               w->rails[rail - w->first_rail], c->stream));
+    sw_batch_verdict(&b, rail - w->first_rail);
     return sw_batch_end(&b);
 }
 
@@ -367,6 +371,7 @@ static symwin_status reduce_piece(const struct sw_wide_call *c, const struct pie
         sw_batch_note(&b, w->engine->reduce(share, share, p->share, sw_engine_type(r->type),
                                             sw_rail_op(r), domain, w->rails[i], c->stream));
     }
+    sw_batch_verdicts(&b);
     status = sw_batch_end(&b);
     if (status != SYMWIN_OK || w->domain != domain)
         return status;

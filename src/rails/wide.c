@@ -12,40 +12,89 @@
 
 enum { LOOK_NS = 5000000, GRACE_MS = 1000, LEAVE_MS = 2000, PART_UNIT = 512 };
 
-void sw_wide_look(symwin_comm *comm)
+/* NCCL's result for a communicator that has failed: SW_ENGINE_OK if none has. */
+static int failure_of(struct sw_wide *wide)
+{
+    const int rails = SW_LANES * wide->rail_count;
+    int i, state, result = SW_ENGINE_OK;
+
+    if (sw_rail_begin(wide, "") != SYMWIN_OK)
+        return SW_ENGINE_OK;
+    for (i = 0; i <= rails && result == SW_ENGINE_OK; i++) {
+        state = SW_ENGINE_OK;
+        result = wide->engine->get_state(i < rails ? wide->rails[i] : wide->all, &state);
+        if (result == SW_ENGINE_OK && state != SW_ENGINE_IN_PROGRESS)
+            result = state;
+    }
+    sw_rail_end(wide);
+    return result;
+}
+
+static uint32_t verdict_of(const struct sw_wide *wide)
+{
+    const int words = SW_LANES * (1 + wide->rail_count);
+    uint32_t found = SW_KERNEL_OK;
+    int i;
+
+    for (i = SW_LANES; i < words && found == SW_KERNEL_OK; i++)
+        found = atomic_load(&wide->words[i]);
+    return found;
+}
+
+/* Kernels of another domain have failed, or NCCL has, so what it has brought is worthless. Who
+ * knows more ends the exchange within that time. */
+static void await_end(const struct sw_wide *wide, int ms, symwin_status status, int culprit)
+{
+    const struct timespec moment = {.tv_nsec = 200000};
+    struct sw_exchange *x = wide->comm->group->exchange;
+    const int64_t until = sw_now_ms() + ms;
+
+    while (!sw_exchange_ended(x) && sw_now_ms() < until)
+        nanosleep(&moment, NULL);
+    if (!sw_exchange_ended(x))
+        sw_exchange_fail(x, status, culprit);
+}
+
+/* What ends the domain's communicator ends this one. */
+static void look_inside(symwin_comm *comm)
 {
     const struct sw_wide *wide = comm->wide;
-    symwin_comm *inner = comm->inner;
+    struct sw_exchange *x = comm->group->exchange;
     symwin_status status = SYMWIN_OK;
     int culprit = 0;
 
-    if (inner == NULL)
-        return; /* it is being made */
-    (void)symwin_comm_check_calls(inner);
-    if (!sw_exchange_outcome(inner->group->exchange, &status, &culprit) ||
-        sw_exchange_ended(comm->group->exchange))
-        return;
-    sw_exchange_fail(comm->group->exchange, status,
-                     culprit < inner->nranks ? sw_domain_rank(&wide->domains, wide->domain, culprit)
-                                             : SW_NOBODY);
+    (void)symwin_comm_check_calls(comm->inner);
+    if (!sw_exchange_ended(x) &&
+        sw_exchange_outcome(comm->inner->group->exchange, &status, &culprit))
+        sw_exchange_fail(x, status,
+                         culprit < comm->inner->nranks
+                             ? sw_domain_rank(&wide->domains, wide->domain, culprit)
+                             : SW_NOBODY);
 }
 
-/* 1: NCCL says that a communicator has failed. */
-static int has_failed(struct sw_wide *wide)
+void sw_wide_look(symwin_comm *comm)
 {
-    const int rails = SW_LANES * wide->rail_count;
-    int i, state = SW_ENGINE_OK, failed = 0;
+    struct sw_wide *wide = comm->wide;
+    uint32_t found;
+    int result;
 
-    if (sw_rail_begin(wide, "") != SYMWIN_OK)
-        return 0;
-    for (i = 0; i <= rails && !failed; i++) {
-        struct ncclComm *comm = i < rails ? wide->rails[i] : wide->all;
-
-        failed = wide->engine->get_state(comm, &state) != SW_ENGINE_OK ||
-                 (state != SW_ENGINE_OK && state != SW_ENGINE_IN_PROGRESS);
-    }
-    sw_rail_end(wide);
-    return failed;
+    if (comm->inner == NULL)
+        return; /* it is being made */
+    look_inside(comm);
+    if (sw_exchange_ended(comm->group->exchange) || !wide->has_watcher)
+        return;
+    found = verdict_of(wide);
+    if (found != SW_KERNEL_OK)
+        await_end(wide, 2 * GRACE_MS,
+                  found == SW_KERNEL_TIMEOUT ? SYMWIN_TIMEOUT
+                  : found == SW_KERNEL_LEFT  ? SYMWIN_PEER_LOST
+                                             : SYMWIN_ABORTED,
+                  SW_NOBODY);
+    result = failure_of(wide);
+    if (result == SW_ENGINE_REMOTE_ERROR)
+        await_end(wide, 2 * GRACE_MS, SYMWIN_PEER_LOST, SW_NOBODY);
+    else if (result != SW_ENGINE_OK)
+        await_end(wide, SW_OWN_MS, SYMWIN_DRIVER, comm->rank);
 }
 
 int64_t sw_wide_patience(const struct sw_wide *wide)
@@ -120,11 +169,15 @@ static void *watch(void *arg)
     const int64_t most_ms = sw_wide_patience(wide);
     struct stay stays[SW_LANES] = {{0}};
     int64_t failed_at = 0, stay;
+    int result;
 
     while (!atomic_load(&wide->stop)) {
         nanosleep(&nap, NULL);
-        sw_wide_look(wide->comm);
-        if (failed_at == 0 && has_failed(wide))
+        look_inside(wide->comm);
+        result = failure_of(wide);
+        if (result != SW_ENGINE_OK && result != SW_ENGINE_REMOTE_ERROR)
+            await_end(wide, SW_OWN_MS, SYMWIN_DRIVER, wide->comm->rank);
+        if (failed_at == 0 && result == SW_ENGINE_REMOTE_ERROR)
             failed_at = sw_now_ms();
         if (failed_at != 0 && !sw_exchange_ended(x))
             judge(wide, SYMWIN_PEER_LOST, sw_now_ms() - failed_at > GRACE_MS);
@@ -174,24 +227,25 @@ static symwin_status make_event(CUevent *event)
 
 static symwin_status make_lanes(struct sw_wide *wide)
 {
-    CUdeviceptr address = 0;
+    const size_t count = SW_LANES * (1 + (size_t)wide->rail_count);
     void *words = NULL;
     symwin_status status = sw_check(
-        sw_drv.cuMemHostAlloc(&words, SW_LANES * sizeof *wide->words,
+        sw_drv.cuMemHostAlloc(&words, count * sizeof *wide->words,
                               CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
         "cuMemHostAlloc");
     int i, k;
 
     wide->words = words;
     if (status == SYMWIN_OK)
-        status = sw_check(sw_drv.cuMemHostGetDevicePointer(&address, words, 0),
+        status = sw_check(sw_drv.cuMemHostGetDevicePointer(&wide->words_address, words, 0),
                           "cuMemHostGetDevicePointer");
+    if (status == SYMWIN_OK)
+        memset(words, 0, count * sizeof *wide->words);
     for (i = 0; i < SW_LANES && status == SYMWIN_OK; i++) {
         struct sw_lane *lane = &wide->lanes[i];
 
         lane->inside = wide->words + i;
-        atomic_store(lane->inside, 0);
-        lane->inside_address = address + (CUdeviceptr)i * sizeof *wide->words;
+        lane->inside_address = wide->words_address + (CUdeviceptr)i * sizeof *wide->words;
         for (k = 0; k < 2 && status == SYMWIN_OK; k++)
             status = sw_check(sw_drv.cuStreamCreate(&lane->streams[k], CU_STREAM_NON_BLOCKING),
                               "cuStreamCreate");

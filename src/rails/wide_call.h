@@ -43,6 +43,11 @@ symwin_status sw_batch_begin(struct sw_batch *b, const struct sw_wide_call *c);
 symwin_status sw_batch_begin_in(struct sw_batch *b, const struct sw_wide_call *c, CUstream stream,
                                 int lane);
 void sw_batch_note(struct sw_batch *b, int result); /* of a function of NCCL's */
+
+/* After steps inside: all ranks of each rail of the lane that this rank serves, or of rail `one`,
+ * get to know whether kernels of one of them have failed. What NCCL moves is worthless then. */
+void sw_batch_verdicts(struct sw_batch *b);
+void sw_batch_verdict(struct sw_batch *b, int one);
 symwin_status sw_batch_end(struct sw_batch *b);
 
 /* NCCL's operation for what was reduced inside: averages and pre-multiplied sums are sums then. */

@@ -101,6 +101,7 @@ static symwin_status meet(const struct sw_wide_call *c)
         sw_batch_note(&b, w->engine->all_reduce(w->scratch + 8 * i, w->scratch + 8 * i, 1,
                                                 sw_engine_type(SYMWIN_U8), sw_engine_op(SYMWIN_SUM),
                                                 w->rails[i], c->stream));
+    sw_batch_verdicts(&b);
     return sw_batch_end(&b);
 }
 

@@ -1,10 +1,11 @@
 /* What a rank checks of a call over several domains before anything is launched: what only this
  * rank can see, as in a communicator of one domain. Ranks are not compared between domains. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "src/rails/wide_call.h"
 
-#define MOST_ELEMENTS ((uint64_t)1 << 48) /* more than memory has addresses for */
+#define MOST_BYTES ((uint64_t)1 << 48) /* more than memory has addresses for */
 
 static symwin_status check_buffer(const struct sw_request *r, const char *name, const void *buffer)
 {
@@ -77,9 +78,16 @@ static const char *name_of(const struct sw_request *r, int b)
     return r->collective != SYMWIN_ALLTOALLV ? "parts" : b == 0 ? "in_parts" : "out_parts";
 }
 
+/* Where a part begins; `next`: the end of the one before. */
+static uint64_t place_of(const symwin_parts *parts, int rank, uint64_t next)
+{
+    return parts->displacements != NULL ? parts->displacements[rank] : next;
+}
+
 static symwin_status check_parts(const struct sw_request *r, int b)
 {
     const symwin_parts *parts = r->parts[b];
+    const uint64_t most = MOST_BYTES / symwin_type_bytes(r->type);
     uint64_t next = 0;
     int p;
 
@@ -92,21 +100,116 @@ static symwin_status check_parts(const struct sw_request *r, int b)
                        "%s: the communicator's ranks are in several domains; pass the arrays of %s "
                        "in host memory",
                        r->name, name_of(r, b));
-    for (p = 0; p < r->comm->nranks; p++) {
-        const uint64_t count = parts->counts[p];
-        const uint64_t at = parts->displacements != NULL ? parts->displacements[p] : next;
-        const uint64_t room = parts->room > 0 ? parts->room : MOST_ELEMENTS;
-
-        next += count;
-        if (count == 0 || (at <= room && count <= room - at))
-            continue;
+    if (parts->room > most)
         return sw_fail(SYMWIN_INVALID,
-                       "%s: the part of rank %d has %llu elements from %llu on, and the buffer has "
-                       "room for %llu",
-                       r->name, p, (unsigned long long)count, (unsigned long long)at,
-                       (unsigned long long)room);
+                       "%s: %s->room is %llu, more than any memory holds; pass the elements of the "
+                       "buffer",
+                       r->name, name_of(r, b), (unsigned long long)parts->room);
+    for (p = 0; p < r->comm->nranks; p++) {
+        const uint64_t count = parts->counts[p], at = place_of(parts, p, next);
+
+        if (parts->room > 0 && (at > parts->room || count > parts->room - at))
+            return sw_fail(SYMWIN_INVALID,
+                           "%s: the part for rank %d in %s has %llu elements from element %llu on, "
+                           "and the buffer has room for %llu",
+                           r->name, p, name_of(r, b), (unsigned long long)count,
+                           (unsigned long long)at, (unsigned long long)parts->room);
+        if (count > 0 && (at > most || count > most - at))
+            return sw_fail(SYMWIN_INVALID,
+                           "%s: the part for rank %d in %s has %llu elements from element %llu on, "
+                           "more than any memory holds; pass parts that are in the buffer",
+                           r->name, p, name_of(r, b), (unsigned long long)count,
+                           (unsigned long long)at);
+        next = at + count;
     }
     return SYMWIN_OK;
+}
+
+/* ---- parts that may not touch ---- */
+
+struct range {
+    uint64_t begin, end; /* elements */
+    int rank;
+};
+
+static int by_begin(const void *left, const void *right)
+{
+    const struct range *a = left, *b = right;
+
+    return (a->begin > b->begin) - (a->begin < b->begin);
+}
+
+/* Whether parts of the buffer that is written overlap, and how far they reach. */
+static symwin_status check_written(const struct sw_request *r, uint64_t *begin, uint64_t *end)
+{
+    const symwin_parts *parts = r->parts[1];
+    struct range *ranges = calloc((size_t)r->comm->nranks, sizeof *ranges);
+    symwin_status status = SYMWIN_OK;
+    uint64_t next = 0;
+    int p, n = 0;
+
+    if (ranges == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for the parts of %d ranks", r->name,
+                       r->comm->nranks);
+    for (p = 0; p < r->comm->nranks; p++) {
+        const uint64_t at = place_of(parts, p, next);
+
+        next = at + parts->counts[p];
+        if (parts->counts[p] > 0)
+            ranges[n++] = (struct range){at, next, p};
+    }
+    qsort(ranges, (size_t)n, sizeof *ranges, by_begin);
+    for (p = 1; p < n && status == SYMWIN_OK; p++)
+        if (ranges[p].begin < ranges[p - 1].end)
+            status = sw_fail(SYMWIN_INVALID,
+                             "%s: in %s, elements from %llu on for rank %d overlap those from %llu "
+                             "on for rank %d; pass parts that do not",
+                             r->name, name_of(r, 1), (unsigned long long)ranges[p].begin,
+                             ranges[p].rank, (unsigned long long)ranges[p - 1].begin,
+                             ranges[p - 1].rank);
+    *begin = n > 0 ? ranges[0].begin : 0;
+    *end = n > 0 ? ranges[n - 1].end : 0;
+    free(ranges);
+    return status;
+}
+
+/* What is read may not be written, but for the rank's own part of an all-gather in its place, and
+ * an all-to-all with equal parts in one buffer. */
+static symwin_status check_unequal_apart(const struct sw_request *r)
+{
+    const size_t element = symwin_type_bytes(r->type);
+    const symwin_parts *out = r->parts[1];
+    const symwin_parts *in = r->collective != SYMWIN_ALLGATHERV ? r->parts[0] : NULL;
+    uint64_t first = UINT64_MAX, last = 0, begin = 0, end = 0, next = 0, own = 0;
+    const uint64_t from = (uintptr_t)r->in, to = (uintptr_t)r->out;
+    symwin_status status = check_written(r, &begin, &end);
+    int p;
+
+    for (p = 0; p < r->comm->nranks; p++) {
+        const symwin_parts *of = in != NULL ? in : out;
+        const uint64_t at = place_of(of, p, next), count = of->counts[p];
+
+        next = at + count;
+        if (p == r->comm->rank)
+            own = at;
+        if (in != NULL && count > 0) {
+            first = at < first ? at : first;
+            last = next > last ? next : last;
+        }
+    }
+    if (in == NULL) {
+        first = 0;
+        last = out->counts[r->comm->rank];
+    }
+    if (status != SYMWIN_OK || last <= first || end <= begin ||
+        (in != NULL ? from == to : from == to + own * element) ||
+        from + first * element >= to + end * element ||
+        to + begin * element >= from + last * element)
+        return status;
+    return sw_fail(SYMWIN_INVALID,
+                   "%s: parts of in (0x%llx) and out (0x%llx) overlap; pass two buffers that do "
+                   "not touch, or call it in place",
+                   r->name, (unsigned long long)from, (unsigned long long)to);
 }
 
 static int has_elements(const symwin_parts *parts, int first, int ranks)
@@ -151,7 +254,14 @@ static symwin_status check_unequal(const struct sw_request *r)
                          "%s: in place, in_parts and out_parts are equal; pass equal arrays, or "
                          "two buffers",
                          r->name);
-    return status;
+    if (status == SYMWIN_OK && has_in && has_out &&
+        r->parts[0]->counts[me] != r->parts[1]->counts[me])
+        status = sw_fail(SYMWIN_INVALID,
+                         "%s: rank %d sends %llu elements to itself and receives %llu; pass equal "
+                         "counts",
+                         r->name, me, (unsigned long long)r->parts[0]->counts[me],
+                         (unsigned long long)r->parts[1]->counts[me]);
+    return status == SYMWIN_OK && has_out ? check_unequal_apart(r) : status;
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -165,7 +275,7 @@ symwin_status sw_wide_check(const struct sw_request *r)
     if (sw_has_root(r->collective) && (r->root < 0 || r->root >= r->comm->nranks))
         return sw_fail(SYMWIN_INVALID, "%s: root is %d and must be a rank, 0 to %d", r->name,
                        r->root, r->comm->nranks - 1);
-    if (r->count > SIZE_MAX / 16 / (size_t)r->comm->nranks)
+    if (r->count > MOST_BYTES / symwin_type_bytes(r->type) / (uint64_t)r->comm->nranks)
         return sw_fail(SYMWIN_INVALID, "%s: count is %llu, more than any memory holds", r->name,
                        (unsigned long long)r->count);
     if (r->options != NULL && r->options->algo != SYMWIN_ALGO_AUTO)
@@ -202,7 +312,7 @@ symwin_status sw_wide_check_pairs(const struct sw_pair_call *const *calls, size_
         if (p->peer < 0 || p->peer >= p->comm->nranks)
             return sw_fail(SYMWIN_INVALID, "%s: peer is %d and must be a rank, 0 to %d", p->name,
                            p->peer, p->comm->nranks - 1);
-        if (p->count > SIZE_MAX / 16)
+        if (p->count > MOST_BYTES / symwin_type_bytes(p->type))
             return sw_fail(SYMWIN_INVALID, "%s: count is %llu, more than any memory holds", p->name,
                            (unsigned long long)p->count);
         if (p->stream != calls[0]->stream)
@@ -210,6 +320,12 @@ symwin_status sw_wide_check_pairs(const struct sw_pair_call *const *calls, size_
                            "%s: sends and receives of one communicator in a group are on one "
                            "stream; pass the same one",
                            call);
+        if (p->count > 0 && (uintptr_t)p->buffer % symwin_type_bytes(p->type) != 0)
+            return sw_fail(SYMWIN_INVALID,
+                           "%s: %s (0x%llx) is not aligned to %zu bytes; pass an address that is a "
+                           "multiple of them",
+                           p->name, p->receives ? "out" : "in",
+                           (unsigned long long)(uintptr_t)p->buffer, symwin_type_bytes(p->type));
         if (p->count > 0)
             status = sw_comm_check_buffer(p->comm, p->name, p->receives ? "out" : "in",
                                           (CUdeviceptr)(uintptr_t)p->buffer);

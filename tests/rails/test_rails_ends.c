@@ -137,7 +137,7 @@ static void check_creation(const struct place *place, const struct creation *c)
 
 /* ---- communicators that end ------------------------------------------------------------------ */
 
-enum what { KILLED, KILLED_IN_A_CALL, STOPPED, LATE, ABORTED, FAILS, LEAVES };
+enum what { KILLED, KILLED_IN_A_CALL, STOPPED, LATE, ABORTED, FAILS, LEAVES, DIFFERS };
 
 static const struct ending {
     const char *name;
@@ -155,6 +155,7 @@ static const struct ending {
     {"a rank aborts", ABORTED, 1, SYMWIN_ABORTED, "rank 1 aborted", NULL},
     {"NCCL fails in a call", FAILS, 1, SYMWIN_DRIVER, "rank 1 ended the communicator", NULL},
     {"a rank leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed", NULL},
+    {"a rank passes another count", DIFFERS, 1, SYMWIN_MISMATCH, " differ", NULL},
     {"a rank alone in its domain leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed",
      "abcd"},
     {"a rank alone in its domain does not come", LATE, 2, SYMWIN_TIMEOUT, "", "abcd"},
@@ -187,6 +188,9 @@ static void end_it(struct processes *p, const struct ending *e, struct life *lif
         must_be(reduce(life, 1) == SYMWIN_DRIVER && host_error_has("ncclGroupEnd failed"),
                 "a call in which NCCL fails", e->rank);
         break;
+    case DIFFERS:
+        host_must(reduce(life, 999), "a call that differs");
+        break;
     case LEAVES:
         break;
     }
@@ -202,7 +206,7 @@ static void be_ended(struct processes *p, int rank)
 
     rails_set_engine(rank);
     if (e->what == FAILS && rank == e->rank)
-        setenv("STAND_IN_FAIL", "ncclAllReduce:3:3", 1);
+        setenv("STAND_IN_FAIL", "ncclAllReduce:5:3", 1);
     if (e->what == STOPPED || e->what == LATE)
         with.kernel_timeout_ms = 700;
     host_must(begin(p, rank, &life, &with), "symwin_comm_create");
@@ -222,11 +226,18 @@ static void be_ended(struct processes *p, int rank)
     before = host_now_ms();
     if (e->what == KILLED_IN_A_CALL)
         host_pause_ms(100); /* that rank is in the call, and waits */
-    if (reduce(&life, e->what == FAILS ? 1 : 1000) == SYMWIN_OK)
+    if (reduce(&life, e->what == FAILS ? 1 : 1000) == SYMWIN_OK) {
         host_must(symwin_stream_synchronize(life.device, life.stream), "synchronize");
+        /* Whatever NCCL has brought, the other rank's part is not in it. Unless NCCL failed on the
+         * rank, after a step that others have the result of. */
+        must_be(e->what == FAILS || symwin_comm_check(life.comm) != SYMWIN_OK, "no result", rank);
+    }
     while (symwin_comm_check(life.comm) == SYMWIN_OK && host_now_ms() - before < LIMIT_MS)
         host_pause_ms(1);
     processes_note(p, rank, symwin_comm_check(life.comm));
+    if (e->what == DIFFERS && rank / 2 == e->rank / 2) /* its domain knows the values */
+        must_be(host_error_has("count differs: rank 1 passed 999, rank 0 passed 1000"), "values",
+                rank);
     must_be(host_now_ms() - before < LIMIT_MS, "soon", rank);
     must_be(reduce(&life, 1) != SYMWIN_OK, "a call afterwards fails", rank);
     end(&life);
@@ -258,6 +269,43 @@ static void check_ending(const struct place *place, const struct ending *e)
 }
 
 /* ---- calls that are refused ------------------------------------------------------------------ */
+
+/* Calls of unequal parts, of which nothing may be sent. */
+static void refused_parts(const struct life *life, int rank)
+{
+    const uint64_t ones[4] = {1, 1, 1, 1}, twice[4] = {2, 2, 2, 2}, apart[4] = {0, 2, 4, 6},
+                   touching[4] = {0, 1, 2, 3}, huge[4] = {1, 1, 1, (uint64_t)1 << 61},
+                   none[4] = {0};
+    uint64_t own[4] = {1, 1, 1, 1};
+    const struct {
+        const uint64_t *in, *out, *places;
+        uint64_t room;
+        size_t offset; /* of out behind in, in elements; 0: another buffer */
+        const char *words;
+    } rows[] = {
+        {ones, huge, NULL, 0, 0, "more than any memory holds"},
+        {ones, ones, NULL, UINT64_MAX, 0, "out_parts->room is 18446744073709551615"},
+        {ones, ones, NULL, 3, 0, "the part for rank 3 in out_parts has 1 elements from element 3"},
+        {ones, none, huge, 3, 0, "has 0 elements from element 2305843009213693952"},
+        {twice, twice, touching, 0, 0, "from 1 on for rank 1 overlap those from 0 on for rank 0"},
+        {own, ones, apart, 0, 0, "sends 2 elements to itself and receives 1"},
+        {ones, ones, NULL, 0, 1, "overlap; pass two buffers"},
+    };
+    size_t i;
+
+    own[rank] = 2;
+    for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const symwin_parts in = {.counts = rows[i].in}, out = {.counts = rows[i].out,
+                                                               .displacements = rows[i].places,
+                                                               .room = rows[i].room};
+
+        must_be(symwin_alltoallv(life->comm, life->in, &in,
+                                 rows[i].offset > 0 ? life->in + rows[i].offset : life->out, &out,
+                                 SYMWIN_U32, life->stream) == SYMWIN_INVALID &&
+                    host_error_has(rows[i].words),
+                rows[i].words, rank);
+    }
+}
 
 static void refused(struct processes *p, int rank)
 {
@@ -315,6 +363,11 @@ static void refused(struct processes *p, int rank)
                              life.stream) == SYMWIN_INVALID &&
                 host_error_has("in_parts is NULL"),
             "parts that are not there", rank);
+    refused_parts(&life, rank);
+    must_be(symwin_send(life.comm, (char *)life.in + 1, 1, SYMWIN_U32, (rank + 2) % 4,
+                        life.stream) == SYMWIN_INVALID &&
+                host_error_has("not aligned to 4 bytes"),
+            "a message that is not aligned", rank);
     host_must(symwin_group_begin(), "symwin_group_begin");
     must_be(symwin_alltoallv(life.comm, life.in, &on_host, life.out, &no_counts, SYMWIN_U32,
                              life.stream) == SYMWIN_INVALID,

@@ -373,7 +373,7 @@ ncclResult_t group_end(void)
 ncclResult_t group_fault(ncclResult_t code)
 {
     if (group.depth > 0 && group.error == ncclSuccess)
-        group.error = code;
+        group.error = code; /* as with NCCL, the group launches nothing */
     return code;
 }
 

@@ -22,7 +22,7 @@ enum {
     {                                                                                              \
         const int fault = reach_count(STAND_IN_##name);                                            \
                                                                                                    \
-        return fault >= 0 ? (ncclResult_t)fault : own_##name args;                                 \
+        return fault >= 0 ? group_fault((ncclResult_t)fault) : own_##name args;                    \
     }                                                                                              \
     STAND_IN_API ncclResult_t p##name params __attribute__((alias(#name)));                        \
     static ncclResult_t own_##name params
