@@ -542,7 +542,7 @@ static void main_of(struct processes *p, int rank)
     body(p, rank);
 }
 
-/* Hosts of as many ranks as they have GPUs: on this machine many processes, which make few calls. */
+/* Hosts of as many ranks as they have GPUs: here many processes, which make few calls. */
 static void many(struct processes *p, int rank)
 {
     struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};

@@ -176,6 +176,15 @@ static void reduce_float(ncclDataType_t type, ncclRedOp_t op, int ranks, size_t 
     write_float(type, out, op == ncclAvg ? sum / ranks : sum);
 }
 
+/* A word is stored at once, as a GPU does: another thread may read it meanwhile. */
+static void store(char *out, uint64_t value, size_t width)
+{
+    if (width == sizeof(uint32_t) && (uintptr_t)out % sizeof(uint32_t) == 0)
+        __atomic_store_n((uint32_t *)(void *)out, (uint32_t)value, __ATOMIC_RELEASE);
+    else
+        memcpy(out, &value, width);
+}
+
 static void reduce_integer(ncclDataType_t type, ncclRedOp_t op, int ranks, size_t stride,
                            const char *in, char *out)
 {
@@ -184,11 +193,11 @@ static void reduce_integer(ncclDataType_t type, ncclRedOp_t op, int ranks, size_
     for (int r = 1; r < ranks; r++)
         sum = join_integers(op, types[type].is_signed, sum,
                             read_integer(type, in + (size_t)r * stride));
-    memcpy(out, &sum, types[type].width);
+    store(out, sum, types[type].width);
     if (op == ncclAvg) {
         sum = read_integer(type, out);
         sum = types[type].is_signed ? (uint64_t)((int64_t)sum / ranks) : sum / (unsigned)ranks;
-        memcpy(out, &sum, types[type].width);
+        store(out, sum, types[type].width);
     }
 }
 
