@@ -95,7 +95,7 @@ static void make_frame(struct run *run, union sw_frame *frame)
     }
     sw_frame_seal(frame, type);
     if (type == SW_FRAME_JOIN)
-        frame->join.timeout_ms = frame->join.posts = 1 + (int)detail;
+        frame->join.timeout_ms = 1 + (int)detail;
     if (type == SW_FRAME_PAGE || type == SW_FRAME_SOCKET)
         frame->pass.process = (int)detail;
     if (type == SW_FRAME_REFUSAL) {

@@ -6,6 +6,9 @@
  * the file locked belongs to another job, or was given a wrong number: it writes to the file and
  * fails. Once all ranks have joined, the creator of the id looks at all claim files, and all ranks
  * fail if one was written to. The system releases the lock of a process that has ended.
+ *
+ * On another host than the creator's, a claim says who makes the id of the host's own rendezvous
+ * (host_join.c). There a rank that finds the file locked looks for that id.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -46,8 +49,8 @@ static int open_claim_file(const char *name)
 }
 
 /* Opens, locks and empties the file. -1: see errno; EWOULDBLOCK: another process has the lock, and
- * the file now has a mark. */
-static int lock_file(const char *name)
+ * if `marks` the file now has a mark. */
+static int lock_file(const char *name, int marks)
 {
     struct stat file;
     int fd = -1, error = EWOULDBLOCK, tries;
@@ -58,7 +61,7 @@ static int lock_file(const char *name)
             return -1;
         if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
             error = errno;
-            if (error == EWOULDBLOCK && write(fd, "2", 1) != 1)
+            if (marks && error == EWOULDBLOCK && write(fd, "2", 1) != 1)
                 error = errno;
             break;
         }
@@ -83,7 +86,7 @@ symwin_status sw_claim_take(const char *file, int rank, const char *job, const c
     if (claim == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
     file_name(file, rank, claim->file);
-    claim->fd = lock_file(claim->file);
+    claim->fd = lock_file(claim->file, 1);
     error = errno;
     if (claim->fd >= 0) {
         *out = claim;
@@ -102,12 +105,37 @@ symwin_status sw_claim_take(const char *file, int rank, const char *job, const c
     return SYMWIN_OK; /* no claim, for example on a file system without locks */
 }
 
+symwin_status sw_claim_making(const char *file, const char *call, struct sw_claim **out)
+{
+    struct sw_claim *claim = calloc(1, sizeof *claim);
+
+    *out = NULL;
+    if (claim == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
+    snprintf(claim->file, sizeof claim->file, "%s.made", file);
+    claim->fd = lock_file(claim->file, 0);
+    if (claim->fd < 0 && errno == EWOULDBLOCK) {
+        free(claim);
+        return SYMWIN_OK;
+    }
+    if (claim->fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+        sw_fail(SYMWIN_NO_MEMORY, "%s: no file descriptor is left for %s; raise ulimit -n", call,
+                claim->file);
+        free(claim);
+        return SYMWIN_NO_MEMORY;
+    }
+    *out = claim; /* also on a file system without locks */
+    return SYMWIN_OK;
+}
+
 void sw_claim_free(struct sw_claim *claim)
 {
     if (claim == NULL)
         return;
-    unlink(claim->file); /* while locked: later the file may be another's claim */
-    sw_fork_set_close(claim->fd);
+    if (claim->fd >= 0) {
+        unlink(claim->file); /* while locked: later the file may be another's claim */
+        sw_fork_set_close(claim->fd);
+    }
     free(claim);
 }
 

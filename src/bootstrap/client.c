@@ -17,9 +17,12 @@
 #include <unistd.h>
 
 #include "src/bootstrap/member.h"
+#include "src/bootstrap/rendezvous.h"
 
 enum {
-    READY_MS = 1000,
+    LOOK_MS = 2000,  /* a rank that joins for its host looks so often whether that has failed */
+    TELL_MS = 1000,  /* to tell the creator that a rank cannot join, or to hear why none can */
+    HEAR_MS = 40,    /* for a refusal that is there */
     PROOF_MS = 2000, /* for the creator's proof over TCP; then the client connects again */
     SLACK_MS = 100   /* a timeout that is shorter by at most this counts as unchanged */
 };
@@ -186,14 +189,10 @@ static symwin_status connect_remote(const struct sw_id *id, int64_t deadline, in
 static symwin_status connect_to(const struct sw_id *id, int64_t deadline,
                                 struct sw_connection *connection)
 {
-    unsigned char host[SW_NAME_BYTES];
+    const int remote = !sw_id_is_near(id);
     symwin_status status;
-    int remote = 0;
     int fd = -1;
 
-    sw_host_name(host);
-    if (id->family != 0)
-        remote = memcmp(host, id->host, sizeof host) != 0 || id->folder[0] == '\0';
     status = remote ? connect_remote(id, deadline, &fd) : connect_local(id, deadline, &fd);
     if (status == SYMWIN_OK && sw_connection_open(connection, fd, remote) != 0) {
         sw_fork_set_close(fd);
@@ -254,7 +253,7 @@ symwin_status sw_client_recv_frame(struct sw_connection *connection, union sw_fr
                        strerror(error));
     }
     if (frame->header.type == type ||
-        (type == SW_FRAME_TABLE && frame->header.type == SW_FRAME_HERE && connection->stream))
+        (frame->header.type == SW_FRAME_HERE && (type == SW_FRAME_TABLE || type == SW_FRAME_READY)))
         return SYMWIN_OK;
     if (fd != NULL && *fd >= 0) {
         sw_closer_close(*fd);
@@ -365,51 +364,103 @@ symwin_status sw_client_report(struct sw_connection *connection, int rank, symwi
     return status;
 }
 
-void sw_client_ready(struct sw_member *member)
+void sw_client_set_time(struct sw_member *member)
 {
-    union sw_frame frame;
+    const int64_t left = member->due - sw_now_ms();
 
-    if (member->all == NULL || member->all->connection.fd < 0)
-        return;
-    memset(&frame, 0, sizeof frame.pass);
-    sw_frame_seal(&frame, SW_FRAME_READY);
-    /* If this fails, the creator sees this rank as lost. */
-    sw_connection_send(&member->all->connection, &frame, -1, sw_now_ms() + READY_MS);
-    sw_connection_close(&member->all->connection);
+    if (left + SLACK_MS < member->join.timeout_ms)
+        member->join.timeout_ms = left > 1 ? (int)left : 1;
 }
 
-/* Sets the timeout in JOIN to what is left of the rank's time: the creator measures it from the
- * arrival of JOIN. Error texts show the timeout, so the caller's value stays if little time has
- * passed. */
-static void set_time_left(struct sw_frame_join *join, int64_t deadline)
-{
-    const int64_t left = deadline - SW_GRACE_MS - sw_now_ms();
-
-    if (left + SLACK_MS < join->timeout_ms)
-        join->timeout_ms = left > 1 ? (int)left : 1;
-}
-
-/* Authenticates both ends, sends JOIN and waits for TABLE, which comes once all ranks have joined.
- * `frame`: the last frame received; type 0: none. */
-static symwin_status send_join(struct sw_member *m, const struct sw_id *id, union sw_frame *frame)
+/* Authenticates both ends, sends JOIN and waits for the answer: TABLE, which comes once all ranks
+ * have joined; over TCP READY, which comes at once. `frame`: the last frame received; type 0:
+ * none. */
+static symwin_status send_join(struct sw_member *m, union sw_frame *frame)
 {
     union sw_frame hello;
     symwin_status status;
 
     frame->header.type = 0;
-    status = authenticate(&m->connection, id, &hello, frame, m->deadline);
+    status = authenticate(&m->connection, m->id, &hello, frame, m->deadline);
     if (status != SYMWIN_OK)
         return status;
-    sw_connection_key(&m->connection, 0, id->secret, &hello.hello, &frame->challenge);
+    sw_connection_key(&m->connection, 0, m->id->secret, &hello.hello, &frame->challenge);
     if (!m->connection.stream)
         sw_socket_take_descriptors(m->connection.fd, 1);
-    set_time_left(&m->join, m->deadline);
-    sw_frame_prove_rank(id->secret, &hello.hello, &frame->challenge, &m->join, m->join.proof);
+    sw_client_set_time(m);
+    sw_frame_prove_rank(m->id->secret, &hello.hello, &frame->challenge, &m->join, m->join.proof);
     status = sw_client_send_frame(&m->connection, (union sw_frame *)(void *)&m->join, m->deadline);
     if (status != SYMWIN_OK)
         return status;
-    sw_client_ready(m);
-    return sw_client_recv_frame(&m->connection, frame, SW_FRAME_TABLE, NULL, m->deadline);
+    return sw_client_recv_frame(&m->connection, frame,
+                                m->connection.stream ? SW_FRAME_READY : SW_FRAME_TABLE, NULL,
+                                m->deadline);
+}
+
+/* A connection on which the creator has proved itself, and nobody joins. */
+static symwin_status meet(const struct sw_id *id, int64_t deadline,
+                          struct sw_connection *connection)
+{
+    union sw_frame hello, challenge;
+
+    symwin_status status = connect_to(id, deadline, connection);
+
+    if (status != SYMWIN_OK)
+        return status;
+    status = authenticate(connection, id, &hello, &challenge, deadline);
+    if (status == SYMWIN_OK)
+        sw_connection_key(connection, 0, id->secret, &hello.hello, &challenge.challenge);
+    else
+        sw_connection_close(connection);
+    return status;
+}
+
+void sw_client_tell(const struct sw_id *id, int rank, symwin_status status)
+{
+    const int64_t deadline = sw_now_ms() + TELL_MS;
+    struct sw_connection connection;
+    char text[SW_TEXT_BYTES];
+    symwin_status met;
+
+    snprintf(text, sizeof text, "%s", symwin_last_error());
+    met = meet(id, deadline, &connection);
+    sw_error_restore(text);
+    if (met != SYMWIN_OK)
+        return;
+    sw_client_report(&connection, rank, status, deadline);
+    sw_connection_close(&connection);
+}
+
+symwin_status sw_client_hear(const struct sw_id *id)
+{
+    const int64_t deadline = sw_now_ms() + TELL_MS;
+    struct sw_connection connection;
+    union sw_frame frame;
+    symwin_status status;
+    char text[SW_TEXT_BYTES];
+
+    snprintf(text, sizeof text, "%s", symwin_last_error());
+    frame.header.type = 0;
+    status = meet(id, deadline, &connection);
+    if (status == SYMWIN_PEER_LOST) /* it has ended */
+        return status;
+    if (status == SYMWIN_OK) {
+        status = sw_client_recv_frame(&connection, &frame, (enum sw_frame_type)0, NULL,
+                                      sw_now_ms() + HEAR_MS);
+        sw_connection_close(&connection);
+    }
+    if (frame.header.type == SW_FRAME_REFUSAL && frame.refusal.rank != SW_FRAME_UNKNOWN)
+        return status;
+    sw_error_restore(text);
+    return SYMWIN_OK;
+}
+
+int sw_id_is_near(const struct sw_id *id)
+{
+    unsigned char host[SW_NAME_BYTES];
+
+    sw_host_name(host);
+    return id->family == 0 || (memcmp(host, id->host, sizeof host) == 0 && id->folder[0] != '\0');
 }
 
 int sw_id_is_open(const struct sw_id *id, int64_t deadline)
@@ -443,8 +494,21 @@ static int should_retry(const struct sw_id *id, symwin_status status,
            !(connection->stream && is_shared(id)) && last->header.type != SW_FRAME_REFUSAL;
 }
 
-/* Tries until TABLE or HERE comes, or until trying again cannot succeed. */
-static symwin_status join_at(struct sw_member *m, const struct sw_id *id, union sw_frame *frame)
+/* Whether this rank joins for its host, whose rendezvous has failed meanwhile. */
+static int is_in_vain(const struct sw_member *m)
+{
+    int over;
+
+    if (m->host == NULL)
+        return 0;
+    sw_poll_lock();
+    over = sw_rendezvous_is_over(m->host);
+    sw_poll_unlock();
+    return over;
+}
+
+/* Tries until the answer to JOIN comes, or until trying again cannot succeed. */
+static symwin_status join_at(struct sw_member *m, union sw_frame *frame)
 {
     const struct timespec moment = {.tv_nsec = 1000000}, pause = {.tv_nsec = 20000000};
     char text[SW_TEXT_BYTES], busy_text[SW_TEXT_BYTES] = "";
@@ -452,11 +516,16 @@ static symwin_status join_at(struct sw_member *m, const struct sw_id *id, union 
 
     memcpy(text, symwin_last_error(), sizeof text);
     for (;;) {
+        const int64_t look = sw_now_ms() + LOOK_MS;
+        const int looks = m->host != NULL && look < m->deadline;
+
         m->connection = (struct sw_connection){.fd = -1};
         frame->header.type = 0;
-        status = connect_to(id, m->deadline, &m->connection);
-        if (status == SYMWIN_OK)
-            status = send_join(m, id, frame);
+        status = connect_to(m->id, looks ? look : m->deadline, &m->connection);
+        if (status == SYMWIN_TIMEOUT && looks)
+            status = is_in_vain(m) ? status : SYMWIN_BUSY;
+        else if (status == SYMWIN_OK)
+            status = send_join(m, frame);
         if (status == SYMWIN_OK)
             break;
         if (status == SYMWIN_BUSY)
@@ -464,7 +533,8 @@ static symwin_status join_at(struct sw_member *m, const struct sw_id *id, union 
         if (sw_now_ms() >= m->deadline && busy_text[0] != '\0' &&
             (status == SYMWIN_BUSY || status == SYMWIN_TIMEOUT))
             return sw_fail(SYMWIN_TIMEOUT, "%s; this lasted until this rank's timeout", busy_text);
-        if (!should_retry(id, status, &m->connection, frame) || sw_now_ms() >= m->deadline)
+        if (!should_retry(m->id, status, &m->connection, frame) || sw_now_ms() >= m->deadline ||
+            is_in_vain(m))
             return status;
         nanosleep(status == SYMWIN_BUSY && !m->connection.stream ? &moment : &pause, NULL);
         sw_connection_close(&m->connection);
@@ -498,19 +568,9 @@ static symwin_status take_table(struct sw_member *m, union sw_frame *frame)
 
 symwin_status sw_client_join(struct sw_member *member, union sw_frame *frame)
 {
-    symwin_status status = join_at(member, member->id, frame);
-    struct sw_id local;
+    const symwin_status status = join_at(member, frame);
 
-    if (status == SYMWIN_OK && frame->header.type != SW_FRAME_HERE)
-        status = take_table(member, frame);
-    if (status != SYMWIN_OK || frame->header.type != SW_FRAME_HERE)
+    if (status != SYMWIN_OK || member->connection.stream || frame->header.type == SW_FRAME_HERE)
         return status;
-    sw_connection_close(&member->connection);
-    local = *member->id;
-    memcpy(local.folder, frame->here.folder, sizeof local.folder);
-    local.folder[sizeof local.folder - 1] = '\0';
-    local.family = 0; /* not over the network again */
-    status = join_at(member, &local, frame);
-    sw_wipe(&local, sizeof local);
-    return status == SYMWIN_OK ? take_table(member, frame) : status;
+    return take_table(member, frame);
 }

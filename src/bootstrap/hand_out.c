@@ -2,6 +2,7 @@
  * page, a socket between each two processes of this host, and the connections to the other hosts.
  * Under the poll lock. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -16,27 +17,26 @@ enum { IN_FLIGHT_MS = 200 };
 
 /* ---- frames to a rank, and who is named if that fails ---- */
 
-int sw_rendezvous_number(const struct rendezvous *m, int rank)
-{
-    return m->table == NULL ? rank : sw_rank_of_host(m->table, m->host, rank);
-}
-
 symwin_status sw_rendezvous_culprit(struct rendezvous *m, int rank, symwin_status status)
 {
-    m->culprit = sw_rendezvous_number(m, rank);
+    if (!m->proposed) /* the first failure counts */
+        m->culprit = rank;
     return status;
 }
 
 symwin_status sw_rendezvous_own(struct rendezvous *m, symwin_status status)
 {
+    char who[64] = "the process that made the id: ";
     int r;
 
-    if (m->table != NULL)
-        sw_rendezvous_culprit(m, 0, status); /* the creator of a host-local one is rank 0 of it */
     for (r = m->nranks - 1; r >= 0 && m->slots != NULL; r--)
         if (m->slots[r].taken && m->slots[r].accepted == NULL && !m->slots[r].remote)
             sw_rendezvous_culprit(m, r, status);
-    return sw_fail_in(status, call, "the process that made the id: ");
+    if (m->far && m->culprit >= 0)
+        snprintf(who, sizeof who, "rank %d: ", m->culprit);
+    else if (m->far)
+        snprintf(who, sizeof who, "the process that joins for its host: ");
+    return sw_fail_in(status, call, who);
 }
 
 symwin_status sw_rendezvous_tell(struct rendezvous *m, int rank, union sw_frame *frame,
@@ -63,8 +63,8 @@ symwin_status sw_rendezvous_tell(struct rendezvous *m, int rank, union sw_frame 
                        "that does not receive them, or raise ulimit -n"));
     if (!sw_frame_is_theirs(error))
         return sw_rendezvous_own(m, sw_fail(SYMWIN_NO_MEMORY, "sendmsg: %s", strerror(error)));
-    sw_fail(SYMWIN_PEER_LOST, "%s: rank %d joined, but cannot be reached any more: %s", call,
-            sw_rendezvous_number(m, rank), strerror(error));
+    sw_fail(SYMWIN_PEER_LOST, "%s: rank %d joined, but cannot be reached any more: %s", call, rank,
+            strerror(error));
     return sw_rendezvous_culprit(m, rank, error == ETIMEDOUT ? SYMWIN_TIMEOUT : SYMWIN_PEER_LOST);
 }
 
@@ -76,40 +76,49 @@ static int same(const unsigned char *a, const unsigned char *b)
 }
 
 /* Numbers processes and hosts in the order of their lowest ranks, except that this host is 0. */
-static symwin_status make_topology(const struct rendezvous *m, struct sw_topology *topology)
+static void number_all(const struct rendezvous *m, struct sw_rank_table *table)
 {
-    struct sw_frame_location *locations = calloc((size_t)m->nranks, sizeof *locations);
-    int processes = 0, hosts = 1;
-    symwin_status status;
+    struct sw_frame_location *at = table->locations;
     int r, q;
 
-    if (locations == NULL)
-        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, m->nranks);
+    table->hosts = 1;
     for (r = 0; r < m->nranks; r++) {
         for (q = 0; q < r && !same(m->slots[q].process, m->slots[r].process); q++)
             ;
-        locations[r].process = q < r ? locations[q].process : (uint32_t)processes++;
+        at[r].process = q < r ? at[q].process : (uint32_t)table->processes++;
         for (q = 0; q < r && !(m->slots[q].remote && same(m->slots[q].host, m->slots[r].host)); q++)
             ;
         if (!m->slots[r].remote)
-            locations[r].host = 0;
+            at[r].host = 0;
         else
-            locations[r].host = q < r ? locations[q].host : (uint32_t)hosts++;
+            at[r].host = q < r ? at[q].host : (uint32_t)table->hosts++;
     }
-    status = sw_topology_make(topology, m->nranks, processes, hosts);
-    if (status == SYMWIN_OK)
-        memcpy(topology->locations, locations, (size_t)m->nranks * sizeof *locations);
-    free(locations);
-    topology->process = -1;
-    for (r = 0; r < m->nranks && status == SYMWIN_OK; r++)
-        if (m->slots[r].accepted == NULL)
-            topology->process = (int)topology->locations[r].process;
-    return status;
 }
 
-static int is_here(const struct sw_topology *topology, int process)
+/* A far rendezvous has got its table from the creator. */
+static symwin_status make_topology(struct rendezvous *m, struct sw_topology *topology)
 {
-    return topology->locations[sw_topology_leader(topology, process)].host == 0;
+    struct sw_rank_table *table = &m->table;
+    symwin_status status;
+    int r;
+
+    if (!m->far) {
+        table->locations = calloc((size_t)m->nranks, sizeof *table->locations);
+        if (table->locations == NULL)
+            return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, m->nranks);
+        table->nranks = m->nranks;
+        number_all(m, table);
+    }
+    status = sw_topology_make(topology, m->nranks, table->processes, table->hosts);
+    if (status != SYMWIN_OK)
+        return status;
+    memcpy(topology->locations, table->locations, (size_t)m->nranks * sizeof *table->locations);
+    topology->host = m->far ? sw_up_host(m) : 0;
+    topology->process = -1;
+    for (r = 0; r < m->nranks; r++)
+        if (m->slots[r].taken && m->slots[r].accepted == NULL && !m->slots[r].remote)
+            topology->process = (int)topology->locations[r].process;
+    return SYMWIN_OK;
 }
 
 static int lowest_of_host(const struct sw_topology *topology, int host)
@@ -121,18 +130,37 @@ static int lowest_of_host(const struct sw_topology *topology, int host)
     return r;
 }
 
-static symwin_status send_tables(struct rendezvous *m, const struct sw_topology *topology)
+/* The processes of this host, each by its lowest rank, in ascending order. */
+struct here {
+    int count;
+    int *leaders; /* owned */
+};
+
+static symwin_status find_here(const struct sw_topology *topology, struct here *here)
 {
-    const struct sw_rank_table table = {.nranks = m->nranks,
-                                        .processes = topology->processes,
-                                        .hosts = topology->hosts,
-                                        .locations = topology->locations};
+    int last = -1, r;
+
+    here->count = 0;
+    here->leaders = calloc((size_t)topology->nranks, sizeof *here->leaders);
+    if (here->leaders == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, topology->nranks);
+    for (r = 0; r < topology->nranks; r++) /* processes are numbered by their lowest ranks */
+        if ((int)topology->locations[r].host == topology->host &&
+            (int)topology->locations[r].process > last) {
+            last = (int)topology->locations[r].process;
+            here->leaders[here->count++] = r;
+        }
+    return SYMWIN_OK;
+}
+
+static symwin_status send_tables(struct rendezvous *m)
+{
     union sw_frame frame;
     symwin_status status = SYMWIN_OK;
     int first, next, r;
 
     for (first = 0; first < m->nranks && status == SYMWIN_OK; first = next) {
-        next = sw_rank_table_put(&table, first, &frame);
+        next = sw_rank_table_put(&m->table, first, &frame);
         for (r = 0; r < m->nranks && status == SYMWIN_OK; r++)
             if (m->slots[r].accepted != NULL)
                 status = sw_rendezvous_tell(m, r, &frame, SW_FRAME_TABLE, -1);
@@ -140,62 +168,58 @@ static symwin_status send_tables(struct rendezvous *m, const struct sw_topology 
     return status;
 }
 
-/* Gives process `to` its peer socket to process `from`. Consumes `fd`. */
+/* Gives the process with the lowest rank `to` its peer socket to the one of `from`. Consumes
+ * `fd`. */
 static symwin_status give_socket(struct rendezvous *m, struct sw_topology *topology, int to,
                                  int from, int fd)
 {
-    union sw_frame frame = {.pass = {.process = from}};
+    union sw_frame frame = {.pass = {.process = (int)topology->locations[from].process}};
     symwin_status status;
 
-    if (to == topology->process) {
-        topology->sockets[from] = fd;
+    if ((int)topology->locations[to].process == topology->process) {
+        topology->sockets[frame.pass.process] = fd;
         return SYMWIN_OK;
     }
-    status = sw_rendezvous_tell(m, sw_topology_leader(topology, to), &frame, SW_FRAME_SOCKET, fd);
+    status = sw_rendezvous_tell(m, to, &frame, SW_FRAME_SOCKET, fd);
     close(fd);
     return status;
 }
 
-static symwin_status send_sockets(struct rendezvous *m, struct sw_topology *topology)
+static symwin_status send_sockets(struct rendezvous *m, struct sw_topology *topology,
+                                  const struct here *here)
 {
     symwin_status status = SYMWIN_OK;
     int p, q;
 
-    for (p = 0; p < topology->processes; p++)
-        for (q = p + 1; q < topology->processes; q++) {
+    for (p = 0; p < here->count; p++)
+        for (q = p + 1; q < here->count; q++) {
             int ends[2];
 
-            if (!is_here(topology, p) || !is_here(topology, q))
-                continue;
             if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
                 return sw_rendezvous_own(
                     m,
                     sw_fail(SYMWIN_NO_MEMORY, "socketpair: %s; raise ulimit -n", strerror(errno)));
-            status = give_socket(m, topology, p, q, ends[0]);
+            status = give_socket(m, topology, here->leaders[p], here->leaders[q], ends[0]);
             if (status != SYMWIN_OK) {
                 close(ends[1]);
                 return status;
             }
-            status = give_socket(m, topology, q, p, ends[1]);
+            status = give_socket(m, topology, here->leaders[q], here->leaders[p], ends[1]);
             if (status != SYMWIN_OK)
                 return status;
         }
     return status;
 }
 
-/* Hands the connection to another host to the process of this host's lowest rank, which links the
+/* Hands a connection to another host to the process of this host's lowest rank, which links the
  * hosts. */
-static symwin_status give_link(struct rendezvous *m, struct sw_topology *topology, int host)
+static symwin_status give_link(struct rendezvous *m, struct sw_topology *topology, int host,
+                               struct sw_connection *connection)
 {
-    struct sw_connection *connection =
-        &m->slots[lowest_of_host(topology, host)].accepted->connection;
-    const int linking = lowest_of_host(topology, 0);
+    const int linking = lowest_of_host(topology, topology->host);
     union sw_frame frame;
     symwin_status status;
 
-    m->slots[lowest_of_host(topology, host)].linked = 1;
-    /* From now on the linking process reads from it. */
-    sw_poll_remove(&m->slots[lowest_of_host(topology, host)].accepted->watch);
     if ((int)topology->locations[linking].process == topology->process) {
         topology->connections[host] = *connection;
         *connection = (struct sw_connection){.fd = -1};
@@ -203,6 +227,7 @@ static symwin_status give_link(struct rendezvous *m, struct sw_topology *topolog
     }
     memset(&frame, 0, sizeof frame.link);
     frame.link.host = host;
+    frame.link.creator = connection->creator;
     frame.link.sent = connection->sent;
     frame.link.received = connection->received;
     memcpy(frame.link.key, connection->key, sizeof frame.link.key);
@@ -211,80 +236,97 @@ static symwin_status give_link(struct rendezvous *m, struct sw_topology *topolog
     return status;
 }
 
-/* Sends the frames in the order in which they are expected: TABLE, PAGE, SOCKET, LINK by the
- * processes of this host; TABLE, GO by the lowest rank of another host. */
-static symwin_status hand_out(struct rendezvous *m, struct sw_topology *topology)
+/* The creator's host has a link to each other host, and these have one to it. A process that has
+ * joined for its host gets GO first: it hands out there, and its connection is the link. */
+static symwin_status give_links(struct rendezvous *m, struct sw_topology *topology)
 {
-    union sw_frame frame = {.pass = {.process = topology->process}};
-    symwin_status status = sw_exchange_page(m->posts, &topology->page);
-    int p, h;
+    union sw_frame frame = {.pass = {.process = 0}};
+    symwin_status status = SYMWIN_OK;
+    int r;
 
-    if (status != SYMWIN_OK)
-        return sw_rendezvous_own(m, status);
-    status = send_tables(m, topology);
-    for (p = 0; p < topology->processes && status == SYMWIN_OK; p++)
-        if (p != topology->process && is_here(topology, p))
-            status = sw_rendezvous_tell(m, sw_topology_leader(topology, p), &frame, SW_FRAME_PAGE,
-                                        topology->page);
-    if (status == SYMWIN_OK)
-        status = send_sockets(m, topology);
-    for (h = 1; h < topology->hosts && status == SYMWIN_OK; h++) {
-        status = sw_rendezvous_tell(m, lowest_of_host(topology, h), &frame, SW_FRAME_GO, -1);
+    if (m->far) {
+        sw_poll_remove(&m->watch); /* from now on the linking process reads from it */
+        status = give_link(m, topology, 0, &m->up);
         if (status == SYMWIN_OK)
-            status = give_link(m, topology, h);
+            sw_connection_drop(&m->up);
+        return status;
+    }
+    for (r = 0; r < m->nranks && status == SYMWIN_OK; r++) {
+        struct slot *s = &m->slots[r];
+
+        if (!s->remote || s->accepted == NULL)
+            continue;
+        status = sw_rendezvous_tell(m, r, &frame, SW_FRAME_GO, -1);
+        if (status != SYMWIN_OK)
+            break;
+        s->linked = 1;
+        sw_poll_remove(&s->accepted->watch); /* from now on the linking process reads from it */
+        status = give_link(m, topology, (int)topology->locations[r].host, &s->accepted->connection);
     }
     return status;
 }
 
-static void await(struct rendezvous *m, int rank)
+/* Sends the frames in the order in which they are expected: TABLE, PAGE, SOCKET, LINK by the
+ * processes of this host; TABLE, GO by those that have joined for other hosts. */
+static symwin_status hand_out(struct rendezvous *m, struct sw_topology *topology,
+                              const struct here *here)
 {
-    m->slots[rank].awaited = 1;
-    m->unready++;
+    union sw_frame frame = {.pass = {.process = topology->process}};
+    symwin_status status = sw_exchange_page(m->nranks, &topology->page);
+    int i;
+
+    if (status != SYMWIN_OK)
+        return sw_rendezvous_own(m, status);
+    status = send_tables(m);
+    for (i = 0; i < here->count && status == SYMWIN_OK; i++)
+        if (m->slots[here->leaders[i]].accepted != NULL)
+            status = sw_rendezvous_tell(m, here->leaders[i], &frame, SW_FRAME_PAGE, topology->page);
+    if (status == SYMWIN_OK)
+        status = send_sockets(m, topology, here);
+    if (status == SYMWIN_OK)
+        status = give_links(m, topology);
+    return status;
 }
 
-/* From now on each other process of this host must send READY, and each rank of another host once
- * it has joined the ranks of its host. Until then this process watches for their end. */
-static void await_ready(struct rendezvous *m, const struct sw_topology *topology)
+/* From now on each other process of this host must send READY. Until then this process watches for
+ * their end. */
+static void await_ready(struct rendezvous *m, const struct here *here)
 {
-    int p, r;
+    int i;
 
-    for (p = 0; p < topology->processes; p++)
-        if (p != topology->process && is_here(topology, p))
-            await(m, sw_topology_leader(topology, p));
-    for (r = 0; r < m->nranks; r++)
-        if (m->slots[r].remote && !m->slots[r].linked)
-            await(m, r);
+    for (i = 0; i < here->count; i++)
+        if (m->slots[here->leaders[i]].accepted != NULL) {
+            m->slots[here->leaders[i]].awaited = 1;
+            m->unready++;
+        }
 }
 
 symwin_status sw_rendezvous_hand_out(struct rendezvous *m)
 {
     struct sw_topology topology;
+    struct here here = {.count = 0};
     symwin_status status = make_topology(m, &topology);
 
     if (status != SYMWIN_OK)
         return sw_rendezvous_own(m, status);
-    if (topology.hosts > 1 && lowest_of_host(&topology, 0) == topology.nranks)
+    status = find_here(&topology, &here);
+    if (status != SYMWIN_OK)
+        sw_rendezvous_own(m, status);
+    else if (topology.hosts > 1 && here.count == 0)
         status = sw_fail(SYMWIN_UNSUPPORTED,
                          "%s: the id was made on a host that runs none of the ranks; make it on "
                          "one that does",
                          call);
-    if (status == SYMWIN_OK && (topology.processes > 1 || topology.process < 0 || m->table != NULL))
-        status = hand_out(m, &topology);
+    if (status == SYMWIN_OK && (topology.processes > 1 || topology.process < 0))
+        status = hand_out(m, &topology, &here);
     if (status == SYMWIN_OK)
-        await_ready(m, &topology);
-    if (status == SYMWIN_OK && m->table != NULL &&
-        sw_topology_widen(&topology, m->table, m->host) != SYMWIN_OK)
-        status = sw_rendezvous_own(m, SYMWIN_NO_MEMORY);
+        await_ready(m, &here);
+    free(here.leaders);
     if (status != SYMWIN_OK)
         sw_topology_end(&topology, status, m->culprit);
     if (status != SYMWIN_OK || topology.process < 0) {
         sw_topology_release(&topology);
         return status;
-    }
-    if (m->connection.fd >= 0) {
-        sw_poll_remove(&m->link);
-        topology.connections[0] = m->connection;
-        m->connection = (struct sw_connection){.fd = -1};
     }
     status = sw_group_create(&topology, &m->group);
     return status == SYMWIN_OK ? SYMWIN_OK : sw_rendezvous_own(m, status);

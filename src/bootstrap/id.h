@@ -23,8 +23,7 @@ _Static_assert(sizeof(struct sw_id) == sizeof(symwin_unique_id), "fills it");
 
 #define SW_SOCKET_NAME "/s" /* in the folder */
 
-/* Options of a new id. The ranks of one host that is not the creator's join a second, host-local
- * rendezvous with an id of its own; only such an id has the last three options. */
+/* Options of a new id. */
 struct sw_id_options {
     const unsigned char *secret;       /* known to all ranks beforehand; NULL: random */
     int everywhere;                    /* `address` must mean the same on all hosts */
@@ -32,9 +31,7 @@ struct sw_id_options {
     const struct sockaddr_storage *at; /* or this address */
     int port;                          /* 0: any */
     const char *file;                  /* write the id there until it is used; NULL: do not */
-    const struct sw_rank_table *table; /* of all ranks; NULL: not host-local */
-    int host;                          /* whose ranks join, by its number in the table */
-    struct sw_connection *connection;  /* to the deciding host; moved into the rendezvous */
+    int far; /* for the ranks of one host that is not the creator's: see rendezvous.h */
 };
 
 /* Creates an id and opens its rendezvous. `options` NULL: defaults. Without the lock. */
@@ -60,6 +57,9 @@ void sw_id_set_interface(struct sw_id *id, uint32_t number); /* no effect if not
  * lock is held this process does not notice the death of another. */
 symwin_status sw_id_resolve(const char *name, int port, int everywhere, struct sw_id *id,
                             const char *call);
+
+/* Whether ranks of this process join at the creator's local socket. Any thread. */
+int sw_id_is_near(const struct sw_id *id);
 
 /* Whether the creator of an id answers and still waits for ranks with it. Without the lock. */
 int sw_id_is_open(const struct sw_id *id, int64_t deadline);
@@ -91,6 +91,8 @@ struct sw_claim;
  * process has claimed it. *out NULL: the file system has no locks. */
 symwin_status sw_claim_take(const char *file, int rank, const char *job, const char *call,
                             struct sw_claim **out);
+/* Claims the making of the id whose file that is. *out NULL: another process has claimed it. */
+symwin_status sw_claim_making(const char *file, const char *call, struct sw_claim **out);
 void sw_claim_free(struct sw_claim *claim);
 /* Holds the claim until sw_claim_drop() with the same id. */
 void sw_claim_hold(struct sw_claim *claim, const struct sw_id *id);

@@ -376,13 +376,13 @@ static int is_here(const struct sw_frame_join *join)
     return listener.folder[0] != '\0' && memcmp(host, join->host, sizeof host) == 0;
 }
 
-/* Redirects a rank of this host that connected by TCP to the local socket. */
-static void redirect_to_local(struct sw_accepted *v)
+/* To the creator's local socket. */
+void sw_listener_redirect(struct sw_accepted *v, const char *folder)
 {
     union sw_frame frame;
 
     memset(&frame, 0, sizeof frame.here);
-    strncpy(frame.here.folder, listener.folder, sizeof frame.here.folder - 1);
+    strncpy(frame.here.folder, folder, sizeof frame.here.folder - 1);
     sw_frame_seal(&frame, SW_FRAME_HERE);
     sw_connection_send(&v->connection, &frame, -1, sw_now_ms() + 1);
     sw_listener_drop(v);
@@ -405,7 +405,7 @@ static void receive_join(struct sw_accepted *v, const union sw_frame *in)
     listener.unauthenticated--;
     v->watch.deadline = INT64_MAX;
     if (v->connection.stream && is_here(&in->join))
-        redirect_to_local(v);
+        sw_listener_redirect(v, listener.folder);
     else
         listener.events->joined(v, &in->join);
 }
@@ -424,6 +424,9 @@ static void accepted_ready(struct sw_poll_watch *watch, short events)
     else if (error == 0 && !v->has_slot && v->rendezvous != NULL &&
              frame.header.type == SW_FRAME_JOIN)
         receive_join(v, &frame);
+    else if (error == 0 && !v->has_slot && v->rendezvous != NULL && v->connection.stream &&
+             frame.header.type == SW_FRAME_REFUSAL) /* its key proves it */
+        listener.events->refused(v->rendezvous, &frame.refusal);
     else if (error == 0 && v->has_slot)
         listener.events->received(v, &frame);
     else if (v->rendezvous != NULL && error != 0 && !sw_frame_is_theirs(error))

@@ -3,8 +3,8 @@
  * process's struct sw_group.
  *
  * In other processes each rank joins on its own. The lowest rank receives the descriptors and makes
- * the group, and the others wait for it (process_join.c). Ranks of another host get the table of
- * all ranks by TCP. Then they join a second, host-local rendezvous (host_join.c).
+ * the group, and the others wait for it (process_join.c). Ranks of another host join the rendezvous
+ * of their host (host_join.c); the one that has opened it joins at the creator for all of them.
  *
  * On the thread of the rank that joins, without the poll lock.
  */
@@ -20,16 +20,6 @@ enum {
     HOSTS_MS = 4000, /* instead of SW_GRACE_MS, if the creator waits for other hosts' reports */
     ASK_MS = 20      /* between looks whether another host has ended the exchange */
 };
-
-/* The number among all ranks of a rank of the rendezvous. */
-static int number_of(const struct sw_member *m, int rank)
-{
-    const struct sw_member *all = m->all;
-
-    return all == NULL
-               ? rank
-               : sw_rank_of_host(&all->table, (int)all->table.locations[all->join.rank].host, rank);
-}
 
 /* ---- the lowest rank of a process ---- */
 
@@ -72,7 +62,7 @@ static int lowest_of_creator(const struct sw_member *m, int creator)
 
     while (r < m->table.nranks && (int)m->table.locations[r].process != creator)
         r++;
-    return r == m->table.nranks ? -1 : number_of(m, r);
+    return r == m->table.nranks ? -1 : r;
 }
 
 /* Never SYMWIN_OK. Names the member that sent the descriptor, by the number of its process. */
@@ -99,7 +89,7 @@ static symwin_status open_link(struct sw_topology *topology, const struct sw_fra
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", call);
     }
     connection->keyed = 1;
-    connection->creator = 1;
+    connection->creator = link->creator;
     connection->sent = link->sent;
     connection->received = link->received;
     memcpy(connection->key, link->key, sizeof connection->key);
@@ -117,7 +107,7 @@ static symwin_status receive_descriptors(struct sw_member *m, struct sw_topology
     const int rank = m->join.rank;
     symwin_status status;
     int fd = -1;
-    int i, r;
+    int i, links, r;
 
     status = sw_client_recv_frame(connection, frame, SW_FRAME_PAGE, &fd, deadline);
     *creator = status == SYMWIN_OK ? frame->pass.process : -1;
@@ -135,11 +125,13 @@ static symwin_status receive_descriptors(struct sw_member *m, struct sw_topology
     }
     for (r = 0; r < rank && (int)topology->locations[r].host != topology->host; r++)
         ;
-    for (i = r == rank ? topology->hosts - 1 : 0; i > 0 && status == SYMWIN_OK; i--) {
+    links = topology->host == 0 ? topology->hosts - 1 : 1;
+    for (i = r == rank ? links : 0; i > 0 && status == SYMWIN_OK; i--) {
         status = sw_client_recv_frame(connection, frame, SW_FRAME_LINK, &fd, deadline);
         if (status != SYMWIN_OK)
             break;
         if (!sw_socket_is(fd, 1) || frame->link.host >= topology->hosts ||
+            (topology->host == 0) == (frame->link.host == 0) ||
             topology->connections[frame->link.host].fd >= 0)
             return wrong_frame(m, *creator, "link", fd);
         status = open_link(topology, &frame->link, fd);
@@ -175,17 +167,11 @@ static symwin_status create_group(struct sw_member *m, union sw_frame *frame, in
     memcpy(topology.locations, table->locations,
            (size_t)table->nranks * sizeof *topology.locations);
     topology.process = (int)table->locations[m->join.rank].process;
+    topology.host = (int)table->locations[m->join.rank].host;
     status = receive_descriptors(m, &topology, frame, creator);
-    if (status == SYMWIN_OK && m->all != NULL) {
-        sw_poll_lock();
-        status = sw_topology_widen(&topology, &m->all->table,
-                                   (int)m->all->table.locations[m->all->join.rank].host);
-        sw_poll_unlock();
-    }
     if (status != SYMWIN_OK)
         sw_topology_end(&topology, status,
-                        find_culprit(status, frame, lowest_of_creator(m, *creator),
-                                     number_of(m, m->join.rank)));
+                        find_culprit(status, frame, lowest_of_creator(m, *creator), m->join.rank));
     sw_poll_lock();
     if (status != SYMWIN_OK) {
         sw_topology_release(&topology);
@@ -267,7 +253,7 @@ static symwin_status publish(struct sw_member *m, struct sw_group **out)
 
     status = create_group(m, &frame, &creator, &group);
     if (frame.header.type != SW_FRAME_REFUSAL && status != SYMWIN_PEER_LOST)
-        status = sw_client_report(&m->connection, number_of(m, m->join.rank), status, m->deadline);
+        status = sw_client_report(&m->connection, m->join.rank, status, m->deadline);
     if (status == SYMWIN_OK)
         status = await_go(&m->connection, group, &frame, m->deadline, &told);
     if (status == SYMWIN_OK) {
@@ -285,26 +271,31 @@ static symwin_status publish(struct sw_member *m, struct sw_group **out)
 
 /* ---- joins ---- */
 
-/* Joins through a socket of the creator. By TCP only gets the table, and stays connected. */
-static symwin_status join_by_socket(struct sw_member *m, struct sw_group **out)
+/* Joins through the local socket of the process that made the id. `frame`: its last. */
+static symwin_status join_by_socket(struct sw_member *m, union sw_frame *frame,
+                                    struct sw_group **out)
 {
     /* Allocated first: later the lowest rank could not tell the others that it has no memory. */
-    struct sw_process_join *process_join = sw_process_join_new(m->id, number_of(m, m->join.rank));
-    union sw_frame frame = {.header = {.type = 0}};
+    struct sw_process_join *process_join = sw_process_join_new(m->id, m->join.rank);
     symwin_status status;
     int mates = 0;
 
+    frame->header.type = 0;
     if (process_join == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory to join", call);
-    status = sw_client_join(m, &frame);
-    if (status != SYMWIN_OK && frame.header.type != SW_FRAME_REFUSAL) {
+    status = sw_client_join(m, frame);
+    if (status == SYMWIN_OK && frame->header.type == SW_FRAME_HERE) {
+        sw_process_join_free(process_join);
+        return status;
+    }
+    if (status != SYMWIN_OK && frame->header.type != SW_FRAME_REFUSAL) {
         sw_process_join_abandon(process_join, status, m->deadline); /* the others may succeed */
         process_join = NULL;
     }
     if (status == SYMWIN_OK && m->table.nranks != m->join.nranks)
         status = sw_fail(SYMWIN_DENIED, "%s: the process that made the id expects %d ranks, not %d",
                          call, m->table.nranks, m->join.nranks);
-    if (status != SYMWIN_OK || m->connection.stream) {
+    if (status != SYMWIN_OK) {
         sw_process_join_free(process_join);
         return status;
     }
@@ -317,35 +308,126 @@ static symwin_status join_by_socket(struct sw_member *m, struct sw_group **out)
     return status;
 }
 
-/* Joins as a thread of the creator's process, or through a socket. */
-static symwin_status join_rendezvous(struct sw_member *m, struct sw_group **out)
+static int is_own(const struct sw_member *m)
+{
+    return memcmp(m->join.process, m->id->creator, sizeof m->id->creator) == 0;
+}
+
+/* As a thread of the process that made the id. */
+static symwin_status join_as_thread(struct sw_member *m, struct sw_connection *up,
+                                    struct sw_group **out)
 {
     symwin_status status;
 
-    m->deadline = sw_now_ms() + m->join.timeout_ms + SW_GRACE_MS;
-    if (memcmp(m->join.process, m->id->creator, sizeof m->id->creator) != 0)
-        return join_by_socket(m, out);
-    sw_client_ready(m);
+    sw_client_set_time(m);
     sw_poll_lock();
-    status = sw_rendezvous_join(m->id, &m->join, out);
+    status = sw_rendezvous_join(m->id, &m->join, up, out);
     sw_poll_unlock();
     return status;
 }
 
-/* The second join of a rank that has joined by TCP. */
-static symwin_status join_on_host(struct sw_member *all, struct sw_group **out)
+static void join_again(struct sw_member *m)
 {
-    struct sw_member local = {.connection = {.fd = -1}, .all = all};
-    struct sw_id id;
-    symwin_status status = sw_host_join_prepare(&local, &id);
+    sw_connection_close(&m->connection);
+    m->connection = (struct sw_connection){.fd = -1};
+    sw_rank_table_free(&m->table);
+}
 
+/* This rank has opened the rendezvous of its host: joins at the creator, then there. `frame`: the
+ * creator's last; HERE: this is the creator's host, and the rendezvous is over. */
+static symwin_status join_for_host(struct sw_member *m, const struct sw_id *local,
+                                   union sw_frame *frame, struct sw_group **out)
+{
+    symwin_status status;
+
+    m->host = local;
+    status = sw_client_join(m, frame);
+    m->host = NULL;
+    if (status == SYMWIN_OK && frame->header.type != SW_FRAME_HERE) {
+        struct sw_member own = *m; /* all but the connection */
+
+        own.id = local;
+        return join_as_thread(&own, &m->connection, out);
+    }
+    sw_poll_lock();
     if (status == SYMWIN_OK)
-        status = join_rendezvous(&local, out);
-    if (status != SYMWIN_OK && all->connection.fd >= 0)
-        status = sw_host_join_failed(all, status);
-    sw_connection_close(&local.connection);
-    sw_rank_table_free(&local.table);
-    sw_wipe(&id, sizeof id);
+        sw_rendezvous_move(local, frame->here.folder);
+    else
+        status = sw_rendezvous_give_up(local, status);
+    sw_poll_unlock();
+    return status;
+}
+
+/* Whether a rank that could not join the rendezvous of its host looks for another: the process that
+ * opened it has died before it knew the outcome, or does not know it any more. */
+static int starts_over(const struct sw_member *m, symwin_status status, const union sw_frame *frame)
+{
+    const int refused = frame->header.type == SW_FRAME_REFUSAL;
+
+    if (sw_now_ms() >= m->due)
+        return 0;
+    return refused ? status == SYMWIN_INVALID && frame->refusal.rank == SW_FRAME_UNKNOWN
+                   : status == SYMWIN_PEER_LOST && m->table.have == 0;
+}
+
+/* One attempt to join the rendezvous of this rank's host. *again: it may try once more. HERE in
+ * `frame`: it must join at the creator's local socket. */
+static symwin_status join_on_host(struct sw_member *m, union sw_frame *frame, int *again,
+                                  struct sw_group **out)
+{
+    const struct sw_id *all = m->id;
+    struct sw_id local;
+    symwin_status status;
+    int leads;
+
+    frame->header.type = 0;
+    *again = 0;
+    status = sw_host_join_find(m, &local, &leads);
+    if (status == SYMWIN_OK && leads) {
+        status = join_for_host(m, &local, frame, out);
+    } else if (status == SYMWIN_OK) {
+        m->id = &local;
+        if (is_own(m)) {
+            status = join_as_thread(m, NULL, out);
+            *again = status == SYMWIN_BUSY;
+        } else {
+            status = join_by_socket(m, frame, out);
+            *again = status != SYMWIN_OK && starts_over(m, status, frame);
+        }
+        m->id = all;
+        if (status == SYMWIN_NO_MEMORY && m->table.have == 0 &&
+            frame->header.type != SW_FRAME_REFUSAL)
+            sw_client_tell(all, m->join.rank, status); /* those of this host do not know of it */
+    }
+    sw_wipe(&local, sizeof local);
+    return status;
+}
+
+/* A rank that is, as far as it knows, not on the creator's host. */
+static symwin_status join_far(struct sw_member *m, struct sw_group **out)
+{
+    const struct sw_id *all = m->id;
+    union sw_frame frame;
+    symwin_status status;
+    struct sw_id here;
+    int again;
+
+    m->deadline += SW_GRACE_MS;
+    do {
+        join_again(m);
+        status = join_on_host(m, &frame, &again, out);
+    } while (again);
+    if (status != SYMWIN_OK || frame.header.type != SW_FRAME_HERE)
+        return status;
+    join_again(m);
+    here = *all;
+    memcpy(here.folder, frame.here.folder, sizeof here.folder);
+    here.folder[sizeof here.folder - 1] = '\0';
+    here.family = 0; /* not over the network again */
+    m->id = &here;
+    status = join_by_socket(m, &frame, out);
+    m->id = all;
+    sw_wipe(&here, sizeof here);
     return status;
 }
 
@@ -353,21 +435,26 @@ symwin_status sw_bootstrap_join(const symwin_unique_id *unique, int nranks, int 
                                 int timeout_ms, struct sw_group **out)
 {
     struct sw_id id;
-    struct sw_member all = {.id = &id, .connection = {.fd = -1}};
+    struct sw_member m = {.id = &id, .connection = {.fd = -1}};
+    union sw_frame frame;
     symwin_status status;
 
     memcpy(&id, unique, sizeof id);
     if (!sw_id_is_valid(&id))
         return sw_fail(SYMWIN_INVALID, "%s: id was not made by symwin_unique_id_create", call);
+    m.due = sw_now_ms() + timeout_ms;
+    m.deadline = m.due + SW_GRACE_MS;
     sw_poll_lock();
-    status = sw_join_fill(&all.join, nranks, rank, timeout_ms);
+    status = sw_join_fill(&m.join, nranks, rank, timeout_ms);
     sw_poll_unlock();
-    if (status == SYMWIN_OK)
-        status = join_rendezvous(&all, out);
-    if (status == SYMWIN_OK && all.connection.fd >= 0 && all.connection.stream)
-        status = join_on_host(&all, out);
-    sw_connection_close(&all.connection);
-    sw_rank_table_free(&all.table);
+    if (status == SYMWIN_OK && is_own(&m))
+        status = join_as_thread(&m, NULL, out);
+    else if (status == SYMWIN_OK && sw_id_is_near(&id))
+        status = join_by_socket(&m, &frame, out);
+    else if (status == SYMWIN_OK)
+        status = join_far(&m, out);
+    sw_connection_close(&m.connection);
+    sw_rank_table_free(&m.table);
     sw_claim_drop(&id);
     sw_wipe(&id, sizeof id);
     if (status != SYMWIN_OK)

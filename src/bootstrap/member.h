@@ -9,27 +9,33 @@
 
 /* A rank's join of one rendezvous. */
 struct sw_member {
-    const struct sw_id *id;
+    const struct sw_id *id;   /* of that rendezvous */
+    const struct sw_id *host; /* this rank joins for its host, whose rendezvous has this id; NULL */
     struct sw_frame_join join;
-    int64_t deadline;                /* includes SW_GRACE_MS */
+    int64_t due;                     /* the rank's own deadline */
+    int64_t deadline;                /* with SW_GRACE_MS, or twice that on another host */
     struct sw_connection connection; /* owned: to the creator; .fd -1: none */
     struct sw_rank_table table;      /* owned; from the creator; not for its own threads */
-    /* Of a host-local rendezvous: this rank's join of the rendezvous of all hosts, by TCP, which
-     * is still connected unless this rank's process is the creator. Otherwise NULL. */
-    struct sw_member *all;
 };
 
 /* ---- client.c: without the poll lock ---- */
 
 /* Connects to the creator of the id and joins; tries again where that can succeed. JOIN tells the
- * creator the time that is left without SW_GRACE_MS. Once JOIN is sent, calls sw_client_ready().
- * Takes the table, which is the answer to JOIN, into member->table. `frame`: on failure the last
- * frame of the creator, or type 0 if there was none. */
+ * creator the time that is left. Takes the table, which is the answer to JOIN, into member->table;
+ * over TCP there is none. `frame`: the last frame of the creator, or type 0 if there was none.
+ * HERE: the rank must join by the local socket. */
 symwin_status sw_client_join(struct sw_member *member, union sw_frame *frame);
 
-/* In a host-local rendezvous: tells the creator of the rendezvous of all hosts that this rank has
- * joined the ranks of its host, and closes the connection. */
-void sw_client_ready(struct sw_member *member);
+/* Sets the timeout in JOIN to what is left of the rank's time: the creator measures it from the
+ * arrival of JOIN. Error texts show the timeout, so the caller's value stays if little time has
+ * passed. */
+void sw_client_set_time(struct sw_member *member);
+
+/* For a rank of another host that cannot join there. sw_client_tell(): tells the creator why, with
+ * the last error's text, if it can be reached. sw_client_hear(): what the creator says to those who
+ * come too late, or SYMWIN_PEER_LOST if it has ended; SYMWIN_OK: nothing, or no answer. */
+void sw_client_tell(const struct sw_id *id, int rank, symwin_status status);
+symwin_status sw_client_hear(const struct sw_id *id);
 
 /* Tells the creator that this process is ready, or why it is not; `rank` is its number among all
  * ranks. */
@@ -53,13 +59,9 @@ symwin_status sw_client_send_frame(struct sw_connection *connection, const union
 
 /* ---- host_join.c: without the poll lock ---- */
 
-/* Prepares the join of the host-local rendezvous from local->all: fills in `join`, and `id` as its
- * id. On failure closes local->all->connection if the creator need not be told. */
-symwin_status sw_host_join_prepare(struct sw_member *local, struct sw_id *id);
-
-/* The host-local join has failed, and `all` is still connected: agrees with its creator on the
- * failure. Never SYMWIN_OK. */
-symwin_status sw_host_join_failed(struct sw_member *all, symwin_status status);
+/* Finds the id of the rendezvous of this rank's host, which is another than the creator's. If there
+ * is none, opens one and sets *leads: this rank joins for its host. */
+symwin_status sw_host_join_find(const struct sw_member *member, struct sw_id *local, int *leads);
 
 /* ---- process_join.c: without the poll lock ---- */
 

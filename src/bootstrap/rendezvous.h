@@ -1,11 +1,13 @@
-/* The creator's side: the rendezvous (rendezvous.c, hand_out.c) and its listener (listener.c).
- * Under the poll lock.
+/* The creator's side: the rendezvous (rendezvous.c, hand_out.c, upward.c) and its listener
+ * (listener.c). Under the poll lock.
  *
- * A rendezvous of ranks on several hosts is followed by a host-local one on each host but the
- * creator's. There `table` is set, and ranks count from 0; texts and culprits have the number among
- * all ranks. */
+ * Each host but the creator's has a rendezvous of its own, where its ranks join. Its process passes
+ * the joins on to the creator in one connection, and the creator answers with the table of all
+ * ranks. Such a rendezvous is `far`. */
 #ifndef SYMWIN_RENDEZVOUS_H
 #define SYMWIN_RENDEZVOUS_H
+
+#include <pthread.h>
 
 #include "src/bootstrap/id.h"
 
@@ -13,13 +15,15 @@
 struct slot {
     int taken;
     int64_t deadline;             /* of this rank */
-    struct sw_accepted *accepted; /* NULL: a thread of this process */
+    int timeout_ms;               /* it gave so much when it joined */
+    struct sw_accepted *accepted; /* NULL: a thread of this process, or a rank that `remote` has */
     /* All ranks have joined, and this one must send READY: the lowest rank of another process here,
-     * for its process; or a rank of another host, once it has joined the ranks of its host. */
+     * for its process. */
     int awaited;
     int ready;  /* has sent it */
-    int linked; /* lowest rank of another host: its connection links the hosts, go was sent */
-    int remote; /* joined by TCP */
+    int remote; /* on another host; `accepted`: it has joined for that host */
+    int linked; /* its connection links the hosts, go was sent */
+    int silent; /* it has not answered ASK */
     unsigned char process[SW_NAME_BYTES];
     unsigned char host[SW_NAME_BYTES]; /* zeros unless `remote` */
 };
@@ -32,32 +36,46 @@ struct rendezvous {
     int timeout_ms; /* of the rank with the earliest deadline: */
     int first_due;
     int nranks; /* 0: no rank has joined */
-    int posts;  /* ranks on the control page */
     struct slot *slots;
     int joined;  /* ranks that have joined */
     int unready; /* ranks that are awaited and not ready */
     int foreign; /* a rank of another process has joined, or tried to */
     int waiting; /* threads of this process that wait; the last frees it once it is over */
     int over;
-    int extended;         /* the timer was put off */
+    int asked;            /* whether those run who have joined for other hosts */
     int64_t patience_ms;  /* how long ranks that read slowly may still be waited for in all */
     symwin_status status; /* outcome */
     int culprit;          /* number among all ranks; -1: no rank */
     char text[SW_TEXT_BYTES];
-    struct sw_group *group;          /* for the threads of this process */
-    char *file;                      /* owned: the id's file; NULL: none */
-    struct sw_rank_table *table;     /* owned: of all ranks; NULL: not host-local */
-    int host;                        /* this host's number in the table */
-    struct sw_connection connection; /* owned: to the deciding host; .fd -1: none */
-    struct sw_poll_watch link;       /* of `connection`, until it is handed out */
+    struct sw_group *group; /* for the threads of this process */
+    char *file;             /* owned: the id's file; NULL: none */
+    int far;
+    int moved;                    /* its ranks are on the creator's host, and go there: */
+    const char *here;             /* the folder of its local socket, while it ends */
+    int proposed;                 /* it has failed, and waits for what the creator decides */
+    struct sw_connection up;      /* owned: to the creator; .fd -1: not yet, or no longer */
+    struct sw_poll_watch watch;   /* of `up`, until it is handed out */
+    struct sw_rank_table table;   /* owned: from the creator */
+    struct sw_frame_join strange; /* of a rank that contradicts others; .header.bytes 0: none */
 };
+
+/* ---- upward.c: from a far rendezvous to the creator of the id ---- */
+
+/* Pass a rank's join on. An errno: the creator cannot be reached. */
+int sw_up_join(struct rendezvous *m, int rank);
+int sw_up_strange(struct rendezvous *m);
+/* Says why this rendezvous has failed. */
+void sw_up_refuse(struct rendezvous *m, struct sw_connection *up);
+/* Takes a part of the table. SYMWIN_DENIED: it is wrong. */
+symwin_status sw_up_take_table(struct rendezvous *m, const struct sw_frame_table *part);
+/* This host's number in the table, which must have the ranks that have joined here on it, in the
+ * processes that they have named, and no others; -1: it has not. */
+int sw_up_host(const struct rendezvous *m);
+void sw_up_drop(struct rendezvous *m);
 
 /* ---- hand_out.c ---- */
 
-/* The number of a rank among all ranks, for texts. */
-int sw_rendezvous_number(const struct rendezvous *m, int rank);
-
-/* Makes that rank the culprit; returns `status`. */
+/* Makes it the culprit, unless a failure is proposed already; returns `status`. */
 symwin_status sw_rendezvous_culprit(struct rendezvous *m, int rank, symwin_status status);
 
 /* The last error is a failure of this process, not of a rank that joins: makes the lowest rank of
@@ -74,20 +92,56 @@ symwin_status sw_rendezvous_tell(struct rendezvous *m, int rank, union sw_frame 
  * ranks with `awaited` must send READY. */
 symwin_status sw_rendezvous_hand_out(struct rendezvous *m);
 
+/* ---- join_check.c ---- */
+
+/* Fails if the rank that joins contradicts those before it. `accepted` NULL: a thread. */
+symwin_status sw_join_check(struct rendezvous *m, const struct sw_frame_join *join,
+                            const struct sw_accepted *accepted);
+
+/* ---- rendezvous_end.c ---- */
+
+struct all_rendezvous {
+    pthread_cond_t changed; /* one is over */
+    struct rendezvous *list;
+};
+extern struct all_rendezvous sw_rendezvous;
+
+symwin_status sw_rendezvous_find(const unsigned char name[SW_NAME_BYTES], struct rendezvous **out,
+                                 int *culprit, const unsigned char **secret);
+
+/* End the rendezvous, and may free it: with its status and text; with the last error's; the same,
+ * but the creator decides for a far one, if it can be asked; because a rank is late. */
+void sw_rendezvous_end(struct rendezvous *m);
+void sw_rendezvous_decide(struct rendezvous *m, symwin_status status);
+void sw_rendezvous_fail(struct rendezvous *m, symwin_status status);
+void sw_rendezvous_fail_late(struct rendezvous *m);
+void sw_rendezvous_late(struct sw_poll_watch *timer, short events);
+/* The lowest rank that joined for another host, whose process does not answer; -1: all do. */
+int sw_rendezvous_silent(const struct rendezvous *m);
+void sw_rendezvous_free(struct rendezvous *m);
+void sw_rendezvous_forget(void); /* in a forked child: what is remembered */
+
 /* ---- rendezvous.c ---- */
 
-/* Opens a rendezvous: ranks can join from now on. Fills in what the id lacks: creator, folder, and
- * the port if any will do. */
+/* Ranks can join from now on. Fills in what the id lacks: creator, folder, and any port. */
 symwin_status sw_rendezvous_open(struct sw_id *id, const struct sw_id_options *options,
                                  const char *for_call);
-
 /* Ends the rendezvous of an id that was not used. */
 symwin_status sw_rendezvous_close(const struct sw_id *id);
 
 /* A thread of this process joins and waits until all ranks have joined or the rendezvous has
- * failed. Same status for all ranks. */
+ * failed. Same status for all ranks. SYMWIN_BUSY: the rendezvous was moved. `up` NULL, or the
+ * connection to the creator, where the rank has joined; moved into the rendezvous, which is far. */
 symwin_status sw_rendezvous_join(const struct sw_id *id, const struct sw_frame_join *join,
-                                 struct sw_group **out);
+                                 struct sw_connection *up, struct sw_group **out);
+
+int sw_rendezvous_is_over(const struct sw_id *id);
+
+/* For the rank that opened a far rendezvous and cannot join at the creator. With a folder: its
+ * ranks are on the creator's host, whose local socket is there. NULL: the last error tells them
+ * why; returns what ended the rendezvous. */
+void sw_rendezvous_move(const struct sw_id *id, const char *folder);
+symwin_status sw_rendezvous_give_up(const struct sw_id *id, symwin_status status);
 
 /* In a forked child: forgets all. */
 void sw_rendezvous_forked(void);
@@ -104,7 +158,7 @@ struct sw_accepted {
     struct sw_frame_challenge challenge;
     struct rendezvous *rendezvous; /* NULL: no HELLO yet */
     int has_slot;                  /* authenticated */
-    int rank;
+    int rank;                      /* -1: it contradicts others */
 };
 
 /* What the listener tells those who open it. */
@@ -115,6 +169,8 @@ struct sw_listener_events {
                           int *culprit, const unsigned char **secret);
     /* A rank has proved that it knows the secret. */
     void (*joined)(struct sw_accepted *accepted, const struct sw_frame_join *join);
+    /* One that cannot join has. */
+    void (*refused)(struct rendezvous *rendezvous, const struct sw_frame_refusal *refusal);
     /* A frame of a rank that has joined; NULL: its connection has ended. */
     void (*received)(struct sw_accepted *accepted, const union sw_frame *frame);
     /* This process has failed; the last error says how. */
@@ -137,6 +193,7 @@ struct sw_accepted *sw_listener_next(const struct rendezvous *rendezvous,
 void sw_listener_drop(struct sw_accepted *accepted);
 void sw_listener_refuse(struct sw_accepted *accepted, symwin_status status, int culprit,
                         const char *text);
+void sw_listener_redirect(struct sw_accepted *accepted, const char *folder);
 void sw_listener_clear(void); /* refuses all without a slot: their descriptors are needed */
 void sw_listener_forked(void);
 

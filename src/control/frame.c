@@ -135,8 +135,7 @@ int sw_frame_valid(union sw_frame *frame, size_t bytes)
     switch ((enum sw_frame_type)frame->header.type) {
     case SW_FRAME_JOIN:
         /* The rendezvous checks rank and nranks: it knows the communicator's. */
-        return frame->join.timeout_ms > 0 && frame->join.posts >= 0 &&
-               frame->join.posts <= SW_MAX_RANKS;
+        return frame->join.timeout_ms > 0;
     case SW_FRAME_PAGE:
         return frame->pass.process >= -1 && frame->pass.process < SW_MAX_RANKS;
     case SW_FRAME_SOCKET:
@@ -152,7 +151,8 @@ int sw_frame_valid(union sw_frame *frame, size_t bytes)
         frame->here.folder[sizeof frame->here.folder - 1] = '\0';
         return frame->here.folder[0] != '\0';
     case SW_FRAME_LINK:
-        return frame->link.host > 0 && frame->link.host < SW_MAX_RANKS;
+        return frame->link.host >= 0 && frame->link.host < SW_MAX_RANKS &&
+               (frame->link.creator == 0 || frame->link.creator == 1);
     case SW_FRAME_POST:
         return rank_in(frame->post.rank, SW_MAX_RANKS) && frame->post.bytes >= 0 &&
                frame->post.bytes <= SW_EXCHANGE_BYTES;

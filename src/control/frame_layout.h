@@ -33,7 +33,7 @@ enum sw_frame_type {
 
 #define SW_FRAME_MAGIC 0x4e494d53u /* "SMIN" */
 #define SW_FRAME_FORM 1            /* version of header, HELLO, CHALLENGE, REFUSAL: never changes */
-#define SW_FRAME_PROTOCOL 5        /* version of all that follows a proof */
+#define SW_FRAME_PROTOCOL 6        /* version of all that follows a proof */
 #define SW_NAME_BYTES 16
 #define SW_TABLE_PART 2000 /* locations in a frame */
 
@@ -64,7 +64,7 @@ struct sw_frame_join {
     int32_t nranks;
     int32_t timeout_ms;
     int32_t pid;
-    int32_t posts;                        /* slots of the control page: ranks on all hosts */
+    int32_t zero;
     uint64_t pid_space;                   /* pid namespace of `pid` */
     unsigned char process[SW_NAME_BYTES]; /* equal for ranks of one process */
     unsigned char host[SW_NAME_BYTES];    /* equal for ranks of one host */
@@ -98,8 +98,8 @@ struct sw_frame_here {
 struct sw_frame_link {
     struct sw_frame_header header;
     int32_t host;
-    int32_t zero;
-    uint64_t sent, received; /* state of the connection: struct sw_connection */
+    int32_t creator;         /* of this end of the connection, as are the next two: */
+    uint64_t sent, received; /* struct sw_connection */
     unsigned char key[SW_KEY_BYTES];
 };
 

@@ -2,7 +2,7 @@
  * group is made from it: the exchange, the peer sockets to other processes, the links to other
  * hosts.
  *
- * sw_topology_make(), sw_topology_widen() for a host's own rendezvous, sw_group_create(), then
+ * sw_topology_make(), sw_group_create(), then
  * sw_group_leave() once for each rank; the last one frees the group. The poll lock protects
  * creation and destruction. */
 #include <errno.h>
@@ -82,38 +82,6 @@ void sw_topology_end(struct sw_topology *topology, symwin_status status, int cul
     for (h = 0; h < topology->hosts; h++)
         if (topology->connections[h].fd >= 0)
             sw_host_link_say_end(&topology->connections[h], status, culprit >= 0 ? culprit : 0);
-}
-
-symwin_status sw_topology_widen(struct sw_topology *topology, const struct sw_rank_table *table,
-                                int host)
-{
-    struct sw_topology wide;
-    symwin_status status = sw_topology_make(&wide, table->nranks, table->processes, table->hosts);
-    int r, mine = 0;
-
-    if (status != SYMWIN_OK)
-        return status;
-    memcpy(wide.locations, table->locations, (size_t)table->nranks * sizeof *wide.locations);
-    wide.host = host;
-    wide.page = topology->page;
-    topology->page = -1;
-    wide.process = -1;
-    for (r = 0; r < table->nranks && mine < topology->nranks; r++) {
-        int from;
-
-        if ((int)table->locations[r].host != host)
-            continue;
-        from = topology->locations[mine++].process;
-        if (from == topology->process)
-            wide.process = table->locations[r].process;
-        if (topology->sockets[from] < 0)
-            continue;
-        wide.sockets[table->locations[r].process] = topology->sockets[from];
-        topology->sockets[from] = -1;
-    }
-    sw_topology_release(topology);
-    *topology = wide;
-    return SYMWIN_OK;
 }
 
 /* ---- groups ---- */

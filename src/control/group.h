@@ -142,11 +142,6 @@ void sw_close_fd(int fd); /* for one that may be in the close-on-fork set */
  * the rank at fault; -1: none. */
 void sw_topology_end(struct sw_topology *topology, symwin_status status, int culprit);
 
-/* After a rendezvous of one host's ranks only, which are numbered from 0 there: extends the
- * topology to all ranks, given their table. */
-symwin_status sw_topology_widen(struct sw_topology *topology, const struct sw_rank_table *table,
-                                int host);
-
 /* Creates the group of this process's ranks, with one reference for each. Takes over the topology,
  * also on failure. */
 symwin_status sw_group_create(struct sw_topology *topology, struct sw_group **out);

@@ -431,6 +431,12 @@ static int handle_frame(struct sw_host_link *link, const union sw_frame *frame)
         if (group->host == 0)
             sw_host_link_leave(group, frame->end.rank, link->host);
         return 1;
+    case SW_FRAME_REFUSAL: /* from a host that did not know yet that it is linked */
+        if (group->host != 0 || frame->refusal.rank >= group->nranks)
+            return 0;
+        sw_exchange_fail(x, (symwin_status)frame->refusal.status,
+                         frame->refusal.rank >= 0 ? frame->refusal.rank : link->rank);
+        return 1;
     case SW_FRAME_END:
         if (frame->end.rank >= group->nranks && frame->end.rank != SW_NOBODY)
             return 0;

@@ -43,41 +43,8 @@ int sw_rank_table_take(struct sw_rank_table *table, const struct sw_frame_table 
     return 0;
 }
 
-struct sw_rank_table *sw_rank_table_copy(const struct sw_rank_table *table)
-{
-    const size_t bytes = (size_t)table->nranks * sizeof *table->locations;
-    struct sw_rank_table *copy = malloc(sizeof *copy);
-    struct sw_frame_location *locations = malloc(bytes);
-
-    if (copy == NULL || locations == NULL) {
-        free(copy);
-        free(locations);
-        return NULL;
-    }
-    *copy = *table;
-    copy->locations = locations;
-    memcpy(locations, table->locations, bytes);
-    return copy;
-}
-
-void sw_rank_table_drop(struct sw_rank_table *table)
-{
-    if (table != NULL)
-        sw_rank_table_free(table);
-    free(table);
-}
-
 void sw_rank_table_free(struct sw_rank_table *table)
 {
     free(table->locations);
     *table = (struct sw_rank_table){.nranks = 0};
-}
-
-int sw_rank_of_host(const struct sw_rank_table *table, int host, int rank)
-{
-    int r = 0;
-
-    while (r < table->nranks - 1 && ((int)table->locations[r].host != host || rank-- > 0))
-        r++;
-    return r;
 }

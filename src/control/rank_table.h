@@ -20,11 +20,4 @@ int sw_rank_table_take(struct sw_rank_table *table, const struct sw_frame_table 
 
 void sw_rank_table_free(struct sw_rank_table *table);
 
-/* A table of its own, for sw_rank_table_drop(). NULL: no memory. */
-struct sw_rank_table *sw_rank_table_copy(const struct sw_rank_table *table);
-void sw_rank_table_drop(struct sw_rank_table *table); /* NULL: nothing */
-
-/* The number among all ranks of a host's rank-th rank. */
-int sw_rank_of_host(const struct sw_rank_table *table, int host, int rank);
-
 #endif

@@ -18,7 +18,6 @@ static const struct field {
     int64_t least, most;
 } fields[] = {
     {"JOIN's timeout", SW_FRAME_JOIN, offsetof(struct sw_frame_join, timeout_ms), 1, INT32_MAX},
-    {"JOIN's posts", SW_FRAME_JOIN, offsetof(struct sw_frame_join, posts), 0, SW_MAX_RANKS},
     {"PAGE's process", SW_FRAME_PAGE, offsetof(struct sw_frame_pass, process), -1,
      SW_MAX_RANKS - 1},
     {"LINE's process", SW_FRAME_SOCKET, offsetof(struct sw_frame_pass, process), 0,
@@ -30,7 +29,8 @@ static const struct field {
     {"HANDLE's rank", SW_FRAME_HANDLE, offsetof(struct sw_frame_handle, rank), 0, SW_MAX_RANKS - 1},
     {"HANDLE's status", SW_FRAME_HANDLE, offsetof(struct sw_frame_handle, status), 0,
      SYMWIN_STATUS_LAST},
-    {"LINK's host", SW_FRAME_LINK, offsetof(struct sw_frame_link, host), 1, SW_MAX_RANKS - 1},
+    {"LINK's host", SW_FRAME_LINK, offsetof(struct sw_frame_link, host), 0, SW_MAX_RANKS - 1},
+    {"LINK's end", SW_FRAME_LINK, offsetof(struct sw_frame_link, creator), 0, 1},
     {"POST's rank", SW_FRAME_POST, offsetof(struct sw_frame_post, rank), 0, SW_MAX_RANKS - 1},
     {"POST's bytes", SW_FRAME_POST, offsetof(struct sw_frame_post, bytes), 0, SW_EXCHANGE_BYTES},
     {"LEAVE's rank", SW_FRAME_LEAVE, offsetof(struct sw_frame_end, rank), 0, SW_MAX_RANKS - 1},

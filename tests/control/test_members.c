@@ -34,7 +34,7 @@ static const struct claim claims[] = {
     {"rank 3 of 3", RANKS, RANKS, 0, SYMWIN_INVALID, "no rank 3 of 3", OWN_NAME, NULL},
     {"the least rank", RANKS, INT32_MIN, 0, SYMWIN_INVALID, "no rank -2147483648 of 3", OWN_NAME,
      NULL},
-    {"another protocol", RANKS, LATE, 99, SYMWIN_MISMATCH, "rank 2's|protocol 99|id uses 5",
+    {"another protocol", RANKS, LATE, 99, SYMWIN_MISMATCH, "rank 2's|protocol 99|id uses 6",
      OWN_NAME, NULL},
     {"the creator's process", RANKS, LATE, 0, SYMWIN_DENIED, "rank 2 gives the name of a process",
      CREATORS_NAME, NULL},
@@ -227,6 +227,9 @@ static void name_no_host(struct processes *p)
     memset(frame.join.host, 0, sizeof frame.join.host);
     hostile_prove(&h, &frame);
     must_be(sw_connection_send(&connection, &frame, -1, deadline) == 0, "JOIN", LATE);
+    must_be(sw_connection_receive(&connection, &frame, NULL, deadline) == 0 &&
+                frame.header.type == SW_FRAME_READY,
+            "it has joined", LATE);
     must_be(sw_connection_receive(&connection, &frame, NULL, deadline) == 0 &&
                 frame.header.type == SW_FRAME_TABLE && frame.table.hosts == 2 &&
                 frame.table.locations[LATE].host == 1,
