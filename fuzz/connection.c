@@ -107,7 +107,7 @@ static void make_frame(struct run *run, union sw_frame *frame)
     if (type == SW_FRAME_HERE)
         frame->here.folder[0] = '/';
     if (type == SW_FRAME_LINK)
-        frame->link.host = 1 + (int)detail;
+        frame->link.host = (int)detail, frame->link.creator = (int)(detail & 1);
     if (type == SW_FRAME_POST)
         frame->post.rank = frame->post.bytes = (int)detail;
     if (type == SW_FRAME_LEAVE || type == SW_FRAME_END)

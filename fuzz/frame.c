@@ -134,8 +134,10 @@ static size_t check_far(const union sw_frame *frame)
                   "a folder without a name or an end");
         return sizeof frame->here;
     case SW_FRAME_LINK:
-        fuzz_must(frame->link.host > 0 && frame->link.host < SW_MAX_RANKS, "a link to host %d",
+        fuzz_must(frame->link.host >= 0 && frame->link.host < SW_MAX_RANKS, "a link to host %d",
                   frame->link.host);
+        fuzz_must(frame->link.creator == 0 || frame->link.creator == 1, "an end %d of a link",
+                  frame->link.creator);
         return sizeof frame->link;
     case SW_FRAME_POST:
         check_rank(frame->post.rank, SYMWIN_OK);

@@ -449,7 +449,8 @@ symwin_status sw_client_hear(const struct sw_id *id)
                                       sw_now_ms() + HEAR_MS);
         sw_connection_close(&connection);
     }
-    if (frame.header.type == SW_FRAME_REFUSAL && frame.refusal.rank != SW_FRAME_UNKNOWN)
+    if (frame.header.type == SW_FRAME_REFUSAL && frame.refusal.rank != SW_FRAME_UNKNOWN &&
+        frame.refusal.status != SYMWIN_BUSY)
         return status;
     sw_error_restore(text);
     return SYMWIN_OK;

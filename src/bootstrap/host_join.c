@@ -15,7 +15,7 @@ static const char call[] = "symwin_comm_create";
 
 enum {
     LONGEST_NAP_MS = 32,
-    HEAR_MS = 500 /* between two questions whether the creator still waits for ranks */
+    HEAR_MS = 500 /* until the first question whether the creator still waits; then twice as long */
 };
 
 /* This process makes the id, unless another one did before this one had the claim. */
@@ -48,7 +48,7 @@ static void nap(unsigned turn)
 static symwin_status find(const struct sw_member *m, const char *tail, const char *name,
                           struct sw_id *local, struct sw_claim **claim, int *heard)
 {
-    int64_t hears = sw_now_ms() + HEAR_MS;
+    int64_t pause = HEAR_MS, hears = sw_now_ms() + pause;
     symwin_status status = SYMWIN_OK;
     unsigned turn;
 
@@ -68,7 +68,8 @@ static symwin_status find(const struct sw_member *m, const char *tail, const cha
         if (sw_now_ms() >= hears) {
             status = sw_client_hear(m->id);
             *heard = status != SYMWIN_OK;
-            hears = sw_now_ms() + HEAR_MS;
+            pause *= 2;
+            hears = sw_now_ms() + pause;
         }
         if (status == SYMWIN_OK)
             nap(turn);

@@ -47,17 +47,26 @@ static int64_t age_ms(int64_t at)
     return (int64_t)((uint64_t)sw_now_ms() - (uint64_t)at);
 }
 
-static long futex(struct sw_exchange *x, int operation, uint32_t value, const struct timespec *t)
+/* Who sleeps: any rank, or the one that sends its host's posts. */
+enum { ANY_RANK = 1, WHO_SENDS = 2 };
+
+static long futex(struct sw_exchange *x, int operation, uint32_t value, const struct timespec *t,
+                  uint32_t who)
 {
     if (!x->shared)
         operation |= FUTEX_PRIVATE_FLAG;
-    return syscall(SYS_futex, &x->page->futex, operation, value, t, NULL, 0);
+    return syscall(SYS_futex, &x->page->futex, operation, value, t, NULL, who);
+}
+
+static void wake(struct sw_exchange *x, uint32_t who)
+{
+    atomic_fetch_add_explicit(&x->page->futex, 1, memory_order_release);
+    futex(x, FUTEX_WAKE_BITSET, 0x7fffffff, NULL, who);
 }
 
 static void wake_all(struct sw_exchange *x)
 {
-    atomic_fetch_add_explicit(&x->page->futex, 1, memory_order_release);
-    futex(x, FUTEX_WAKE, 0x7fffffff, NULL);
+    wake(x, ANY_RANK | WHO_SENDS);
 }
 
 /* `seen` with the first end that this process has seen there. Another process may clear the page at
@@ -358,12 +367,13 @@ static int rank_to_blame(const struct sw_exchange *x, int missing)
     return silent >= 0 ? silent : missing;
 }
 
-static void sleep_until_woken(struct sw_exchange *x, uint32_t wakes, int64_t ms)
+static void sleep_until_woken(struct sw_exchange *x, uint32_t wakes, int64_t ms, uint32_t who)
 {
-    const struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    const int64_t end = sw_now_ms() + ms + 1; /* now is between two milliseconds */
+    const struct timespec t = {.tv_sec = end / 1000, .tv_nsec = (long)(end % 1000) * 1000000};
 
     /* EINTR, EAGAIN and ETIMEDOUT: the caller checks again in any case. */
-    futex(x, FUTEX_WAIT, wakes, &t);
+    futex(x, FUTEX_WAIT_BITSET, wakes, &t, who);
 }
 
 /* How long a rank waits past its deadline for a rank on another host. On the deciding host: for
@@ -430,7 +440,7 @@ void sw_exchange_settle(struct sw_exchange *x)
             return;
         left = await_decision(x, proposal, &proposed);
         if (left > 0)
-            sleep_until_woken(x, wakes, left);
+            sleep_until_woken(x, wakes, left, ANY_RANK);
     }
 }
 
@@ -505,13 +515,13 @@ static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int local_o
         if (word >> SW_END_SHIFT != 0)
             return sw_end_say(x, word, call,
                               has_not_come(x, sw_end_culprit(word), round) ? call : NULL);
-        if (spins++ < SPINS) {
+        if (x->hosts == NULL && spins++ < SPINS) { /* another host's post takes longer */
             sched_yield();
             continue;
         }
         left = time_left(x, round, word, deadline, call, &proposed);
         if (left > 0)
-            sleep_until_woken(x, wakes, left);
+            sleep_until_woken(x, wakes, left, local_only ? WHO_SENDS : ANY_RANK);
     }
 }
 
@@ -530,8 +540,10 @@ int sw_exchange_post(struct sw_exchange *x, int rank, uint64_t round, const void
     } while (!atomic_compare_exchange_weak(&x->page->word, &word, word + 1));
     /* Last: a rank that is stopped before it is counted must be seen as missing. */
     atomic_store(&slot->rounds, round + 1);
-    if (((word + 1) & SW_END_COUNT_MASK) == (round + 1) * (uint64_t)x->nranks || x->hosts != NULL)
-        wake_all(x); /* with several hosts, a rank waits for those of this host alone */
+    if (((word + 1) & SW_END_COUNT_MASK) == (round + 1) * (uint64_t)x->nranks)
+        wake_all(x);
+    else if (x->hosts != NULL && !x->hosts->decides && !is_remote(x, rank))
+        wake(x, WHO_SENDS);
     return 1;
 }
 

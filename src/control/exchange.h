@@ -92,7 +92,7 @@ void sw_exchange_set_hosts(struct sw_exchange *x, const struct sw_exchange_hosts
  * this process has not seen yet. */
 void sw_exchange_look(struct sw_exchange *x);
 
-/* Shows that this host's linking process runs. It calls this every 100 ms. */
+/* Shows that this host's linking process runs. That calls it every 100 ms. */
 void sw_exchange_beat(struct sw_exchange *x);
 
 /* Whether a rank of this host waits past its deadline for a rank on another host. The linking

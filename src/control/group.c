@@ -195,8 +195,10 @@ static void socket_broken(struct sw_peer_socket *socket, int can_read)
     if (can_read &&
         !sw_exchange_is_quiet(group->exchange, sw_group_leader_of(group, socket->process)))
         process_lost(group, socket->process);
-    if (sw_exchange_ended(group->exchange))
+    if (sw_exchange_ended(group->exchange)) {
         group_ended(group);
+        sw_host_link_await(group);
+    }
 }
 
 /* A peer socket has frames, or its end. On the poll thread. */

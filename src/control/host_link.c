@@ -119,13 +119,25 @@ static void fill_post(struct sw_host_link *link, union sw_frame *frame, int rank
     sw_frame_seal(frame, SW_FRAME_POST);
 }
 
+/* Marks a rank. */
+static void set_due(struct sw_host_link *link, int rank, unsigned char mark)
+{
+    int *first = mark == DUE_POST ? &link->first_post : &link->first_leave;
+
+    link->due[rank] |= mark;
+    if (rank < *first)
+        *first = rank;
+}
+
 /* Takes the mark from the first rank that has it. Returns the rank; -1: none has. */
 static int next_due(struct sw_host_link *link, unsigned char mark)
 {
-    int r = 0;
+    int *first = mark == DUE_POST ? &link->first_post : &link->first_leave;
+    int r = *first;
 
     while (r < link->group->nranks && (link->due[r] & mark) == 0)
         r++;
+    *first = r;
     if (r == link->group->nranks)
         return -1;
     link->due[r] &= (unsigned char)~mark;
@@ -345,7 +357,7 @@ void sw_host_link_leave(struct sw_group *group, int rank, int but)
     for (h = 0; h < group->hosts && group->links != NULL; h++)
         if (h != but && group->links[h].connection.fd >= 0) {
             pthread_mutex_lock(&group->links[h].queue);
-            group->links[h].due[rank] |= DUE_LEAVE;
+            set_due(&group->links[h], rank, DUE_LEAVE);
             pthread_mutex_unlock(&group->links[h].queue);
             tell_news(&group->links[h]);
         }
@@ -378,7 +390,7 @@ static void send_posts(void *context, uint64_t round, size_t bytes)
         link->post_bytes = bytes;
         for (r = 0; r < group->nranks; r++)
             if (is_due(link, r, round) && (link->due[r] & DUE_POST) == 0) {
-                link->due[r] |= DUE_POST;
+                set_due(link, r, DUE_POST);
                 link->posts++;
                 group->posts_sent[r] = round + 1;
                 due = 1;
@@ -513,10 +525,11 @@ static void keep_alive(int socket)
     setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &longest_ms, sizeof longest_ms);
 }
 
-/* Timer in each process. It looks for an end on the control page: the deciding host's END reaches
- * only the linking process, and peer sockets may be shut by then. In the linking process it also
- * shows the other processes of this host that the links are served, and asks the other hosts
- * whether they run: the other processes cannot see either. */
+/* Timer. It looks for an end on the control page: the deciding host's END reaches only the linking
+ * process. In others it runs while an end is proposed, since the peer sockets that would tell of
+ * the decision are shut by then. In the linking process it runs always: it also shows the other
+ * processes of this host that the links are served, and asks the other hosts whether they run. The
+ * other processes cannot see either. */
 static void beat(struct sw_poll_watch *watch, short events)
 {
     struct sw_group *group = (struct sw_group *)(void *)((char *)watch -
@@ -525,12 +538,25 @@ static void beat(struct sw_poll_watch *watch, short events)
 
     (void)events;
     sw_exchange_look(group->exchange);
-    if (sw_host_link_here(group) == group->process)
-        sw_exchange_beat(group->exchange);
+    if (sw_host_link_here(group) != group->process) {
+        watch->deadline = INT64_MAX;
+        sw_host_link_await(group);
+        return;
+    }
+    sw_exchange_beat(group->exchange);
     for (h = 0; h < group->hosts && sw_exchange_is_asked(group->exchange); h++)
         if (group->links[h].connection.fd >= 0)
             say(&group->links[h], &group->links[h].asks);
     watch->deadline = sw_now_ms() + PULSE_MS;
+}
+
+void sw_host_link_await(struct sw_group *group)
+{
+    if (group->pulse.id == 0 || group->pulse.deadline != INT64_MAX ||
+        !sw_exchange_ended(group->exchange) || sw_exchange_is_decided(group->exchange))
+        return;
+    group->pulse.deadline = sw_now_ms() + PULSE_MS;
+    sw_poll_changed();
 }
 
 symwin_status sw_host_link_start(struct sw_group *group, struct sw_connection *connections,
@@ -557,6 +583,12 @@ symwin_status sw_host_link_start(struct sw_group *group, struct sw_connection *c
 
         if (connections[h].fd < 0)
             continue;
+        link->due = calloc((size_t)group->nranks, sizeof *link->due);
+        if (link->due == NULL) {
+            status = sw_fail(SYMWIN_NO_MEMORY, "symwin_comm_create: no host memory for %d ranks",
+                             group->nranks);
+            break;
+        }
         link->group = group;
         link->host = h;
         link->deliver = deliver;
@@ -600,20 +632,17 @@ void sw_host_link_stop(struct sw_group *group)
 int sw_host_link_create(struct sw_group *group)
 {
     const size_t nranks = (size_t)group->nranks;
-    int complete, h;
+    int h;
 
     group->through = calloc(nranks, sizeof *group->through);
     group->posts_sent = calloc(nranks, sizeof *group->posts_sent);
     group->links = calloc((size_t)group->hosts, sizeof *group->links);
-    complete = group->through != NULL && group->posts_sent != NULL && group->links != NULL;
     for (h = 0; h < group->hosts && group->links != NULL; h++) {
         struct sw_host_link *link = &group->links[h];
 
         link->connection.fd = link->watch.fd = -1;
         pthread_mutex_init(&link->mutex, NULL);
         pthread_mutex_init(&link->queue, NULL);
-        link->due = calloc(nranks, sizeof *link->due);
-        complete &= link->due != NULL;
     }
-    return complete;
+    return group->through != NULL && group->posts_sent != NULL && group->links != NULL;
 }

@@ -28,10 +28,11 @@ struct sw_host_link {
 
     pthread_mutex_t queue; /* protects what is to be sent; no other mutex is taken under it */
     int reason_sent;
-    atomic_int end_sent; /* or need not be */
-    unsigned char *due;  /* owned: of each rank, DUE_POST and DUE_LEAVE */
-    int posts;           /* number of DUE_POST */
-    uint64_t round;      /* of these posts, which have so many bytes */
+    atomic_int end_sent;         /* or need not be */
+    unsigned char *due;          /* owned: of each rank, DUE_POST and DUE_LEAVE */
+    int first_post, first_leave; /* no lower rank has that mark */
+    int posts;                   /* number of DUE_POST */
+    uint64_t round;              /* of these posts, which have so many bytes */
     size_t post_bytes;
     int asks, answers; /* ASK and WELL are to be sent */
     struct sw_outbox outbox;
@@ -47,6 +48,9 @@ int sw_host_link_staying(const struct sw_group *group, int host);
 /* Allocates the links of a group with several hosts; 0: no memory. sw_host_link_stop() frees all of
  * it. */
 int sw_host_link_create(struct sw_group *group);
+
+/* Under the poll lock. If an end is proposed and not decided yet: looks for the decision. */
+void sw_host_link_await(struct sw_group *group);
 
 /* Both run under the poll lock. sw_host_link_start() takes over the connections, at most one for
  * each host. */

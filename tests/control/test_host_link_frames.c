@@ -131,8 +131,12 @@ static void test_forwarded(void)
 
         if (group.exchange == NULL || !sw_host_link_create(&group))
             abort();
-        for (h = 0; h < THREE; h++) /* not connected */
+        for (h = 0; h < THREE; h++) { /* not connected */
             group.links[h].group = &group;
+            group.links[h].due = calloc(THREE, 1);
+            if (group.links[h].due == NULL)
+                abort();
+        }
         sw_poll_lock();
         valid = sw_mailbox_forward(&group, &words);
         sw_host_link_stop(&group);
