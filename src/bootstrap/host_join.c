@@ -15,7 +15,7 @@ static const char call[] = "symwin_comm_create";
 
 enum {
     LONGEST_NAP_MS = 32,
-    HEAR_MS = 500 /* until the first question whether the creator still waits; then twice as long */
+    HEAR_MS = 900 /* between two questions to the creator, which tells late ranks for 1 s */
 };
 
 /* This process makes the id, unless another one did before this one had the claim. */
@@ -48,7 +48,7 @@ static void nap(unsigned turn)
 static symwin_status find(const struct sw_member *m, const char *tail, const char *name,
                           struct sw_id *local, struct sw_claim **claim, int *heard)
 {
-    int64_t pause = HEAR_MS, hears = sw_now_ms() + pause;
+    int64_t hears = sw_now_ms() + HEAR_MS;
     symwin_status status = SYMWIN_OK;
     unsigned turn;
 
@@ -57,7 +57,8 @@ static symwin_status find(const struct sw_member *m, const char *tail, const cha
 
         if (found != 0)
             return found > 0 ? SYMWIN_OK : sw_id_full(call);
-        status = sw_claim_making(name, call, claim);
+        if (sw_now_ms() < m->due) /* else a stopped process has not answered */
+            status = sw_claim_making(name, call, claim);
         if (status != SYMWIN_OK || *claim != NULL)
             break;
         if (sw_now_ms() >= m->due)
@@ -68,8 +69,7 @@ static symwin_status find(const struct sw_member *m, const char *tail, const cha
         if (sw_now_ms() >= hears) {
             status = sw_client_hear(m->id);
             *heard = status != SYMWIN_OK;
-            pause *= 2;
-            hears = sw_now_ms() + pause;
+            hears = sw_now_ms() + HEAR_MS;
         }
         if (status == SYMWIN_OK)
             nap(turn);

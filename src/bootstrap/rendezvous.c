@@ -393,7 +393,7 @@ static void no_room(int error)
     for (m = sw_rendezvous.list; m != NULL; m = next) {
         next = m->next;
         m->foreign = 1; /* the client that could not be accepted */
-        if (m->joined > 0)
+        if (m->joined > 0 || (m->far && m->nranks > 0))
             sw_rendezvous_fail(
                 m, sw_rendezvous_own(
                        m, sw_fail(SYMWIN_NO_MEMORY,
@@ -504,6 +504,8 @@ symwin_status sw_rendezvous_join(const struct sw_id *id, const struct sw_frame_j
     take_slot(m, join, NULL);
     if (up != NULL && !m->over)
         look_up(m, join->rank, up);
+    else if (up != NULL)
+        sw_up_refuse(m, up);
     while (!m->over)
         sw_poll_wait(&sw_rendezvous.changed, INT64_MAX);
     status = m->status;

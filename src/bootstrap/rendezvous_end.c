@@ -206,7 +206,7 @@ static int ask_hosts(struct rendezvous *m)
 void sw_rendezvous_fail_late(struct rendezvous *m)
 {
     const int all_joined = m->joined == m->nranks, silent = sw_rendezvous_silent(m);
-    const int late = silent >= 0 ? silent : first_late(m);
+    const int late = silent >= 0 && !all_joined ? silent : first_late(m);
 
     if (all_joined)
         sw_fail(SYMWIN_TIMEOUT,

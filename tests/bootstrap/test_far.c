@@ -85,6 +85,45 @@ static void run(const struct job *job)
     processes_free(p);
 }
 
+/* Rank 2 comes when the process that joins for its host, rank 1's, is stopped. It does not join for
+ * the host a second time. */
+static void comes_to_stopped(struct processes *p, int rank)
+{
+    symwin_comm *comm = NULL;
+
+    processes_on_host("abb", rank);
+    processes_id(p, rank);
+    harness_device_count();
+    while (rank == 2 && p->rank[1].step < 2)
+        usleep(1000);
+    p->rank[rank].step = 1;
+    processes_note(
+        p, rank, processes_comm_with(p, rank, &p->id, rank == 2 ? SHORT_MS : 2 * SHORT_MS, &comm));
+    must_be(p->rank[rank].status == SYMWIN_TIMEOUT, "TIMEOUT", rank);
+    must_be(rank != 0 || host_error_has("rank 1, which joins"), "the stopped one is named", rank);
+}
+
+static void come_to_stopped(void)
+{
+    struct processes *p = processes_new(3, NULL);
+    int right = 1, r;
+
+    for (r = 0; r < 3; r++)
+        processes_fork(p, r, comes_to_stopped);
+    while (p->rank[1].step == 0)
+        usleep(1000);
+    usleep(SETTLED_MS * 1000);
+    kill(p->pids[1], SIGSTOP);
+    p->rank[1].step = 2;
+    right &= processes_wait(p, 2) == 0;
+    right &= processes_wait(p, 0) == 0;
+    kill(p->pids[1], SIGKILL);
+    processes_wait(p, 1);
+    tap_ok(right, "a rank comes when the process that joins for its host is stopped: %s",
+           p->rank[2].text);
+    processes_free(p);
+}
+
 /* All come, and use the communicator. */
 static void all_come(struct processes *p, int rank)
 {
@@ -200,6 +239,7 @@ int main(void)
     for (i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
         run(&jobs[i]);
     take_over();
+    come_to_stopped();
     come_apart();
     return tap_done();
 }
