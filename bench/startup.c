@@ -273,12 +273,15 @@ int main(int argc, char **argv)
     bench_begin("startup", argc, argv, 3);
     count = bench_number(argc, argv, 1, 1, MOST, 0);
     rounds = bench_number(argc, argv, 2, 1, MOST_ROUNDS, 5);
+    hosts = argc > 3 ? argv[3] : NULL;
+    if (hosts != NULL && strlen(hosts) != (size_t)count) {
+        fprintf(stderr, "startup: hosts is \"%s\": give a letter for each of %d processes\n", hosts,
+                count);
+        return 2;
+    }
     signal(SIGCHLD, SIG_DFL);
     if (count == 0)
         count = device_count();
-    hosts = argc > 3 ? argv[3] : NULL;
-    if (hosts != NULL && strlen(hosts) != (size_t)count)
-        bench_fail("hosts", "it needs a letter for each process");
     if (rivals_multicast_off(text, sizeof text) != 0)
         bench_fail("NCCL", text);
     job = mmap(NULL, sizeof *job, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
