@@ -221,7 +221,7 @@ symwin_status sw_call_find_buffers(struct call *c, struct sw_launched *launched)
     const size_t nranks = (size_t)c->query.comm->nranks;
     symwin_status status = SYMWIN_OK;
 
-    if (c->count > SIZE_MAX / 16 / nranks)
+    if (c->count > SW_MOST_BYTES / symwin_type_bytes(c->query.type) / nranks)
         return sw_fail(SYMWIN_INVALID, "%s: count is %llu, more than any memory holds", c->name,
                        (unsigned long long)c->count);
     c->query.bytes = (size_t)c->count * symwin_type_bytes(c->query.type);

@@ -54,7 +54,7 @@ symwin_status sw_pair_check(struct sw_pair_call *c)
     if (c->peer < 0 || c->peer >= c->comm->nranks)
         status = sw_fail(SYMWIN_INVALID, "%s: peer is %d and must be a rank, 0 to %d", c->name,
                          c->peer, c->comm->nranks - 1);
-    else if (c->count > SW_PAIR_COUNT(UINT64_MAX) / 16)
+    else if (c->count > SW_MOST_BYTES / symwin_type_bytes(c->type))
         status = sw_fail(SYMWIN_INVALID, "%s: count is %llu, more than any memory holds", c->name,
                          (unsigned long long)c->count);
     c->bytes = (size_t)c->count * symwin_type_bytes(c->type);

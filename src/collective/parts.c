@@ -10,8 +10,6 @@ enum { IN, OUT };
 /* Bytes of a part that is stored straight; the first for tests on the emulated driver. */
 enum { EMULATED_LARGE = 512, LARGE_LEAST = 16 << 10, LARGE_MOST = 64 << 20 };
 
-#define MOST_BYTES ((uint64_t)1 << 48) /* of a buffer: more than memory has addresses for */
-
 /* The buffer that has the parts, if the other one has this rank's part alone; otherwise -1. */
 static int divided(const struct sw_request *r)
 {
@@ -137,7 +135,7 @@ static symwin_status find_on_host(const struct sw_request *r, int b, struct sw_t
                            r->name, p, name_of(r, b), (unsigned long long)count,
                            (unsigned long long)place, (unsigned long long)room);
         end = place + count;
-        if (count > 0 && end > MOST_BYTES / element)
+        if (count > 0 && end > SW_MOST_BYTES / element)
             return sw_fail(SYMWIN_INVALID,
                            "%s: the part for rank %d in %s has %llu elements from element %llu on, "
                            "more than any memory holds; pass parts that are in the buffer",
@@ -185,7 +183,7 @@ static symwin_status find_side(const struct sw_request *r, int b, struct sw_tabl
         return sw_fail(SYMWIN_INVALID, "%s: %s%s is NULL; pass %s", r->name, name_of(r, b),
                        parts == NULL ? "" : "->counts",
                        parts == NULL ? "a symwin_parts" : "an array of an element for each rank");
-    if (parts->room > MOST_BYTES / symwin_type_bytes(r->type))
+    if (parts->room > SW_MOST_BYTES / symwin_type_bytes(r->type))
         return sw_fail(SYMWIN_INVALID,
                        "%s: %s->room is %llu, more than any memory holds; pass the elements of the "
                        "buffer",

@@ -6,6 +6,9 @@
 
 #include "src/collective/kernel_table.h"
 
+/* Of a buffer: more than memory has addresses for. */
+#define SW_MOST_BYTES ((uint64_t)1 << 48)
+
 /* What an algorithm needs, as bits. Also what a call lacks for it, checked in this order. */
 enum sw_support {
     SW_SUPPORTED = 0,

@@ -5,8 +5,6 @@
 
 #include "src/rails/wide_call.h"
 
-#define MOST_BYTES ((uint64_t)1 << 48) /* more than memory has addresses for */
-
 static symwin_status check_buffer(const struct sw_request *r, const char *name, const void *buffer)
 {
     const CUdeviceptr address = (CUdeviceptr)(uintptr_t)buffer;
@@ -87,7 +85,7 @@ static uint64_t place_of(const symwin_parts *parts, int rank, uint64_t next)
 static symwin_status check_parts(const struct sw_request *r, int b)
 {
     const symwin_parts *parts = r->parts[b];
-    const uint64_t most = MOST_BYTES / symwin_type_bytes(r->type);
+    const uint64_t most = SW_MOST_BYTES / symwin_type_bytes(r->type);
     uint64_t next = 0;
     int p;
 
@@ -275,7 +273,7 @@ symwin_status sw_wide_check(const struct sw_request *r)
     if (sw_has_root(r->collective) && (r->root < 0 || r->root >= r->comm->nranks))
         return sw_fail(SYMWIN_INVALID, "%s: root is %d and must be a rank, 0 to %d", r->name,
                        r->root, r->comm->nranks - 1);
-    if (r->count > MOST_BYTES / symwin_type_bytes(r->type) / (uint64_t)r->comm->nranks)
+    if (r->count > SW_MOST_BYTES / symwin_type_bytes(r->type) / (uint64_t)r->comm->nranks)
         return sw_fail(SYMWIN_INVALID, "%s: count is %llu, more than any memory holds", r->name,
                        (unsigned long long)r->count);
     if (r->options != NULL && r->options->algo != SYMWIN_ALGO_AUTO)
@@ -312,7 +310,7 @@ symwin_status sw_wide_check_pairs(const struct sw_pair_call *const *calls, size_
         if (p->peer < 0 || p->peer >= p->comm->nranks)
             return sw_fail(SYMWIN_INVALID, "%s: peer is %d and must be a rank, 0 to %d", p->name,
                            p->peer, p->comm->nranks - 1);
-        if (p->count > MOST_BYTES / symwin_type_bytes(p->type))
+        if (p->count > SW_MOST_BYTES / symwin_type_bytes(p->type))
             return sw_fail(SYMWIN_INVALID, "%s: count is %llu, more than any memory holds", p->name,
                            (unsigned long long)p->count);
         if (p->stream != calls[0]->stream)

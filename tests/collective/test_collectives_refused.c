@@ -44,6 +44,9 @@ static const struct wrong {
     {.words = "count is 9223372036854775807, more than any memory holds",
      .status = SYMWIN_INVALID,
      .count = UINT64_MAX / 2},
+    {.words = "count is 70368744177665, more than any memory holds",
+     .status = SYMWIN_INVALID,
+     .count = ((uint64_t)1 << 46) + 1},
     {.words = "count is |, more than any memory holds",
      .status = SYMWIN_INVALID,
      .for_one_rank = 1},
@@ -79,7 +82,7 @@ static void refuse(const struct rank *r, const struct shape *is, const struct wr
     if (w->for_one_rank && r->nranks == 1)
         return;
     if (w->for_one_rank)
-        j.count = SIZE_MAX / 16;
+        j.count = SW_MOST_BYTES / 4;
     if (w->root != 0 || w->root_from_end != 0)
         j.root = w->root_from_end != 0 ? r->nranks : w->root;
     if (w->in_host)

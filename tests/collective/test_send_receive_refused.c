@@ -46,7 +46,7 @@ static void arguments(const struct rank *r)
     refused(r, recv_u32(r, NULL, 1, next), SYMWIN_INVALID, "symwin_recv: out is NULL");
     refused(r, recv_u32(r, r->out + 2, 1, next), SYMWIN_INVALID, "not aligned to u32");
     refused(r, send_u32(r, r->host, 1, next), SYMWIN_INVALID, "is not device memory");
-    refused(r, send_u32(r, r->in, UINT64_MAX / 8, next), SYMWIN_INVALID,
+    refused(r, send_u32(r, r->in, ((uint64_t)1 << 46) + 1, next), SYMWIN_INVALID,
             "more than any memory holds");
     refused(r, symwin_recv(r->comm, r->out, 1, (symwin_type)12, next, NULL), SYMWIN_INVALID,
             "symwin_recv: there is no type 12");
