@@ -337,26 +337,25 @@ static symwin_status each_comm(symwin_status (*see)(const struct sw_pair_call *c
                                                     size_t n, const char *call))
 {
     const struct sw_pair_call **calls = calloc(group.count, sizeof *calls);
+    unsigned char *seen = calloc(group.count, sizeof *seen);
     symwin_status status = SYMWIN_OK;
     size_t i, j, n;
 
-    if (calls == NULL)
-        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %zu calls", end_call, group.count);
+    if (calls == NULL || seen == NULL)
+        status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %zu calls", end_call,
+                         group.count);
     for (i = 0; i < group.count && status == SYMWIN_OK; i++) {
-        const symwin_comm *comm = group.calls[i].pair.comm;
-
-        n = 0;
-        for (j = 0; j < group.count; j++) {
-            if (!group.calls[j].is_pair || group.calls[j].pair.comm != comm)
-                continue;
-            if (j < i)
-                break; /* these were seen */
-            calls[n++] = &group.calls[j].pair;
-        }
-        if (group.calls[i].is_pair && j == group.count)
-            status = see(calls, n, end_call);
+        if (!group.calls[i].is_pair || seen[i])
+            continue;
+        for (n = 0, j = i; j < group.count; j++)
+            if (group.calls[j].is_pair && group.calls[j].pair.comm == group.calls[i].pair.comm) {
+                seen[j] = 1;
+                calls[n++] = &group.calls[j].pair;
+            }
+        status = see(calls, n, end_call);
     }
     free(calls);
+    free(seen);
     return status;
 }
 
@@ -537,10 +536,52 @@ static symwin_status launch_from(size_t first)
     return sw_request_run(&request, NULL);
 }
 
+/* The next collective of a communicator that is not launched yet. */
+struct turn {
+    const symwin_comm *comm;
+    size_t at; /* group.count: there is none */
+};
+
+static void go_on(struct turn *turn)
+{
+    while (turn->at < group.count &&
+           (group.calls[turn->at].is_pair || group.calls[turn->at].is_launched ||
+            group.calls[turn->at].request.comm != turn->comm))
+        turn->at++;
+}
+
+/* One launch of each communicator in turn, so that ranks of one thread get to their calls together:
+ * kernels of the first would wait for those of the last, which a full queue would keep away. */
+static symwin_status launch_in_turn(void)
+{
+    struct turn *turns = calloc(group.count, sizeof *turns);
+    symwin_status status = SYMWIN_OK;
+    size_t i, k, n = 0, left;
+
+    if (turns == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %zu calls", end_call, group.count);
+    for (i = 0; i < group.count; i++) {
+        for (k = 0; k < n && turns[k].comm != group.calls[i].request.comm; k++)
+            ;
+        if (k == n && !group.calls[i].is_pair)
+            turns[n++] = (struct turn){group.calls[i].request.comm, i};
+    }
+    for (left = n; left > 0 && status == SYMWIN_OK;)
+        for (left = 0, k = 0; k < n && status == SYMWIN_OK; k++) {
+            if (turns[k].at < group.count) {
+                status = launch_from(turns[k].at);
+                group.calls[turns[k].at].is_launched = 1;
+                go_on(&turns[k]);
+            }
+            left += turns[k].at < group.count;
+        }
+    free(turns);
+    return status;
+}
+
 static symwin_status launch(void)
 {
     symwin_status status;
-    size_t i;
 
     if (group.status != SYMWIN_OK)
         return sw_fail(group.status, "%s: a call of the group failed, and nothing was launched: %s",
@@ -550,9 +591,8 @@ static symwin_status launch(void)
     status = each_comm(check_all);
     if (status == SYMWIN_OK)
         status = find_all();
-    for (i = 0; i < group.count && status == SYMWIN_OK; i++)
-        if (!group.calls[i].is_pair && !group.calls[i].is_launched)
-            status = launch_from(i);
+    if (status == SYMWIN_OK)
+        status = launch_in_turn();
     return status == SYMWIN_OK ? each_comm(launch_all) : status;
 }
 
