@@ -448,12 +448,18 @@ static symwin_status see_capture(struct grouped_call *c)
 static symwin_status find(struct grouped_call *c)
 {
     const struct sw_collective *is = &sw_collectives[c->request.collective];
-    const struct sw_request r = request_of(c, NULL);
+    struct sw_request r = request_of(c, NULL);
+    struct sw_parts_bytes bytes = {.part = 0};
+    struct sw_table_args table;
     symwin_status status = SYMWIN_OK;
 
     c->found = sw_call_of(&r);
-    if (is->no_data || is->by_parts || sw_wide_calls_of(r.comm) != NULL)
+    if (is->no_data || sw_wide_calls_of(r.comm) != NULL)
         return SYMWIN_OK;
+    if (is->by_parts) { /* which are found at the launch: only what was freed meanwhile is new */
+        r = request_of(c, &table);
+        return sw_parts_find(&r, &bytes);
+    }
     if (!c->agrees)
         status = sw_request_find(&r, &c->found, &c->agrees);
     if (status == SYMWIN_OK && c->agrees)

@@ -50,6 +50,11 @@ static symwin_status check_on_device(const struct sw_request *r, int b, const ch
             "%s: %s is 0x%llx, which is not aligned to 8 bytes; pass an address that is a "
             "multiple of them",
             r->name, which, (unsigned long long)address);
+    if (owned == SW_OWNED_FREE)
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: %s (0x%llx) was freed; free an array when the calls that read it have "
+                       "ended",
+                       r->name, which, (unsigned long long)address);
     if (owned == SW_OWNED_LIVE)
         device = a.physical.device;
     status = sw_comm_check_device(r->comm, r->name, which, address, device);
@@ -108,8 +113,8 @@ static symwin_status find_on_host(const struct sw_request *r, int b, struct sw_t
                                   size_t *reach, struct sw_parts_bytes *bytes)
 {
     const symwin_parts *parts = r->parts[b];
-    const uint64_t room = parts->room > 0 ? parts->room : SW_TABLE_ANY_ROOM;
     const size_t element = symwin_type_bytes(r->type);
+    const uint64_t room = parts->room, most = SW_MOST_BYTES / element;
     symwin_status status = check_on_host(r, b, "counts", parts->counts);
     uint64_t end = 0;
     int p;
@@ -128,19 +133,19 @@ static symwin_status find_on_host(const struct sw_request *r, int b, struct sw_t
         const uint64_t count = parts->counts[p];
         const uint64_t place = parts->displacements != NULL ? parts->displacements[p] : end;
 
-        if (place > room || count > room - place)
+        if (room > 0 && (place > room || count > room - place))
             return sw_fail(SYMWIN_INVALID,
                            "%s: the part for rank %d in %s has %llu elements from element %llu on, "
                            "and the buffer has room for %llu",
                            r->name, p, name_of(r, b), (unsigned long long)count,
                            (unsigned long long)place, (unsigned long long)room);
-        end = place + count;
-        if (count > 0 && end > SW_MOST_BYTES / element)
+        if (count > 0 && (place > most || count > most - place))
             return sw_fail(SYMWIN_INVALID,
                            "%s: the part for rank %d in %s has %llu elements from element %llu on, "
                            "more than any memory holds; pass parts that are in the buffer",
                            r->name, p, name_of(r, b), (unsigned long long)count,
                            (unsigned long long)place);
+        end = place + count;
         side->rows[p] = (struct sw_table_row){count, place};
         if (count > 0 && *reach < end * element)
             *reach = (size_t)end * element;

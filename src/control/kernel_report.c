@@ -262,9 +262,13 @@ static symwin_status mismatch(const char *call, const struct sw_finding *found,
     const uint32_t argument = found->argument < sizeof arguments / sizeof arguments[0]
                                   ? found->argument
                                   : 0;
-    const char *verb = arguments[argument].verb;
+    const char *verb = arguments[argument].verb, *advice = arguments[argument].advice;
     char wrong[128], right[128], theirs[64], others[64], who[320], of[48] = "";
 
+    if (argument == SW_ARGUMENT_ALGO) /* which the library may have chosen */
+        advice = (found->theirs & 0xff) == (found->others & 0xff)
+                     ? "pass buffers in windows, or others,"
+                     : "pass the same, in place or not, and buffers in windows or others, alike";
     name_ranks(wrong, sizeof wrong, found->rank, found->differ, x);
     name_ranks(right, sizeof right, found->other, found->agree, x);
     snprintf(who, sizeof who, "%s differ%s from %s%s", wrong,
@@ -287,8 +291,7 @@ static symwin_status mismatch(const char *call, const struct sw_finding *found,
         call, found->epoch, arguments[argument].name, of, sw_exchange_number(x, found->rank), verb,
         name_value(theirs, sizeof theirs, argument, found->theirs),
         sw_exchange_number(x, found->other), verb,
-        name_value(others, sizeof others, argument, found->others), who,
-        arguments[argument].advice);
+        name_value(others, sizeof others, argument, found->others), who, advice);
 }
 
 /* Where it happened. */

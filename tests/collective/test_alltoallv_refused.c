@@ -53,6 +53,24 @@ static void apart(const struct rank *r, const symwin_parts *good, const uint64_t
             "symwin_allgatherv: in parts, 4 elements from element ");
 }
 
+/* An array that was freed: alone, and in a group, of which nothing is launched then. */
+static void freed_arrays(const struct rank *r, const uint64_t *device)
+{
+    symwin_parts freed = {NULL, device, 4 * (uint64_t)r->nranks, 1};
+    void *array;
+
+    host_must(symwin_mem_alloc(r->device, 4096, 0, &array), "symwin_mem_alloc");
+    freed.counts = array;
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    host_must(symwin_barrier(r->comm, r->streams[0]), "symwin_barrier");
+    host_must(symwin_allgatherv(r->comm, r->in, r->out, &freed, SYMWIN_U32, r->streams[0]),
+              "symwin_allgatherv");
+    host_must(symwin_mem_free(array), "symwin_mem_free");
+    refused(r, symwin_group_end(), SYMWIN_INVALID, "parts->counts (0x|) was freed");
+    refused(r, symwin_allgatherv(r->comm, r->in, r->out, &freed, SYMWIN_U32, NULL), SYMWIN_INVALID,
+            "parts->counts (0x|) was freed");
+}
+
 /* Arrays in device memory that have fewer elements than there are ranks: of any allocator. The last
  * element of the memory is the array's first. */
 static void short_arrays(const struct rank *r, const struct arrays *a)
@@ -184,6 +202,11 @@ static void arguments(const struct rank *r, const struct arrays *a)
     refused(r, symwin_allgatherv(r->comm, r->in, r->out, &bad, SYMWIN_U32, NULL), SYMWIN_INVALID,
             "symwin_allgatherv: parts->displacements (0x|) is device memory; set parts->on_device");
     short_arrays(r, a);
+    freed_arrays(r, device);
+    far[0] = UINT64_MAX - 1;
+    bad = (symwin_parts){more, far, 0, 0};
+    refused(r, call(r, r->in, &good, r->out, &bad), SYMWIN_INVALID,
+            "elements from element 18446744073709551614 on, more than any memory holds");
     far[0] = (uint64_t)1 << 46; /* 2^48 bytes behind their element 1 */
     bad = (symwin_parts){more, far, 0, 0};
     refused(r, call(r, r->in, &good, r->out, &bad), SYMWIN_INVALID,
