@@ -319,20 +319,27 @@ static symwin_status counts(const char *call, const struct sw_finding *found, ui
     char where[32], sent[64], received[64];
 
     const unsigned long long theirs = found->theirs, others = found->others;
-    const char *buffer = found->argument == SW_ARGUMENT_OUT ? "out" : "in";
+    const int writes = found->argument == SW_ARGUMENT_OUT;
+    const char *buffer = writes ? "out" : "in";
 
     if (code == SW_KERNEL_NULL)
         return sw_fail(SYMWIN_MISMATCH,
                        "%s: in collective %u, %s of rank %d is NULL, and its part for rank %d has "
                        "elements; pass memory, or counts of 0; destroy the communicator",
                        call, found->epoch, buffer, found->rank, found->other);
-    if (code == SW_KERNEL_ROOM)
+    if (code == SW_KERNEL_ROOM) {
+        if (theirs == UINT64_MAX) /* its count and displacement have no sum */
+            snprintf(where, sizeof where, "beyond any memory");
+        else
+            snprintf(where, sizeof where, "at element %llu", theirs);
         return sw_fail(
             SYMWIN_MISMATCH,
-            "%s: in collective %u, the part for rank %d in %s of rank %d ends at element "
-            "%llu, and the buffer has room for %llu; nothing was written there; destroy the "
-            "communicator, and pass parts that end in their room",
-            call, found->epoch, found->other, buffer, found->rank, theirs, others);
+            "%s: in collective %u, the part %s rank %d in %s of rank %d ends %s, and the "
+            "buffer has room for %llu; nothing was %s there; destroy the communicator, "
+            "and pass parts that end in their room",
+            call, found->epoch, writes ? "from" : "for", found->other, buffer, found->rank, where,
+            others, writes ? "written" : "read");
+    }
     name_call(where, sizeof where, found);
     if (code == SW_KERNEL_TYPES)
         return sw_fail(

@@ -331,7 +331,7 @@ static void words_of(const struct row *row, int odd, int other, char words[200])
         break;
     case PAST_OUT:
         snprintf(words, 200,
-                 "the part for rank %d in out of rank %d ends at element 18446744073709551615, and "
+                 "the part from rank %d in out of rank %d ends beyond any memory, and "
                  "the buffer has room for 1024",
                  other, odd);
         break;
@@ -527,7 +527,7 @@ static void told_by_others(struct processes *p, int rank)
     (void)symwin_comm_check(r.comm);
     processes_barrier(p);
     refused(&r, symwin_comm_check(r.comm), SYMWIN_MISMATCH,
-            rank < 2 ? "in out of rank 0 ends at element"
+            rank < 2 ? "in out of rank 0 ends beyond any memory"
                      : "symwin_comm_check: rank 0's calls differ from the other ranks', or have a "
                        "part that is not in its buffer; symwin_comm_check() on the rank that");
     processes_barrier(p);
