@@ -227,7 +227,7 @@ static const char *judge_divided(const struct plan *plan, const struct processes
 }
 
 /* A process that links hosts and can neither send nor receive any more cannot say so: to each host
- * the other one seems late, and one host may know more than the other. */
+ * the other one seems late, and one host may know more than the other. Rank 2 never links. */
 static int is_mute(const struct plan *plan, const struct processes *p)
 {
     int r;
@@ -237,7 +237,7 @@ static int is_mute(const struct plan *plan, const struct processes *p)
             p->rank[r].status != SYMWIN_PEER_LOST && p->rank[r].status != SYMWIN_ABORTED &&
             !is_victims(plan, r) && !is_victims(plan, culprit(p->rank[r].text)))
             return 0;
-    return plan->persistent && plan->victim < 2;
+    return plan->persistent && plan->victim != 2;
 }
 
 /* The victim could not stat its own folder, and used another one. */
@@ -247,7 +247,7 @@ static int is_elsewhere(const struct board *b)
 }
 
 /* While ranks of two hosts meet, each learns of a failure in one of several ways, and fails. On
- * each host a process creates an id. */
+ * each host a process creates an id: rank 0, and any rank of the other host. */
 static const char *judge_hosts(const struct plan *plan, const struct processes *p)
 {
     int r;
@@ -258,7 +258,7 @@ static const char *judge_hosts(const struct plan *plan, const struct processes *
         if (p->rank[r].step != CREATE || p->rank[r].status == SYMWIN_OK)
             return "an agreed call failed on some ranks only";
         if (!is_victims(plan, r) && !is_victims(plan, culprit(text)) &&
-            (plan->victim > 1 || strstr(text, "the process that made the id") == NULL))
+            (plan->victim == 2 || strstr(text, "the process that made the id") == NULL))
             return "another rank is blamed";
     }
     return NULL;
