@@ -465,15 +465,21 @@ symwin_status sw_rendezvous_open(struct sw_id *id, const struct sw_id_options *o
     return SYMWIN_OK;
 }
 
-symwin_status sw_rendezvous_close(const struct sw_id *id)
+static symwin_status find_of(const struct sw_id *id, struct rendezvous **m, int *culprit)
 {
     unsigned char name[SW_NAME_BYTES];
     const unsigned char *secret;
+
+    sw_id_name(id, name);
+    return sw_rendezvous_find(name, m, culprit, &secret);
+}
+
+symwin_status sw_rendezvous_close(const struct sw_id *id)
+{
     struct rendezvous *m;
     int culprit;
 
-    sw_id_name(id, name);
-    if (sw_rendezvous_find(name, &m, &culprit, &secret) != SYMWIN_OK)
+    if (find_of(id, &m, &culprit) != SYMWIN_OK)
         return sw_fail(SYMWIN_INVALID,
                        "symwin_unique_id_release: the id has been used, was released before, or "
                        "was made by another process");
@@ -487,12 +493,9 @@ symwin_status sw_rendezvous_join(const struct sw_id *id, const struct sw_frame_j
                                  struct sw_connection *up, struct sw_group **out)
 {
     struct rendezvous *m, over = {.status = SYMWIN_OK};
-    unsigned char name[SW_NAME_BYTES];
-    const unsigned char *secret;
     symwin_status status;
 
-    sw_id_name(id, name);
-    status = sw_rendezvous_find(name, &m, &over.culprit, &secret);
+    status = find_of(id, &m, &over.culprit);
     if (status != SYMWIN_OK && up != NULL) { /* it failed meanwhile, and the creator must know */
         over.status = status;
         snprintf(over.text, sizeof over.text, "%s", symwin_last_error());
@@ -530,13 +533,10 @@ int sw_rendezvous_is_over(const struct sw_id *id)
 
 void sw_rendezvous_move(const struct sw_id *id, const char *folder)
 {
-    unsigned char name[SW_NAME_BYTES];
-    const unsigned char *secret;
     struct rendezvous *m;
     int culprit;
 
-    sw_id_name(id, name);
-    if (sw_rendezvous_find(name, &m, &culprit, &secret) != SYMWIN_OK)
+    if (find_of(id, &m, &culprit) != SYMWIN_OK)
         return;
     m->moved = 1;
     m->here = folder;
@@ -547,15 +547,12 @@ void sw_rendezvous_move(const struct sw_id *id, const char *folder)
 symwin_status sw_rendezvous_give_up(const struct sw_id *id, symwin_status status)
 {
     char text[SW_TEXT_BYTES];
-    unsigned char name[SW_NAME_BYTES];
-    const unsigned char *secret;
     struct rendezvous *m;
     symwin_status ended;
     int culprit;
 
     snprintf(text, sizeof text, "%s", symwin_last_error());
-    sw_id_name(id, name);
-    ended = sw_rendezvous_find(name, &m, &culprit, &secret);
+    ended = find_of(id, &m, &culprit);
     if (ended != SYMWIN_OK)
         return ended;
     sw_fail(status, "%s", text);

@@ -318,15 +318,10 @@ symwin_status sw_wide_check_pairs(const struct sw_pair_call *const *calls, size_
                            "%s: sends and receives of one communicator in a group are on one "
                            "stream; pass the same one",
                            call);
-        if (p->count > 0 && (uintptr_t)p->buffer % symwin_type_bytes(p->type) != 0)
-            return sw_fail(SYMWIN_INVALID,
-                           "%s: %s (0x%llx) is not aligned to %zu bytes; pass an address that is a "
-                           "multiple of them",
-                           p->name, p->receives ? "out" : "in",
-                           (unsigned long long)(uintptr_t)p->buffer, symwin_type_bytes(p->type));
         if (p->count > 0)
-            status = sw_comm_check_buffer(p->comm, p->name, p->receives ? "out" : "in",
-                                          (CUdeviceptr)(uintptr_t)p->buffer);
+            status = check_buffer(
+                &(struct sw_request){.name = p->name, .comm = p->comm, .type = p->type},
+                p->receives ? "out" : "in", p->buffer);
     }
     return status;
 }
