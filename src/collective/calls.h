@@ -59,6 +59,14 @@ struct sw_parts_bytes {
     size_t most;     /* no part has more */
 };
 
+/* The name of a buffer's parts in the public call; 0: of `in`, 1: of `out`. */
+const char *sw_parts_name(const struct sw_request *r, int b);
+
+/* What the host can say of the room of a buffer that has parts, and of one part. */
+symwin_status sw_parts_check_room(const struct sw_request *r, int b);
+symwin_status sw_parts_check_part(const struct sw_request *r, int b, int rank, uint64_t count,
+                                  uint64_t place);
+
 /* Checks the parts of a request and writes r->table, but for its place. */
 symwin_status sw_parts_find(const struct sw_request *r, struct sw_parts_bytes *bytes);
 

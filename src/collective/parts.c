@@ -18,8 +18,7 @@ static int divided(const struct sw_request *r)
                                                      : -1;
 }
 
-/* The name of a buffer's parts in the public call. */
-static const char *name_of(const struct sw_request *r, int b)
+const char *sw_parts_name(const struct sw_request *r, int b)
 {
     return divided(r) >= 0 ? "parts" : b == IN ? "in_parts" : "out_parts";
 }
@@ -40,7 +39,7 @@ static symwin_status check_on_device(const struct sw_request *r, int b, const ch
     owned = sw_allocation_find(address, &a);
     if (owned != SW_OWNED_FREE && !a.owned && sw_is_known(r->comm->device, address, bytes))
         return SYMWIN_OK;
-    snprintf(which, sizeof which, "%s->%s", name_of(r, b), array);
+    snprintf(which, sizeof which, "%s->%s", sw_parts_name(r, b), array);
     if (address == 0)
         return sw_fail(SYMWIN_INVALID, "%s: %s is NULL, and must be an array in device memory",
                        r->name, which);
@@ -105,7 +104,41 @@ static symwin_status check_on_host(const struct sw_request *r, int b, const char
         return SYMWIN_OK;
     return sw_fail(SYMWIN_INVALID,
                    "%s: %s->%s (0x%llx) is device memory; set %s->on_device, or pass host memory",
-                   r->name, name_of(r, b), array, (unsigned long long)(uintptr_t)is, name_of(r, b));
+                   r->name, sw_parts_name(r, b), array, (unsigned long long)(uintptr_t)is,
+                   sw_parts_name(r, b));
+}
+
+symwin_status sw_parts_check_room(const struct sw_request *r, int b)
+{
+    const uint64_t room = r->parts[b]->room;
+
+    if (room <= SW_MOST_BYTES / symwin_type_bytes(r->type))
+        return SYMWIN_OK;
+    return sw_fail(SYMWIN_INVALID,
+                   "%s: %s->room is %llu, more than any memory holds; pass the elements of the "
+                   "buffer",
+                   r->name, sw_parts_name(r, b), (unsigned long long)room);
+}
+
+symwin_status sw_parts_check_part(const struct sw_request *r, int b, int rank, uint64_t count,
+                                  uint64_t place)
+{
+    const uint64_t room = r->parts[b]->room, most = SW_MOST_BYTES / symwin_type_bytes(r->type);
+
+    if (room > 0 && (place > room || count > room - place))
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: the part for rank %d in %s has %llu elements from element %llu on, and "
+                       "the buffer has room for %llu",
+                       r->name, rank, sw_parts_name(r, b), (unsigned long long)count,
+                       (unsigned long long)place, (unsigned long long)room);
+    if (count > 0 && (place > most || count > most - place))
+        return sw_fail(
+            SYMWIN_INVALID,
+            "%s: the part for rank %d in %s has %llu elements from element %llu on, more "
+            "than any memory holds; pass parts that are in the buffer",
+            r->name, rank, sw_parts_name(r, b), (unsigned long long)count,
+            (unsigned long long)place);
+    return SYMWIN_OK;
 }
 
 /* The arrays of one buffer in host memory. */
@@ -114,7 +147,6 @@ static symwin_status find_on_host(const struct sw_request *r, int b, struct sw_t
 {
     const symwin_parts *parts = r->parts[b];
     const size_t element = symwin_type_bytes(r->type);
-    const uint64_t room = parts->room, most = SW_MOST_BYTES / element;
     symwin_status status = check_on_host(r, b, "counts", parts->counts);
     uint64_t end = 0;
     int p;
@@ -127,24 +159,15 @@ static symwin_status find_on_host(const struct sw_request *r, int b, struct sw_t
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: %s has its arrays in host memory, which serve %d ranks, and there are "
                        "%d; pass arrays in device memory (on_device)",
-                       r->name, name_of(r, b), SW_TABLE_RANKS, r->comm->nranks);
+                       r->name, sw_parts_name(r, b), SW_TABLE_RANKS, r->comm->nranks);
     *side = (struct sw_table_side){.room = SW_TABLE_ANY_ROOM};
     for (p = 0; p < r->comm->nranks; p++) {
         const uint64_t count = parts->counts[p];
         const uint64_t place = parts->displacements != NULL ? parts->displacements[p] : end;
 
-        if (room > 0 && (place > room || count > room - place))
-            return sw_fail(SYMWIN_INVALID,
-                           "%s: the part for rank %d in %s has %llu elements from element %llu on, "
-                           "and the buffer has room for %llu",
-                           r->name, p, name_of(r, b), (unsigned long long)count,
-                           (unsigned long long)place, (unsigned long long)room);
-        if (count > 0 && (place > most || count > most - place))
-            return sw_fail(SYMWIN_INVALID,
-                           "%s: the part for rank %d in %s has %llu elements from element %llu on, "
-                           "more than any memory holds; pass parts that are in the buffer",
-                           r->name, p, name_of(r, b), (unsigned long long)count,
-                           (unsigned long long)place);
+        status = sw_parts_check_part(r, b, p, count, place);
+        if (status != SYMWIN_OK)
+            return status;
         end = place + count;
         side->rows[p] = (struct sw_table_row){count, place};
         if (count > 0 && *reach < end * element)
@@ -172,7 +195,7 @@ static symwin_status check_apart(const struct sw_request *r, int b,
                 return sw_fail(SYMWIN_INVALID,
                                "%s: in %s, %llu elements from element %llu on for rank %d overlap "
                                "%llu from element %llu on for rank %d; pass parts that do not",
-                               r->name, name_of(r, b), (unsigned long long)rows[p].count,
+                               r->name, sw_parts_name(r, b), (unsigned long long)rows[p].count,
                                (unsigned long long)rows[p].place, p,
                                (unsigned long long)rows[q].count, (unsigned long long)rows[q].place,
                                q);
@@ -183,16 +206,15 @@ static symwin_status find_side(const struct sw_request *r, int b, struct sw_tabl
                                struct sw_parts_bytes *bytes)
 {
     const symwin_parts *parts = r->parts[b];
+    symwin_status status;
 
     if (parts == NULL || parts->counts == NULL)
-        return sw_fail(SYMWIN_INVALID, "%s: %s%s is NULL; pass %s", r->name, name_of(r, b),
+        return sw_fail(SYMWIN_INVALID, "%s: %s%s is NULL; pass %s", r->name, sw_parts_name(r, b),
                        parts == NULL ? "" : "->counts",
                        parts == NULL ? "a symwin_parts" : "an array of an element for each rank");
-    if (parts->room > SW_MOST_BYTES / symwin_type_bytes(r->type))
-        return sw_fail(SYMWIN_INVALID,
-                       "%s: %s->room is %llu, more than any memory holds; pass the elements of the "
-                       "buffer",
-                       r->name, name_of(r, b), (unsigned long long)parts->room);
+    status = sw_parts_check_room(r, b);
+    if (status != SYMWIN_OK)
+        return status;
     return (parts->on_device ? find_on_device : find_on_host)(r, b, side, &bytes->reach[b], bytes);
 }
 

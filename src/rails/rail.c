@@ -271,12 +271,17 @@ void sw_rails_destroy(struct sw_wide *wide, int in_order)
 
 /* ---- calls ---- */
 
+static CUdeviceptr word_address(const struct sw_wide *wide, int word)
+{
+    return wide->words_address + (CUdeviceptr)word * sizeof *wide->words;
+}
+
 /* A captured call says nothing: in replays the word would always be the same. */
 static symwin_status mark(const struct sw_batch *b, uint32_t value)
 {
-    return b->marks ? sw_check_stream(
-                          sw_drv.cuStreamWriteValue32(b->stream, b->lane->inside_address, value, 0),
-                          b->call, "cuStreamWriteValue32")
+    return b->marks ? sw_check_stream(sw_drv.cuStreamWriteValue32(
+                                          b->stream, word_address(b->wide, b->lane), value, 0),
+                                      b->call, "cuStreamWriteValue32")
                     : SYMWIN_OK;
 }
 
@@ -288,11 +293,11 @@ symwin_status sw_batch_begin_in(struct sw_batch *b, const struct sw_wide_call *c
     *b = (struct sw_batch){.wide = c->wide,
                            .call = c->r->name,
                            .stream = stream,
-                           .lane = &c->wide->lanes[lane],
+                           .lane = lane,
                            .marks = !c->is_captured};
     if (status != SYMWIN_OK)
         return status;
-    b->number = b->marks ? 2 * b->lane->batches++ + 1 : 0;
+    b->number = b->marks ? 2 * c->wide->lanes[lane].batches++ + 1 : 0;
     status = mark(b, b->number);
     if (status == SYMWIN_OK)
         status = sw_rail_settle(c->wide, b->call, "ncclGroupStart", NULL,
@@ -316,10 +321,10 @@ void sw_batch_note(struct sw_batch *b, int result)
 void sw_batch_verdict(struct sw_batch *b, int one)
 {
     const struct sw_wide *w = b->wide;
-    const int i = (int)(b->lane - w->lanes) * w->rail_count + one;
+    const int i = b->lane * w->rail_count + one;
     const CUdeviceptr found = w->comm->inner->report_address +
                               offsetof(struct sw_kernel_report, code),
-                      verdict = w->words_address + (SW_LANES + (CUdeviceptr)i) * sizeof *w->words;
+                      verdict = word_address(w, SW_LANES + i);
 
     sw_batch_note(b,
                   w->engine->all_reduce((const void *)(uintptr_t)found, (void *)(uintptr_t)verdict,

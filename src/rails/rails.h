@@ -18,11 +18,7 @@ enum { SW_SPARE = 32 };
 
 struct sw_lane {
     CUstream streams[2]; /* owned: where NCCL works while kernels do; [1]: in captures */
-    /* In pinned memory: an odd number while the device is in calls of NCCL that are in no graph,
-     * another one each time. */
-    _Atomic uint32_t *inside;
-    CUdeviceptr inside_address;
-    uint32_t batches; /* of such calls so far */
+    uint32_t batches;    /* of calls of NCCL's so far that are in no graph */
 };
 
 struct sw_wide {
@@ -40,7 +36,8 @@ struct sw_wide {
     char *scratch;        /* owned: device memory, in a window of `inner` */
     size_t scratch_bytes; /* a call uses it as two halves, or as SW_PARTS parts */
     size_t half, part;    /* bytes */
-    /* Owned, in pinned memory: the words of all lanes, then a verdict for each of `rails`: what
+    /* Owned, in pinned memory: a word for each lane, an odd number while the device is in calls of
+     * NCCL that are in no graph, another one each time; then a verdict for each of `rails`: what
      * kernels of the ranks on it have found before NCCL's last call, an enum sw_kernel_code. */
     _Atomic uint32_t *words;
     CUdeviceptr words_address;

@@ -151,7 +151,7 @@ static int64_t longest_stay(const struct sw_wide *wide, struct stay *stays)
     int i;
 
     for (i = 0; i < SW_LANES; i++) {
-        const uint32_t seen = atomic_load(wide->lanes[i].inside);
+        const uint32_t seen = atomic_load(&wide->words[i]);
 
         if (seen != stays[i].inside)
             stays[i] = (struct stay){seen, now};
@@ -242,13 +242,10 @@ static symwin_status make_lanes(struct sw_wide *wide)
     if (status == SYMWIN_OK)
         memset(words, 0, count * sizeof *wide->words);
     for (i = 0; i < SW_LANES && status == SYMWIN_OK; i++) {
-        struct sw_lane *lane = &wide->lanes[i];
-
-        lane->inside = wide->words + i;
-        lane->inside_address = wide->words_address + (CUdeviceptr)i * sizeof *wide->words;
         for (k = 0; k < 2 && status == SYMWIN_OK; k++)
-            status = sw_check(sw_drv.cuStreamCreate(&lane->streams[k], CU_STREAM_NON_BLOCKING),
-                              "cuStreamCreate");
+            status = sw_check(
+                sw_drv.cuStreamCreate(&wide->lanes[i].streams[k], CU_STREAM_NON_BLOCKING),
+                "cuStreamCreate");
     }
     return status;
 }

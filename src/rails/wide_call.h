@@ -31,7 +31,7 @@ struct sw_batch {
     struct sw_wide *wide;
     const char *call;
     CUstream stream;
-    struct sw_lane *lane;
+    int lane;
     int marks;       /* whether the stream says when NCCL is in it, */
     uint32_t number; /* ... by this word, and the next one when NCCL is out of it */
     int result;

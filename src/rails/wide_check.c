@@ -71,11 +71,6 @@ static symwin_status check_buffers(const struct sw_request *r)
 
 /* ---- unequal parts --------------------------------------------------------------------------- */
 
-static const char *name_of(const struct sw_request *r, int b)
-{
-    return r->collective != SYMWIN_ALLTOALLV ? "parts" : b == 0 ? "in_parts" : "out_parts";
-}
-
 /* Where a part begins; `next`: the end of the one before. */
 static uint64_t place_of(const symwin_parts *parts, int rank, uint64_t next)
 {
@@ -85,42 +80,27 @@ static uint64_t place_of(const symwin_parts *parts, int rank, uint64_t next)
 static symwin_status check_parts(const struct sw_request *r, int b)
 {
     const symwin_parts *parts = r->parts[b];
-    const uint64_t most = SW_MOST_BYTES / symwin_type_bytes(r->type);
+    symwin_status status;
     uint64_t next = 0;
     int p;
 
     if (parts == NULL || parts->counts == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: %s is NULL; pass an element for each rank", r->name,
-                       name_of(r, b));
+                       sw_parts_name(r, b));
     if (parts->on_device || sw_is_on_device(parts->counts) ||
         (parts->displacements != NULL && sw_is_on_device(parts->displacements)))
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: the communicator's ranks are in several domains; pass the arrays of %s "
                        "in host memory",
-                       r->name, name_of(r, b));
-    if (parts->room > most)
-        return sw_fail(SYMWIN_INVALID,
-                       "%s: %s->room is %llu, more than any memory holds; pass the elements of the "
-                       "buffer",
-                       r->name, name_of(r, b), (unsigned long long)parts->room);
-    for (p = 0; p < r->comm->nranks; p++) {
-        const uint64_t count = parts->counts[p], at = place_of(parts, p, next);
+                       r->name, sw_parts_name(r, b));
+    status = sw_parts_check_room(r, b);
+    for (p = 0; p < r->comm->nranks && status == SYMWIN_OK; p++) {
+        const uint64_t at = place_of(parts, p, next);
 
-        if (parts->room > 0 && (at > parts->room || count > parts->room - at))
-            return sw_fail(SYMWIN_INVALID,
-                           "%s: the part for rank %d in %s has %llu elements from element %llu on, "
-                           "and the buffer has room for %llu",
-                           r->name, p, name_of(r, b), (unsigned long long)count,
-                           (unsigned long long)at, (unsigned long long)parts->room);
-        if (count > 0 && (at > most || count > most - at))
-            return sw_fail(SYMWIN_INVALID,
-                           "%s: the part for rank %d in %s has %llu elements from element %llu on, "
-                           "more than any memory holds; pass parts that are in the buffer",
-                           r->name, p, name_of(r, b), (unsigned long long)count,
-                           (unsigned long long)at);
-        next = at + count;
+        status = sw_parts_check_part(r, b, p, parts->counts[p], at);
+        next = at + parts->counts[p];
     }
-    return SYMWIN_OK;
+    return status;
 }
 
 /* ---- parts that may not touch ---- */
@@ -162,7 +142,7 @@ static symwin_status check_written(const struct sw_request *r, uint64_t *begin, 
             status = sw_fail(SYMWIN_INVALID,
                              "%s: in %s, elements from %llu on for rank %d overlap those from %llu "
                              "on for rank %d; pass parts that do not",
-                             r->name, name_of(r, 1), (unsigned long long)ranges[p].begin,
+                             r->name, sw_parts_name(r, 1), (unsigned long long)ranges[p].begin,
                              ranges[p].rank, (unsigned long long)ranges[p - 1].begin,
                              ranges[p - 1].rank);
     *begin = n > 0 ? ranges[0].begin : 0;
