@@ -34,6 +34,17 @@ static int went(struct life *l, ncclResult_t result)
     return 0;
 }
 
+/* The question about the stream may be the call of the driver that fails. */
+static int asked(struct life *l, CUresult there)
+{
+    if (there == CUDA_SUCCESS || there == CUDA_ERROR_NOT_READY)
+        return 1;
+    if (l->failed == ncclSuccess)
+        l->failed = ncclUnhandledCudaError;
+    flag_set(FLAG_FAILED);
+    return 0;
+}
+
 /* Until the call on it is over. 0: it is not, and this rank or another one has failed. */
 static int over(struct life *l, ncclComm_t comm)
 {
@@ -45,7 +56,7 @@ static int over(struct life *l, ncclComm_t comm)
         error = ncclInProgress;
         there = cu.cuStreamQuery(l->rank->stream);
         result = ncclCommGetAsyncError(comm, &error);
-        if (!went(l, result) || (error != ncclInProgress && !went(l, error)))
+        if (!went(l, result) || (error != ncclInProgress && !went(l, error)) || !asked(l, there))
             return 0;
         if (there == CUDA_SUCCESS && error == ncclSuccess)
             return 1;
