@@ -472,6 +472,8 @@ static symwin_status answer(struct call *c, symwin_collective_info *info, int la
                                           &c->query.multiprocessors);
     if (status == SYMWIN_OK)
         status = sw_select_plan(&c->query, c->algo, &c->asked, &plan);
+    if (status == SYMWIN_OK && later && plan.algorithm->queue != NULL)
+        status = sw_copies_check(c->query.comm, c->name, c->stream);
     if (status == SYMWIN_OK)
         *info = (symwin_collective_info){plan.algo, (int)plan.grid.blocks, (int)plan.grid.threads,
                                          plan.measured};

@@ -113,18 +113,28 @@ static symwin_status create_late(struct sw_copies *copies, const char *call)
     return status;
 }
 
-/* Whether the side stream for captures is free for the caller's capture. */
-static symwin_status check_capture(const symwin_comm *comm, const char *call)
+/* The capture that a stream is in; 0: none. */
+static symwin_status capture_of(CUstream stream, const char *call, cuuint64_t *id)
 {
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-    cuuint64_t id = 0;
-    symwin_status status;
+    const symwin_status status = sw_check_stream(
+        sw_drv.cuStreamGetCaptureInfo_v2(stream, &capturing, id, NULL, NULL, NULL), call,
+        "cuStreamGetCaptureInfo");
 
-    status = sw_check(sw_drv.cuStreamGetCaptureInfo_v2(comm->calls->copies.captured_side,
-                                                       &capturing, &id, NULL, NULL, NULL),
-                      "%s: cuStreamGetCaptureInfo", call);
-    if (status == SYMWIN_OK && capturing == CU_STREAM_CAPTURE_STATUS_ACTIVE &&
-        id != comm->calls->capture_id)
+    if (capturing != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        *id = 0;
+    return status;
+}
+
+symwin_status sw_copies_check(const symwin_comm *comm, const char *call, CUstream stream)
+{
+    const CUstream side = comm->calls->copies.captured_side;
+    cuuint64_t asked = 0, id = 0;
+    symwin_status status = capture_of(stream, call, &asked);
+
+    if (status == SYMWIN_OK && asked != 0 && side != NULL)
+        status = capture_of(side, call, &id);
+    if (status == SYMWIN_OK && id != 0 && id != asked)
         return sw_fail(SYMWIN_BUSY,
                        "%s: a call by copies of rank %d's communicator is in another capture; end "
                        "that one first",
@@ -443,7 +453,7 @@ symwin_status sw_copies_queue(const struct sw_call *call)
     symwin_status status = create_late(p.own, p.name);
 
     if (status == SYMWIN_OK && p.captured)
-        status = check_capture(p.comm, p.name);
+        status = sw_copies_check(p.comm, p.name, call->stream);
     if (status != SYMWIN_OK)
         return status;
     p.side = p.captured ? p.own->captured_side : p.own->side;

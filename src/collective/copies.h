@@ -16,6 +16,10 @@ struct sw_copies {
 symwin_status sw_copies_create(struct sw_copies *copies);
 void sw_copies_release(struct sw_copies *copies);
 
+/* SYMWIN_BUSY if the stream is captured and calls by copies are in another capture: these have one
+ * side stream. */
+symwin_status sw_copies_check(const symwin_comm *comm, const char *call, CUstream stream);
+
 /* Queues one call; args.done counts one block. If it fails after a part has been queued, the
  * communicator is aborted. */
 symwin_status sw_copies_queue(const struct sw_call *call);

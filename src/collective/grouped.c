@@ -207,23 +207,52 @@ static symwin_status check(struct sw_pair_call *c, const symwin_collective_optio
     return sw_wide_calls_of(c->comm) != NULL ? SYMWIN_OK : sw_pair_check(c);
 }
 
-static symwin_status check_all(const struct sw_pair_call *const *calls, size_t n, const char *call)
-{
-    const struct sw_wide_calls *wide = sw_wide_calls_of(calls[0]->comm);
+/* The sends and receives of a communicator that are made together. */
+struct messages {
+    const struct sw_pair_call **calls;
+    size_t n;
+    struct sw_pairs pairs; /* of a communicator of one domain */
+    int left;              /* there is something to launch */
+};
 
-    return wide != NULL ? wide->pairs(calls, n, call, 0) : sw_pairs_check(calls, n, call);
+static symwin_status messages_check(struct messages *m, const char *call)
+{
+    const struct sw_wide_calls *wide = sw_wide_calls_of(m->calls[0]->comm);
+    symwin_status status;
+
+    if (wide != NULL) {
+        m->left = 1;
+        return wide->pairs(m->calls, m->n, call, 0);
+    }
+    status = sw_pairs_open(m->calls, m->n, call, &m->pairs);
+    m->left = sw_pairs_left(&m->pairs);
+    return status;
 }
 
-static symwin_status launch_all(const struct sw_pair_call *const *calls, size_t n, const char *call)
+/* One kernel; all of them, if the communicator has several domains. */
+static symwin_status messages_launch(struct messages *m, const char *call)
 {
-    const struct sw_wide_calls *wide = sw_wide_calls_of(calls[0]->comm);
+    const struct sw_wide_calls *wide = sw_wide_calls_of(m->calls[0]->comm);
+    const symwin_status status = wide != NULL ? wide->pairs(m->calls, m->n, call, 1)
+                                              : sw_pairs_launch(&m->pairs);
 
-    return wide != NULL ? wide->pairs(calls, n, call, 1) : sw_pairs_launch(calls, n, call);
+    m->left = sw_pairs_left(&m->pairs);
+    return status;
+}
+
+static symwin_status launch_one(const struct sw_pair_call *c)
+{
+    struct messages m = {.calls = &c, .n = 1};
+    symwin_status status = messages_check(&m, c->name);
+
+    while (status == SYMWIN_OK && m.left)
+        status = messages_launch(&m, c->name);
+    sw_pairs_close(&m.pairs);
+    return status;
 }
 
 static symwin_status pair(struct sw_pair_call c, const symwin_collective_options *options)
 {
-    const struct sw_pair_call *const one = &c;
     symwin_status status = check(&c, options);
     struct grouped_call *in_group;
     symwin_message_info info;
@@ -231,11 +260,8 @@ static symwin_status pair(struct sw_pair_call c, const symwin_collective_options
     if (status == SYMWIN_OK && (options != NULL || group.depth > 0) &&
         sw_wide_calls_of(c.comm) == NULL)
         status = sw_pair_answer(&c, 1, &info);
-    if (group.depth == 0) {
-        if (status == SYMWIN_OK)
-            status = check_all(&one, 1, c.name);
-        return status == SYMWIN_OK ? launch_all(&one, 1, c.name) : status;
-    }
+    if (group.depth == 0)
+        return status == SYMWIN_OK ? launch_one(&c) : status;
     if (status != SYMWIN_OK)
         return note(status);
     in_group = add(c.name);
@@ -332,30 +358,64 @@ symwin_status symwin_recv_query(symwin_comm *comm, const void *out, uint64_t cou
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-/* Calls see() with the sends and receives of each communicator. */
-static symwin_status each_comm(symwin_status (*see)(const struct sw_pair_call *const *calls,
-                                                    size_t n, const char *call))
+/* The sends and receives of a group. */
+struct all_messages {
+    struct messages *of; /* owned: of each communicator */
+    size_t n;
+    const struct sw_pair_call **calls; /* owned: of one communicator after another */
+};
+
+static void close_messages(struct all_messages *all)
 {
-    const struct sw_pair_call **calls = calloc(group.count, sizeof *calls);
+    while (all->n > 0)
+        sw_pairs_close(&all->of[--all->n].pairs);
+    free(all->of);
+    free(all->calls);
+}
+
+/* Sorts them by communicator, and checks them. Close them, also after a failure. */
+static symwin_status open_messages(struct all_messages *all)
+{
     unsigned char *seen = calloc(group.count, sizeof *seen);
     symwin_status status = SYMWIN_OK;
-    size_t i, j, n;
+    size_t i, j, n = 0;
 
-    if (calls == NULL || seen == NULL)
+    all->of = calloc(group.count, sizeof *all->of);
+    all->calls = calloc(group.count, sizeof *all->calls);
+    if (seen == NULL || all->of == NULL || all->calls == NULL)
         status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %zu calls", end_call,
                          group.count);
     for (i = 0; i < group.count && status == SYMWIN_OK; i++) {
+        struct messages *m = &all->of[all->n];
+
         if (!group.calls[i].is_pair || seen[i])
             continue;
-        for (n = 0, j = i; j < group.count; j++)
-            if (group.calls[j].is_pair && group.calls[j].pair.comm == group.calls[i].pair.comm) {
+        *m = (struct messages){.calls = all->calls + n};
+        for (j = i; j < group.count; j++)
+            if (group.calls[j].is_pair && group_comm(j) == group_comm(i)) {
                 seen[j] = 1;
-                calls[n++] = &group.calls[j].pair;
+                all->calls[n++] = &group.calls[j].pair;
             }
-        status = see(calls, n, end_call);
+        m->n = (size_t)(all->calls + n - m->calls);
+        all->n++;
+        status = messages_check(m, end_call);
     }
-    free(calls);
     free(seen);
+    return status;
+}
+
+/* In turn, as collectives are (launch_in_turn()). */
+static symwin_status launch_messages(struct all_messages *all)
+{
+    symwin_status status = SYMWIN_OK;
+    size_t k, left = all->n;
+
+    while (left > 0 && status == SYMWIN_OK)
+        for (left = 0, k = 0; k < all->n && status == SYMWIN_OK; k++) {
+            if (all->of[k].left)
+                status = messages_launch(&all->of[k], end_call);
+            left += (size_t)all->of[k].left;
+        }
     return status;
 }
 
@@ -587,6 +647,7 @@ static symwin_status launch_in_turn(void)
 
 static symwin_status launch(void)
 {
+    struct all_messages messages = {.n = 0};
     symwin_status status;
 
     if (group.status != SYMWIN_OK)
@@ -594,12 +655,15 @@ static symwin_status launch(void)
                        end_call, group.text);
     if (group.count == 0)
         return SYMWIN_OK;
-    status = each_comm(check_all);
+    status = open_messages(&messages);
     if (status == SYMWIN_OK)
         status = find_all();
     if (status == SYMWIN_OK)
         status = launch_in_turn();
-    return status == SYMWIN_OK ? each_comm(launch_all) : status;
+    if (status == SYMWIN_OK)
+        status = launch_messages(&messages);
+    close_messages(&messages);
+    return status;
 }
 
 symwin_status symwin_group_begin(void)

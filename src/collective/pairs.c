@@ -69,70 +69,36 @@ static int is_own(const struct sw_pair_call *c)
     return c->peer == c->comm->rank;
 }
 
-/* The receive from this rank itself that is for call `i`, a send; NULL: there is none. And the
- * other way round. */
-static const struct sw_pair_call *partner(const struct sw_pair_call *const *calls, size_t n,
-                                          size_t i)
-{
-    size_t before = 0, j;
-
-    for (j = 0; j < i; j++)
-        before += is_own(calls[j]) && calls[j]->receives == calls[i]->receives;
-    for (j = 0; j < n; j++)
-        if (is_own(calls[j]) && calls[j]->receives != calls[i]->receives && before-- == 0)
-            return calls[j];
-    return NULL;
-}
-
-static symwin_status check_own(const struct sw_pair_call *c, const struct sw_pair_call *other,
+static symwin_status check_own(const struct sw_pair_call *send, const struct sw_pair_call *receive,
                                const char *call)
 {
-    const uintptr_t in = (uintptr_t)c->buffer;
+    const uintptr_t in = send != NULL ? (uintptr_t)send->buffer : 0;
+    const uintptr_t out = receive != NULL ? (uintptr_t)receive->buffer : 0;
+    const int rank = (send != NULL ? send : receive)->peer;
 
-    if (other == NULL)
+    if (send == NULL || receive == NULL)
         return sw_fail(SYMWIN_INVALID,
                        "%s: rank %d %s itself without a %s in the group; make both between "
                        "symwin_group_begin() and symwin_group_end()",
-                       call, c->peer, c->receives ? "receives from" : "sends to",
-                       c->receives ? "send" : "receive");
-    if (c->count != other->count || c->type != other->type)
+                       call, rank, receive != NULL ? "receives from" : "sends to",
+                       receive != NULL ? "send" : "receive");
+    if (send->count != receive->count || send->type != receive->type)
         return sw_fail(SYMWIN_INVALID,
                        "%s: rank %d sends %llu elements of %s to itself and receives %llu of %s; "
                        "pass equal counts and types",
-                       call, c->peer, (unsigned long long)(c->receives ? other : c)->count,
-                       symwin_type_name((c->receives ? other : c)->type),
-                       (unsigned long long)(c->receives ? c : other)->count,
-                       symwin_type_name((c->receives ? c : other)->type));
-    if (in != (uintptr_t)other->buffer && in < (uintptr_t)other->buffer + c->bytes &&
-        (uintptr_t)other->buffer < in + c->bytes)
+                       call, rank, (unsigned long long)send->count, symwin_type_name(send->type),
+                       (unsigned long long)receive->count, symwin_type_name(receive->type));
+    if (in != out && in < out + receive->bytes && out < in + send->bytes)
         return sw_fail(SYMWIN_INVALID,
                        "%s: what rank %d sends to itself (0x%llx) and receives (0x%llx) overlap in "
                        "part; pass the same buffer or two that do not touch",
-                       call, c->peer, (unsigned long long)in,
-                       (unsigned long long)(uintptr_t)other->buffer);
+                       call, rank, (unsigned long long)in, (unsigned long long)out);
     return SYMWIN_OK;
-}
-
-symwin_status sw_pairs_check(const struct sw_pair_call *const *calls, size_t n, const char *call)
-{
-    symwin_status status = SYMWIN_OK;
-    size_t i;
-
-    for (i = 0; i < n && status == SYMWIN_OK; i++) {
-        if (calls[i]->stream != calls[0]->stream)
-            return sw_fail(SYMWIN_INVALID,
-                           "%s: sends and receives of rank %d's communicator are on two streams; "
-                           "pass one stream to all that are in a group",
-                           call, calls[i]->comm->rank);
-        if (is_own(calls[i]))
-            status = check_own(calls[i], partner(calls, n, i), call);
-    }
-    return status;
 }
 
 /* ---- the order of messages ------------------------------------------------------------------- */
 
-struct entry {
+struct sw_pair_entry {
     struct sw_pair_item item;
     uint64_t number; /* among the messages of its pair in the group */
     int distance;    /* from sender to receiver, modulo the number of ranks */
@@ -176,28 +142,135 @@ static struct sw_pair_item item_of(const struct sw_pair_call *c)
     return item;
 }
 
-static struct entry entry_of(const struct sw_pair_call *const *calls, size_t n, size_t i)
+/* With the number that it has among all calls. */
+static void add_entry(struct sw_pairs *pairs, const struct sw_pair_call *c, uint64_t place)
 {
-    const struct sw_pair_call *c = calls[i];
+    struct sw_pair_entry *e = &pairs->entries[pairs->count];
     const int nranks = c->comm->nranks, step = c->peer - c->comm->rank;
-    struct entry e = {.item = item_of(c),
-                      .distance = ((c->receives ? -step : step) + nranks) % nranks};
-    size_t j;
 
-    for (j = 0; j < i; j++)
-        e.number += calls[j]->peer == c->peer && calls[j]->receives == c->receives;
-    if (is_own(c))
-        e.item.place = (uintptr_t)partner(calls, n, i)->buffer;
-    return e;
+    e->item = item_of(c);
+    e->item.place = place;
+    e->number = pairs->count++;
+    e->distance = ((c->receives ? -step : step) + nranks) % nranks;
 }
 
-static int compare(const void *left, const void *right)
+/* The next send to this rank itself, or receive from it, at `at` or after it; NULL: there is none.
+ */
+static const struct sw_pair_call *next_own(const struct sw_pair_call *const *calls, size_t n,
+                                           int receives, size_t *at)
 {
-    const struct entry *a = left, *b = right;
+    while (*at < n) {
+        const struct sw_pair_call *c = calls[(*at)++];
+
+        if (is_own(c) && c->receives == receives)
+            return c;
+    }
+    return NULL;
+}
+
+/* A rank's messages to itself: the first send is for the first receive, and so on. */
+static symwin_status add_own(struct sw_pairs *pairs, const struct sw_pair_call *const *calls,
+                             size_t n)
+{
+    symwin_status status = SYMWIN_OK;
+    size_t sends = 0, receives = 0;
+
+    while (status == SYMWIN_OK) {
+        const struct sw_pair_call *send = next_own(calls, n, 0, &sends);
+        const struct sw_pair_call *receive = next_own(calls, n, 1, &receives);
+
+        if (send == NULL && receive == NULL)
+            break;
+        status = check_own(send, receive, pairs->call);
+        if (status == SYMWIN_OK && send->bytes > 0 && send->buffer != receive->buffer)
+            add_entry(pairs, send, (uintptr_t)receive->buffer);
+    }
+    return status;
+}
+
+static symwin_status add_all(struct sw_pairs *pairs, const struct sw_pair_call *const *calls,
+                             size_t n)
+{
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        if (calls[i]->stream != pairs->stream)
+            return sw_fail(SYMWIN_INVALID,
+                           "%s: sends and receives of rank %d's communicator are on two streams; "
+                           "pass one stream to all that are in a group",
+                           pairs->call, pairs->comm->rank);
+        if (pairs->asked.blocks < calls[i]->asked.blocks)
+            pairs->asked.blocks = calls[i]->asked.blocks;
+        if (pairs->asked.threads < calls[i]->asked.threads)
+            pairs->asked.threads = calls[i]->asked.threads;
+        if (!is_own(calls[i]))
+            add_entry(pairs, calls[i], calls[i]->place);
+    }
+    return add_own(pairs, calls, n);
+}
+
+static int by_pair(const void *left, const void *right)
+{
+    const struct sw_pair_entry *a = left, *b = right;
+
+    if (a->distance != b->distance)
+        return a->distance - b->distance;
+    if (a->item.kind != b->item.kind)
+        return a->item.kind - b->item.kind;
+    return a->number < b->number ? -1 : 1;
+}
+
+static int by_place(const void *left, const void *right)
+{
+    const struct sw_pair_entry *a = left, *b = right;
 
     if (a->number != b->number)
         return a->number < b->number ? -1 : 1;
     return a->distance - b->distance;
+}
+
+/* Gives each message its number among those of its pair, and all their order. */
+static void put_in_order(struct sw_pair_entry *entries, size_t n)
+{
+    uint64_t number = 0;
+    size_t i;
+
+    qsort(entries, n, sizeof *entries, by_pair);
+    for (i = 0; i < n; i++) {
+        if (i > 0 && (entries[i].distance != entries[i - 1].distance ||
+                      entries[i].item.kind != entries[i - 1].item.kind))
+            number = 0;
+        entries[i].number = number++;
+    }
+    qsort(entries, n, sizeof *entries, by_place);
+}
+
+symwin_status sw_pairs_open(const struct sw_pair_call *const *calls, size_t n, const char *call,
+                            struct sw_pairs *pairs)
+{
+    symwin_status status;
+
+    *pairs = (struct sw_pairs){.comm = calls[0]->comm, .stream = calls[0]->stream, .call = call};
+    pairs->entries = calloc(n, sizeof *pairs->entries);
+    if (pairs->entries == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %zu sends and receives", call, n);
+    status = add_all(pairs, calls, n);
+    if (status != SYMWIN_OK)
+        sw_pairs_close(pairs);
+    else
+        put_in_order(pairs->entries, pairs->count);
+    return status;
+}
+
+int sw_pairs_left(const struct sw_pairs *pairs)
+{
+    return pairs->next < pairs->count;
+}
+
+void sw_pairs_close(struct sw_pairs *pairs)
+{
+    free(pairs->entries);
+    *pairs = (struct sw_pairs){.count = 0};
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */
@@ -308,19 +381,18 @@ static symwin_status plan_of(const struct sw_query *q, const struct sw_grid *ask
     return status;
 }
 
-static symwin_status launch(const struct sw_pair_call *c, const struct sw_grid *asked,
-                            struct sw_pair_args *args, const char *call)
+static symwin_status launch(const struct sw_pairs *pairs, struct sw_pair_args *args)
 {
-    struct sw_query q = {.call = call, .comm = c->comm};
+    struct sw_query q = {.call = pairs->call, .comm = pairs->comm};
     struct pair_plan plan = {.grid = {0}};
     struct sw_turn turn;
-    symwin_status status = sw_turn_begin(c->comm, call, c->stream, &turn);
+    symwin_status status = sw_turn_begin(pairs->comm, pairs->call, pairs->stream, &turn);
 
     if (status != SYMWIN_OK)
         return status;
     q.multiprocessors = turn.multiprocessors;
     q.most_blocks = turn.most_blocks;
-    status = plan_of(&q, asked, args, &plan);
+    status = plan_of(&q, &pairs->asked, args, &plan);
     if (status == SYMWIN_OK)
         status = sw_turn_order(&turn, plan.grid.blocks);
     if (status == SYMWIN_OK) {
@@ -371,29 +443,44 @@ static void put_in(struct sw_pair_args *args, const struct sw_pair_item *item)
     args->items++;
 }
 
-/* Launches the entries, which are in order. */
-static symwin_status launch_entries(const struct sw_pair_call *c, const struct sw_grid *asked,
-                                    const struct entry *entries, size_t n, const char *call)
+/* Fills a table with the entries that are next. */
+static void fill(struct sw_pairs *pairs, struct sw_pair_args *args)
+{
+    const struct sw_pair_entry *const entries = pairs->entries;
+
+    while (sw_pairs_left(pairs)) {
+        const size_t first = pairs->next;
+        size_t end;
+        int full = 0;
+
+        for (end = first; end < pairs->count && by_place(&entries[end], &entries[first]) == 0;
+             end++)
+            full |= must_follow(args, &entries[end].item);
+        if (args->items + (end - first) > SW_PAIR_ITEMS || full)
+            return;
+        while (pairs->next < end)
+            put_in(args, &entries[pairs->next++].item);
+    }
+}
+
+symwin_status sw_pairs_launch(struct sw_pairs *pairs)
 {
     struct sw_pair_args args = {.items = 0};
-    symwin_status status = SYMWIN_OK;
-    size_t i = 0, end;
+    struct sw_scope scope;
+    symwin_status status;
 
-    while (i < n && status == SYMWIN_OK) {
-        int full = 0;
-        size_t k;
-
-        for (end = i; end < n && compare(&entries[end], &entries[i]) == 0; end++)
-            full |= must_follow(&args, &entries[end].item);
-        if (args.items + (end - i) > SW_PAIR_ITEMS || full) {
-            status = launch(c, asked, &args, call);
-            args = (struct sw_pair_args){.items = 0};
-        }
-        for (k = i; k < end; k++)
-            put_in(&args, &entries[k].item);
-        i = end;
-    }
-    return status == SYMWIN_OK && args.items > 0 ? launch(c, asked, &args, call) : status;
+    if (!sw_pairs_left(pairs))
+        return SYMWIN_OK;
+    status = sw_comm_enter(pairs->comm, pairs->call);
+    if (status != SYMWIN_OK)
+        return status;
+    fill(pairs, &args);
+    status = sw_scope_enter_context(pairs->comm->context, &scope);
+    if (status == SYMWIN_OK)
+        status = launch(pairs, &args);
+    sw_scope_leave(&scope);
+    sw_comm_leave(pairs->comm);
+    return status;
 }
 
 static symwin_status find_multiprocessors(const struct sw_pair_call *c, unsigned *out)
@@ -432,38 +519,5 @@ symwin_status sw_pair_answer(const struct sw_pair_call *c, int later, symwin_mes
                                       .few = plan.kernel == sw_kernels_pairs(c->comm->kernels, 1),
                                       .path = path_of(&item)};
     sw_comm_leave(c->comm);
-    return status;
-}
-
-symwin_status sw_pairs_launch(const struct sw_pair_call *const *calls, size_t n, const char *call)
-{
-    symwin_comm *comm = calls[0]->comm;
-    struct entry *entries = calloc(n, sizeof *entries);
-    struct sw_grid asked = {0};
-    struct sw_scope scope;
-    symwin_status status;
-    size_t i, used = 0;
-
-    if (entries == NULL)
-        return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %zu sends and receives", call, n);
-    for (i = 0; i < n; i++) {
-        if (asked.blocks < calls[i]->asked.blocks)
-            asked.blocks = calls[i]->asked.blocks;
-        if (asked.threads < calls[i]->asked.threads)
-            asked.threads = calls[i]->asked.threads;
-        if (!is_own(calls[i]) || (!calls[i]->receives && calls[i]->bytes > 0 &&
-                                  calls[i]->buffer != partner(calls, n, i)->buffer))
-            entries[used++] = entry_of(calls, n, i);
-    }
-    qsort(entries, used, sizeof *entries, compare);
-    status = sw_comm_enter(comm, call);
-    if (status == SYMWIN_OK) {
-        status = sw_scope_enter_context(comm->context, &scope);
-        if (status == SYMWIN_OK)
-            status = launch_entries(calls[0], &asked, entries, used, call);
-        sw_scope_leave(&scope);
-        sw_comm_leave(comm);
-    }
-    free(entries);
     return status;
 }

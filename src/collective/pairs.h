@@ -22,15 +22,27 @@ struct sw_pair_call {
 /* Checks a call and finds its buffer. Options and type were checked. */
 symwin_status sw_pair_check(struct sw_pair_call *c);
 
-/* Checks calls of one communicator that are made together: `n` pointers, in the order of the calls.
- * `call` is the name for texts, here and below. */
-symwin_status sw_pairs_check(const struct sw_pair_call *const *calls, size_t n, const char *call);
-
 /* What would be launched for a call that was checked. Refuses blocks and threads that do not fit,
  * which a launch cuts to what fits. `later`: the call is launched later, on its stream. */
 symwin_status sw_pair_answer(const struct sw_pair_call *c, int later, symwin_message_info *info);
 
-/* Launches them after that. */
-symwin_status sw_pairs_launch(const struct sw_pair_call *const *calls, size_t n, const char *call);
+/* Calls of one communicator that are made together. */
+struct sw_pairs {
+    symwin_comm *comm;
+    CUstream stream;
+    const char *call; /* the name for texts */
+    struct sw_grid asked;
+    struct sw_pair_entry *entries; /* owned, in the order of their launches */
+    size_t count, next;            /* next: the first that is not launched */
+};
+
+/* Checks them: `n` pointers, in the order of the calls, each checked before. If it fails there is
+ * nothing to close. */
+symwin_status sw_pairs_open(const struct sw_pair_call *const *calls, size_t n, const char *call,
+                            struct sw_pairs *pairs);
+/* The next kernel of them. */
+symwin_status sw_pairs_launch(struct sw_pairs *pairs);
+int sw_pairs_left(const struct sw_pairs *pairs);
+void sw_pairs_close(struct sw_pairs *pairs);
 
 #endif

@@ -181,27 +181,52 @@ static _Thread_local struct {
         CUdeviceptr address;
         size_t bytes;
         int device;
+        unsigned long long buffer; /* the driver's number of the memory; of the host's 0 */
     } known[ANSWERS];
     unsigned next;
 } asked;
 
-int sw_is_known(int device, CUdeviceptr address, size_t bytes)
+static int is_known(int device, CUdeviceptr address, size_t bytes, unsigned long long buffer)
 {
     unsigned i = 0;
 
     while (i < ANSWERS && (asked.known[i].address != address || asked.known[i].bytes != bytes ||
-                           asked.known[i].device != device))
+                           asked.known[i].device != device || asked.known[i].buffer != buffer))
         i++;
     return i < ANSWERS;
 }
 
-void sw_now_known(int device, CUdeviceptr address, size_t bytes)
+static void now_known(int device, CUdeviceptr address, size_t bytes, unsigned long long buffer)
 {
     const unsigned i = asked.next++ % ANSWERS;
 
     asked.known[i].address = address;
     asked.known[i].bytes = bytes;
     asked.known[i].device = device;
+    asked.known[i].buffer = buffer;
+}
+
+/* The driver's number of the memory at an address, which no other memory gets; 0: there is none. */
+static unsigned long long buffer_at(CUdeviceptr address)
+{
+    unsigned long long id = 0;
+
+    return sw_drv.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address) ==
+                   CUDA_SUCCESS
+               ? id
+               : 0;
+}
+
+int sw_is_known(int device, CUdeviceptr address, size_t bytes)
+{
+    const unsigned long long buffer = buffer_at(address);
+
+    return buffer != 0 && is_known(device, address, bytes, buffer);
+}
+
+void sw_now_known(int device, CUdeviceptr address, size_t bytes)
+{
+    now_known(device, address, bytes, buffer_at(address));
 }
 
 static int ask_whether_on_device(CUdeviceptr address)
@@ -222,11 +247,11 @@ int sw_is_on_device(const void *ptr)
     const CUdeviceptr address = (CUdeviceptr)(uintptr_t)ptr,
                       page = address & ~(CUdeviceptr)(PAGE - 1);
 
-    if (sw_is_known(HOST, page, PAGE))
+    if (is_known(HOST, page, PAGE, 0))
         return 0;
     if (ask_whether_on_device(address))
         return 1;
-    sw_now_known(HOST, page, PAGE);
+    now_known(HOST, page, PAGE, 0);
     return 0;
 }
 

@@ -97,8 +97,7 @@ symwin_status sw_device_resolve(const char *call, int device, int *out);
 int sw_is_on_device(const void *ptr);
 
 /* A question about an address takes the driver up to 3 us. So a thread remembers the last arrays
- * that were right for a device, for checks of arguments alone: if other memory comes to be at such
- * an address, a wrong argument is not noticed. */
+ * that were right for a device, and asks for the number of the memory alone. */
 int sw_is_known(int device, CUdeviceptr address, size_t bytes);
 void sw_now_known(int device, CUdeviceptr address, size_t bytes);
 

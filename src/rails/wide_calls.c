@@ -114,6 +114,7 @@ static symwin_status pairs_inside(const struct sw_pair_call *const *calls, size_
     const struct sw_wide *w = calls[0]->comm->wide;
     struct sw_pair_call *inside = calloc(n, sizeof *inside);
     const struct sw_pair_call **list = calloc(n, sizeof *list);
+    struct sw_pairs pairs = {.count = 0};
     symwin_status status = SYMWIN_OK;
     size_t i, found = 0;
 
@@ -130,9 +131,10 @@ static symwin_status pairs_inside(const struct sw_pair_call *const *calls, size_
         found++;
     }
     if (status == SYMWIN_OK && found > 0)
-        status = sw_pairs_check(list, found, call);
-    if (status == SYMWIN_OK && found > 0 && launches)
-        status = sw_pairs_launch(list, found, call);
+        status = sw_pairs_open(list, found, call, &pairs);
+    while (status == SYMWIN_OK && launches && sw_pairs_left(&pairs))
+        status = sw_pairs_launch(&pairs);
+    sw_pairs_close(&pairs);
     free(inside);
     free(list);
     return status;

@@ -71,6 +71,25 @@ static void freed_arrays(const struct rank *r, const uint64_t *device)
             "parts->counts (0x|) was freed");
 }
 
+/* The same with memory of the driver, about which the thread has asked before. */
+static void freed_elsewhere(const struct rank *r, const uint64_t *device)
+{
+    symwin_parts freed = {NULL, device, 4 * (uint64_t)r->nranks, 1};
+    struct sw_scope scope;
+    CUdeviceptr array;
+
+    host_must(sw_scope_enter(r->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuMemAlloc(&array, 4096), "cuMemAlloc");
+    memcpy(&freed.counts, &array, sizeof array);
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    host_must(symwin_barrier(r->comm, r->streams[0]), "symwin_barrier");
+    host_must(symwin_allgatherv(r->comm, r->in, r->out, &freed, SYMWIN_U32, r->streams[0]),
+              "symwin_allgatherv");
+    host_must_cuda(sw_drv.cuMemFree(array), "cuMemFree");
+    sw_scope_leave(&scope);
+    refused(r, symwin_group_end(), SYMWIN_INVALID, "parts->counts (0x|)");
+}
+
 /* Arrays in device memory that have fewer elements than there are ranks: of any allocator. The last
  * element of the memory is the array's first. */
 static void short_arrays(const struct rank *r, const struct arrays *a)
@@ -203,6 +222,7 @@ static void arguments(const struct rank *r, const struct arrays *a)
             "symwin_allgatherv: parts->displacements (0x|) is device memory; set parts->on_device");
     short_arrays(r, a);
     freed_arrays(r, device);
+    freed_elsewhere(r, device);
     far[0] = UINT64_MAX - 1;
     bad = (symwin_parts){more, far, 0, 0};
     refused(r, call(r, r->in, &good, r->out, &bad), SYMWIN_INVALID,

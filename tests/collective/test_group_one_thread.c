@@ -191,6 +191,75 @@ static void asks_once(struct processes *p, int rank)
     job_wait(&all[rank], 0);
 }
 
+enum { BARRIERS = 3, MESSAGES = 100, MOST_LAUNCHES = 100 };
+
+static CUstream launches[MOST_LAUNCHES];
+static int launch_count;
+static CUresult (*plain_launch)(const CUlaunchConfig *, CUfunction, void **, void **);
+
+static CUresult note_launch(const CUlaunchConfig *config, CUfunction function, void **params,
+                            void **extra)
+{
+    if (launch_count < MOST_LAUNCHES)
+        launches[launch_count++] = config->hStream;
+    return plain_launch(config, function, params, extra);
+}
+
+/* Barriers, and around the ring more messages than a launch holds. */
+static void ring_all(int nranks)
+{
+    int q, k;
+
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    for (q = 0; q < nranks; q++) {
+        for (k = 0; k < BARRIERS; k++)
+            host_must(symwin_barrier(all[q].comm, all[q].streams[0]), "symwin_barrier");
+        for (k = 0; k < MESSAGES; k++) {
+            host_must(symwin_send(all[q].comm, all[q].in + 4 * k, 1, SYMWIN_U32, (q + 1) % nranks,
+                                  all[q].streams[0]),
+                      "symwin_send");
+            host_must(symwin_recv(all[q].comm, all[q].out + 4 * k, 1, SYMWIN_U32,
+                                  (q + nranks - 1) % nranks, all[q].streams[0]),
+                      "symwin_recv");
+        }
+    }
+    host_must(symwin_group_end(), "symwin_group_end");
+}
+
+/* No rank's launches are ahead of another's: what they wait for may find no room in a full queue.
+ */
+static void launches_in_turn(struct processes *p, struct rank *r)
+{
+    int most[4] = {0}, i, k, q, ahead = 0;
+
+    for (k = 0; k < MESSAGES; k++)
+        host_put_u32(r->device, r->in + 4 * k, (uint32_t)(r->rank * MESSAGES + k));
+    processes_barrier(p);
+    if (r->rank == 0) {
+        launch_count = 0;
+        plain_launch = sw_drv.cuLaunchKernelEx;
+        sw_drv.cuLaunchKernelEx = note_launch;
+        ring_all(p->count);
+        sw_drv.cuLaunchKernelEx = plain_launch;
+        for (i = 0; i < launch_count; i++)
+            for (q = 0; q < p->count; q++) {
+                most[q] += launches[i] == all[q].streams[0];
+                for (k = 0; k < p->count; k++)
+                    ahead = most[q] - most[k] > ahead ? most[q] - most[k] : ahead;
+            }
+        must_equal(most[0], most[p->count - 1], "launches of the first and the last rank", 0);
+        must_be(most[0] > BARRIERS + 1, "the messages take several launches", 0);
+        must_equal(ahead, 1, "launches by which a rank is ahead", 0);
+    }
+    processes_barrier(p);
+    job_wait(r, 0);
+    for (k = 0; k < MESSAGES; k++)
+        must_equal(host_get_u32(r->device, r->out + 4 * k),
+                   (uint32_t)((r->rank + p->count - 1) % p->count * MESSAGES + k), "message",
+                   r->rank);
+    processes_barrier(p);
+}
+
 static void by_one_thread(struct processes *p, int rank)
 {
     struct rank *r = &all[rank];
@@ -229,6 +298,7 @@ static void by_one_thread(struct processes *p, int rank)
     for (q = 0; q < p->count && rank == 0; q++)
         host_must_cuda(sw_drv.cuGraphExecDestroy(exec[q]), "cuGraphExecDestroy");
     agree_by_one_thread(p, r);
+    launches_in_turn(p, r);
     close_rank(p, r);
 }
 

@@ -499,12 +499,27 @@ void copies_chain(int nranks, int calls, int streams, unsigned count)
     member_run(nranks, &s, copies_chain_body, "copies chain");
 }
 
-/* During the capture: a call outside it, and a call in another capture, which is refused. */
+/* A group of which the second call is refused there. */
+static int group_refused(struct member *m, unsigned char *a, unsigned char *b, size_t count,
+                         struct CUstream_st *stream)
+{
+    member_ok(m, symwin_group_begin(), "symwin_group_begin");
+    member_ok(
+        m, member_enqueue(m, SYMWIN_ALGO_ONESHOT, a, b, count, SYMWIN_U32, SYMWIN_MAX, 0, stream),
+        "the first call of a group");
+    (void)member_enqueue(m, SYMWIN_ALGO_COPIES, a, b, count, SYMWIN_U32, SYMWIN_MAX, 0, stream);
+    return symwin_group_end() == SYMWIN_BUSY &&
+           strstr(symwin_last_error(), "in another capture") != NULL;
+}
+
+/* During the capture: a call outside it, and a call and a group in another capture, which are
+ * refused: nothing of them is launched. */
 static void beside_capture(struct member *m, size_t count)
 {
     unsigned char *const a = m->in + COPIES_GUARD, *const b = m->out + COPIES_GUARD;
     struct CUstream_st *const other = m->streams[1];
     CUgraph graph = NULL;
+    size_t nodes = 1;
 
     member_ok(m,
               member_enqueue(m, SYMWIN_ALGO_COPIES, a, b, count, SYMWIN_U32, SYMWIN_MAX, 0, other),
@@ -516,9 +531,12 @@ static void beside_capture(struct member *m, size_t count)
             SYMWIN_BUSY ||
         strstr(symwin_last_error(), "in another capture") == NULL)
         *m->wrong += printf("# a second capture: %s\n", symwin_last_error()) > 0;
+    if (!group_refused(m, a, b, count, other))
+        *m->wrong += printf("# a group in a second capture: %s\n", symwin_last_error()) > 0;
     if (sw_drv.cuStreamEndCapture(other, &graph) != CUDA_SUCCESS ||
+        sw_drv.cuGraphGetNodes(graph, NULL, &nodes) != CUDA_SUCCESS || nodes > 0 ||
         sw_drv.cuGraphDestroy(graph) != CUDA_SUCCESS)
-        (*m->wrong)++;
+        *m->wrong += printf("# a second capture has %zu nodes\n", nodes) > 0;
 }
 
 /* a -> b by copies, b in place by copies, b -> a by copies. */
