@@ -16,11 +16,14 @@ enum ability { ABLE, UNWILLING, UNABLE, INVALID_SETTING };
 struct record {
     char magic[8];
     char version[24];
-    uint64_t host;     /* of what names it */
+    uint64_t host; /* of what names it */
+    int64_t process;
     uint64_t settings; /* of the variables and tables that decide */
     int32_t ability;   /* an enum ability */
     int32_t capability;
-    int32_t has_id; /* of rank 0: symwin's communicator is to be made */
+    int32_t is_reachable; /* other hosts get to an id that it makes */
+    int32_t has_engine;   /* NCCL is the one that symwin takes between hosts */
+    int32_t has_id;       /* of rank 0: symwin's communicator is to be made */
     symwin_unique_id id;
 };
 
@@ -60,8 +63,14 @@ static int capability_of(const struct sw_comm *comm)
 
 static struct record record_of(const struct sw_comm *comm)
 {
-    struct record record = {
-        .host = host(), .settings = sw_serve_fingerprint(), .capability = capability_of(comm)};
+    const struct sw_from nccl = SW_NCCL_OF(comm, ncclAllReduce);
+    const char *address = getenv("SYMWIN_ADDR");
+    struct record record = {.host = host(),
+                            .process = (int64_t)getpid(),
+                            .settings = sw_serve_fingerprint(),
+                            .capability = capability_of(comm),
+                            .is_reachable = address != NULL && address[0] != '\0',
+                            .has_engine = sw_next_is_engine(&nccl)};
 
     memcpy(record.magic, magic, sizeof magic);
     snprintf(record.version, sizeof record.version, "%s", symwin_version());
@@ -90,6 +99,48 @@ static ncclResult_t refuse(struct sw_comm *comm, const char *text, int rank)
     return ncclSuccess;
 }
 
+/* A rank of a process that has more of them; -1: each has one. */
+static int find_threads(struct sw_comm *comm)
+{
+    int rank, other;
+
+    for (rank = 1; rank < comm->ranks; rank++)
+        for (other = 0; other < rank; other++) {
+            const struct record *one = sw_met(comm, rank), *two = sw_met(comm, other);
+
+            if (one->host == two->host && one->process == two->process)
+                return rank;
+        }
+    return -1;
+}
+
+/* Whether symwin can go between hosts, if ranks are on several. 0: it cannot, and says why. */
+static int judge_hosts(struct sw_comm *comm)
+{
+    const struct record *first = sw_met(comm, 0), *record;
+    int rank = 1;
+
+    while (rank < comm->ranks && (record = sw_met(comm, rank))->host == first->host)
+        rank++;
+    if (rank == comm->ranks)
+        return 1;
+    if (!first->is_reachable) {
+        (void)refuse(comm, "is on another host than rank 0, whose SYMWIN_ADDR is not set", rank);
+        return 0;
+    }
+    for (rank = 0; rank < comm->ranks; rank++)
+        if (!((const struct record *)sw_met(comm, rank))->has_engine) {
+            (void)refuse(comm, "has another NCCL than that of SYMWIN_NCCL or libnccl.so.2", rank);
+            return 0;
+        }
+    /* One thread that makes the calls of several ranks would wait for itself. */
+    rank = find_threads(comm);
+    if (rank >= 0)
+        (void)refuse(comm, "shares a process with another, and ranks are on several hosts", rank);
+    comm->several_hosts = rank < 0;
+    return rank < 0;
+}
+
 static ncclResult_t judge(struct sw_comm *comm)
 {
     const struct record *first = sw_met(comm, 0);
@@ -112,8 +163,6 @@ static ncclResult_t judge(struct sw_comm *comm)
     for (rank = 0; rank < comm->ranks; rank++) {
         const struct record *record = sw_met(comm, rank);
 
-        if (record->host != first->host)
-            return refuse(comm, "is on another host than rank 0", rank);
         if (record->ability == UNWILLING)
             return refuse(comm, "has SYMWIN_NCCL_SERVE=none", rank);
         if (record->ability == UNABLE)
@@ -123,7 +172,9 @@ static ncclResult_t judge(struct sw_comm *comm)
         if (record->capability < capability)
             capability = record->capability;
     }
-    sw_serve_sizes(comm->ranks, capability, comm->sizes);
+    if (!judge_hosts(comm))
+        return ncclSuccess;
+    sw_serve_sizes(comm->ranks, capability, comm->several_hosts, comm->sizes);
     atomic_store(&comm->state, SW_ATTACHED);
     return ncclSuccess;
 }
@@ -152,7 +203,7 @@ ncclResult_t sw_attach_learn(struct sw_comm *comm)
         return refuse(comm, "it has one rank", -1);
     if (sw_cu() == NULL)
         return refuse(comm, "there is no libcuda here", -1); /* nor for NCCL */
-    sw_serve_sizes(comm->ranks, capability_of(comm), comm->sizes);
+    sw_serve_sizes(comm->ranks, capability_of(comm), 0, comm->sizes);
     return ncclSuccess;
 }
 

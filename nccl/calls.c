@@ -124,6 +124,12 @@ static int asks_for_more(const ncclCollConfig_t *config)
                               (config->algSelection != NULL && config->algSelection[0] != '\0'));
 }
 
+static int is_integer(ncclDataType_t type)
+{
+    return type == ncclInt8 || type == ncclUint8 || type == ncclInt32 || type == ncclUint32 ||
+           type == ncclInt64 || type == ncclUint64;
+}
+
 /* What NCCL refuses is passed on, so that it says why: an all-to-all in place too. */
 void sw_call_sort(struct sw_call *call)
 {
@@ -137,6 +143,7 @@ void sw_call_sort(struct sw_call *call)
     else if (asks_for_more(call->config))
         call->sort = SW_CONFIGURED;
     call->class = sw_serve_class(call->comm, call->kind, call->count, call->type);
+    call->averages_integers = reduces(call->kind) && call->op == ncclAvg && is_integer(call->type);
 }
 
 int sw_call_may_meet(const struct sw_call *call)

@@ -25,6 +25,7 @@ struct sw_call {
     const ncclCollConfig_t *config;
     enum { SW_PLAIN_CALL, SW_WRONG, SW_EMPTY, SW_CONFIGURED } sort; /* only the first may be ours */
     int class;
+    int averages_integers; /* which symwin does not over several hosts */
     enum sw_server server;
     int passed;         /* in a group: NCCL has it already */
     cuuint64_t capture; /* sw_order_before(): of its stream, if NCCL serves it; 0: none */
@@ -45,7 +46,8 @@ void sw_call_sort(struct sw_call *call);
 /* Whether symwin can serve the call, which is sorted, and the table says so. */
 static inline int sw_call_is_ours(const struct sw_call *call)
 {
-    return call->sort == SW_PLAIN_CALL && ((call->comm->sizes[call->kind] >> call->class) & 1);
+    return call->sort == SW_PLAIN_CALL && ((call->comm->sizes[call->kind] >> call->class) & 1) &&
+           !(call->averages_integers && call->comm->several_hosts);
 }
 
 /* Whether all ranks make the call, so that they may meet for it. */

@@ -67,6 +67,7 @@ struct sw_comm {
     CUcontext context;
     struct sw_meeting meeting;
     char why[200];
+    int several_hosts;             /* symwin goes between them by NCCL; equal on all ranks */
     uint64_t sizes[SW_KINDS];      /* which classes are symwin's; a guess before the agreement */
     int wants;                     /* the call that makes the ranks agree would be symwin's */
     uint64_t place;                /* among communicators in a group: equal on all ranks */

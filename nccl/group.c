@@ -5,7 +5,9 @@
  *     of one communicator is equal on all of its ranks, and of all communicators it need not be;
  *   - so are its sends and receives.
  *
- * symwin's are launched first, as one group of symwin, then NCCL's, in their order. */
+ * symwin's are launched first, as one group of symwin, then NCCL's, in their order. Those of
+ * communicators over several hosts have calls of NCCL's inside, which would wait for the end of
+ * NCCL's group: they come after it. */
 #include <stdlib.h>
 
 #include "nccl/calls.h"
@@ -282,15 +284,21 @@ static cudaStream_t stream_of_pairs(const struct group *g, int which)
     return g->calls[i].stream;
 }
 
+/* Whether a call is launched with those of communicators over several hosts, or with the others. */
+static int is_among(const struct sw_call *call, int several_hosts)
+{
+    return call->server == SW_OURS && call->comm->several_hosts == several_hosts;
+}
+
 /* What the pair's own stream has comes before the launch, and what follows there after it. */
-static void join_pairs(struct group *g, int after)
+static void join_pairs(struct group *g, int several_hosts, int after)
 {
     int i;
 
     for (i = 0; i < g->call_count; i++) {
         struct sw_call *call = &g->calls[i];
 
-        if (call->server == SW_OURS && sw_is_pair(call)) {
+        if (is_among(call, several_hosts) && sw_is_pair(call)) {
             const cudaStream_t stream = stream_of_pairs(g, i);
 
             if (stream != call->stream)
@@ -322,7 +330,7 @@ static ncclResult_t launch_one(struct group *g, const struct sw_call *which)
 }
 
 /* As one group of symwin. */
-static ncclResult_t launch_all(struct group *g, int count)
+static ncclResult_t launch_all(struct group *g, int several_hosts, int count)
 {
     const struct sw_call **calls = calloc((size_t)count, sizeof(struct sw_call *));
     ncclResult_t result = ncclSuccess;
@@ -332,7 +340,7 @@ static ncclResult_t launch_all(struct group *g, int count)
     if (calls == NULL)
         return sw_error(ncclSystemError, "symwin: no host memory");
     for (i = 0; i < g->call_count; i++)
-        if (g->calls[i].server == SW_OURS)
+        if (is_among(&g->calls[i], several_hosts))
             calls[found++] = &g->calls[i];
     if (g->comms_differ)
         qsort(calls, (size_t)count, sizeof(struct sw_call *), compare_places);
@@ -345,28 +353,29 @@ static ncclResult_t launch_all(struct group *g, int count)
     return result == ncclSuccess && status != SYMWIN_OK ? sw_error_of(status) : result;
 }
 
-static ncclResult_t launch_ours(struct group *g, int count)
+static ncclResult_t launch_ours(struct group *g, int several_hosts)
 {
     ncclResult_t result;
-    int i, only = 0;
+    int i, only = 0, count = 0;
 
-    if (count == 0)
-        return ncclSuccess;
     for (i = 0; i < g->call_count; i++)
-        if (g->calls[i].server == SW_OURS) {
+        if (is_among(&g->calls[i], several_hosts)) {
             only = i;
+            count++;
             sw_order_before(&g->calls[i], SW_OURS);
         }
+    if (count == 0)
+        return ncclSuccess;
     if (g->has_pairs)
-        join_pairs(g, 0);
-    result = count == 1 ? sw_call_serve(&g->calls[only]) : launch_all(g, count);
+        join_pairs(g, several_hosts, 0);
+    result = count == 1 ? sw_call_serve(&g->calls[only]) : launch_all(g, several_hosts, count);
     for (i = 0; i < g->call_count && result == ncclSuccess; i++)
-        if (g->calls[i].server == SW_OURS) {
+        if (is_among(&g->calls[i], several_hosts)) {
             sw_order_after(&g->calls[i], SW_OURS, ncclSuccess);
             sw_report_call(&g->calls[i]);
         }
     if (g->has_pairs)
-        join_pairs(g, 1);
+        join_pairs(g, several_hosts, 1);
     return result;
 }
 
@@ -431,15 +440,12 @@ static void after_nccls(struct group *g, ncclResult_t result)
 static ncclResult_t launch(struct group *g)
 {
     ncclResult_t ours = g->result, nccls;
-    int i, count = 0;
 
     if (ours == ncclSuccess)
         ours = judge(g);
     if (ours != ncclSuccess)
         return ours;
-    for (i = 0; i < g->call_count; i++)
-        count += g->calls[i].server == SW_OURS;
-    ours = launch_ours(g, count);
+    ours = launch_ours(g, 0);
     nccls = pass_nccls(g);
     return ours != ncclSuccess ? ours : nccls;
 }
@@ -504,13 +510,14 @@ static void leave_all(struct group *g)
 
 static ncclResult_t end(struct group *g, const struct sw_from *from)
 {
-    const ncclResult_t launched = launch(g);
-    ncclResult_t result;
+    ncclResult_t launched = launch(g), result;
 
     g->depth = 0; /* what follows is no part of it */
     result = sw_error_is_nccls(SW_PASS(from, ncclGroupEnd, ()));
     if (result == ncclSuccess || result == ncclInProgress)
         after_nccls(g, result);
+    if (launched == ncclSuccess && (result == ncclSuccess || result == ncclInProgress))
+        launched = launch_ours(g, 1);
     if (result == ncclSuccess) /* whatever this rank's own launch came to */
         add_windows(g);
     leave_all(g);

@@ -8,8 +8,11 @@
 #include <string.h>
 
 #include "nccl/next.h"
+#include "symwin.h"
 
 _Thread_local int sw_next_passing;
+
+static const char own_name[] = "libnccl.so.2";
 
 static _Atomic(void *) library; /* NCCL, if it is not in the program's order of libraries */
 
@@ -47,22 +50,26 @@ static void *keep(void *handle, const char *name)
     return before;
 }
 
+static const char *path_of_nccl(void)
+{
+    const char *path = secure_getenv("SYMWIN_NCCL");
+
+    return path != NULL && path[0] != '\0' ? path : own_name;
+}
+
 /* An NCCL loaded later, as by Python, is not in the order of the program's libraries, so it is
  * searched by its name, or in `file`, where a program has found it. Only then it is loaded;
  * SYMWIN_NCCL gives its path. */
 static void *find_by_name(const char *name, const char *file)
 {
-    const char *path = secure_getenv("SYMWIN_NCCL");
     void *where = atomic_load_explicit(&library, memory_order_acquire);
 
     if (where == NULL)
-        where = keep(dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD), name);
+        where = keep(dlopen(own_name, RTLD_NOW | RTLD_NOLOAD), name);
     if (where == NULL && file != NULL)
         where = keep(dlopen(file, RTLD_NOW | RTLD_NOLOAD), name);
     if (where == NULL && file == NULL)
-        where = keep(
-            dlopen(path != NULL && path[0] != '\0' ? path : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL),
-            name);
+        where = keep(dlopen(path_of_nccl(), RTLD_NOW | RTLD_LOCAL), name);
     return where != NULL ? find_in(where, name) : NULL;
 }
 
@@ -133,6 +140,17 @@ static void *library_of(void *address)
     return address != NULL && dladdr(address, &info) != 0 ? info.dli_fbase : NULL;
 }
 
+#pragma weak symwin_version /* libsymwin-nccl-full.so is not linked to it */
+
+static void *address_of_symwin(void)
+{
+    const char *(*const function)(void) = symwin_version;
+    void *address;
+
+    memcpy(&address, &function, sizeof address);
+    return address;
+}
+
 static struct sw_next_of found_for(struct sw_next *next, void *caller)
 {
     struct sw_next_of *first = atomic_load_explicit(&next->callers, memory_order_acquire);
@@ -145,10 +163,12 @@ static struct sw_next_of found_for(struct sw_next *next, void *caller)
         return *of;
     found.symbol = search_both(next, NULL, caller);
     found.library = library_of(found.symbol);
-    /* A call that NCCL makes by a jump seems to come from this library, which makes none itself. */
+    /* A call that NCCL makes by a jump seems to come from this library, which makes none itself.
+     * symwin's own go between hosts. */
     where = library_of(caller);
     found.inside = found.library != NULL &&
-                   (where == found.library || where == library_of(&library));
+                   (where == found.library || where == library_of(&library) ||
+                    where == library_of(address_of_symwin()));
     of = found.symbol != NULL ? malloc(sizeof *of) : NULL;
     if (of == NULL)
         return found;
@@ -176,4 +196,14 @@ struct sw_from sw_from_find(struct sw_next *next, void *caller)
 int sw_next_is(struct sw_next *next, void *symbol, const char *file)
 {
     return find(next, file) == symbol;
+}
+
+int sw_next_is_engine(const struct sw_from *from)
+{
+    void *const handle = dlopen(path_of_nccl(), RTLD_NOW | RTLD_NOLOAD);
+    void *const symbol = handle != NULL ? find_in(handle, from->next->name) : NULL;
+
+    if (handle != NULL)
+        dlclose(handle);
+    return symbol != NULL && memcmp(&symbol, &from->symbol, sizeof symbol) == 0;
 }

@@ -48,6 +48,9 @@ extern _Thread_local int sw_next_passing;
  * has no other NCCL, it becomes the one that serves. */
 int sw_next_is(struct sw_next *next, void *symbol, const char *file);
 
+/* Whether it is that of the NCCL which symwin takes between hosts. */
+int sw_next_is_engine(const struct sw_from *from);
+
 /* A function that this library defines and NCCL has as well. */
 struct sw_served {
     struct sw_next *next;

@@ -12,7 +12,7 @@
 struct report {
     struct report *next;
     unsigned number;
-    int rank, ranks;
+    int rank, ranks, several_hosts;
     char why[sizeof((struct sw_comm *)NULL)->why];
     struct sw_counts *counts;
 };
@@ -64,6 +64,7 @@ void sw_report_death(struct sw_comm *comm)
         return;
     *report = (struct report){
         .number = comm->number, .rank = comm->rank, .ranks = comm->ranks, .counts = comm->counts};
+    report->several_hosts = comm->several_hosts;
     memcpy(report->why, comm->why, sizeof report->why);
     comm->counts = NULL;
     pthread_mutex_lock(&mutex);
@@ -96,7 +97,7 @@ static void print_head(void)
 static void print_row(const struct report *r, enum sw_kind kind, int class, int ours)
 {
     const unsigned calls = atomic_load(&r->counts->calls[kind][class][ours]);
-    const float mine = sw_serve_time(r->ranks, kind, class, SW_OURS);
+    const float mine = r->several_hosts ? 0 : sw_serve_time(r->ranks, kind, class, SW_OURS);
     const float nccls = sw_serve_time(r->ranks, kind, class, SW_NCCLS);
     const char *name = kind == SW_SEND ? "send" : kind == SW_RECV ? "receive" : sw_kind_names[kind];
     char bytes[24], saved[32] = "not measured";
@@ -135,6 +136,7 @@ static void print_live(struct sw_comm *comm, void *data)
     (void)data;
     if (atomic_load(&comm->handle) == NULL || comm->counts == NULL)
         return;
+    report.several_hosts = comm->several_hosts;
     memcpy(report.why, comm->why, sizeof report.why);
     print(&report);
 }

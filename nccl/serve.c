@@ -65,7 +65,7 @@ static uint64_t whole(const struct measured *row, uint64_t sizes)
     return (sizes & all) == all ? ~(uint64_t)0 : 0;
 }
 
-void sw_serve_sizes(int ranks, int capability, uint64_t sizes[SW_KINDS])
+void sw_serve_sizes(int ranks, int capability, int several_hosts, uint64_t sizes[SW_KINDS])
 {
     int kind;
 
@@ -74,7 +74,7 @@ void sw_serve_sizes(int ranks, int capability, uint64_t sizes[SW_KINDS])
         const struct measured *row = row_of(ranks, capability, (enum sw_kind)kind);
 
         sizes[kind] = serve == SW_SERVE_ALL ? ~(uint64_t)0 : 0;
-        if (serve != SW_SERVE_AUTO || row == NULL)
+        if (serve != SW_SERVE_AUTO || row == NULL || several_hosts)
             continue;
         sizes[kind] = quicker(row, ranks);
         if (kind == SW_SEND || kind == SW_RECV)

@@ -9,8 +9,9 @@ int sw_serve_any(void); /* 0: no variable leaves anything to symwin */
 uint64_t sw_serve_fingerprint(void);
 uint64_t sw_hash(uint64_t seed, const void *bytes, size_t count);
 
-/* The classes of sizes that are symwin's. */
-void sw_serve_sizes(int ranks, int capability, uint64_t sizes[SW_KINDS]);
+/* The classes of sizes that are symwin's. Over several hosts nothing was measured: what a variable
+ * says is. */
+void sw_serve_sizes(int ranks, int capability, int several_hosts, uint64_t sizes[SW_KINDS]);
 
 /* The class of a call, by the larger of its buffers. */
 int sw_serve_class(const struct sw_comm *comm, enum sw_kind kind, size_t count,

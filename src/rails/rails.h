@@ -33,9 +33,10 @@ struct sw_wide {
     struct ncclComm **rails;
     struct ncclComm *all; /* owned: of all ranks */
 
-    char *scratch;        /* owned: device memory, in a window of `inner` */
-    size_t scratch_bytes; /* a call uses it as two halves, or as SW_PARTS parts */
-    size_t half, part;    /* bytes */
+    struct sw_memory memory; /* owned */
+    char *scratch;           /* that memory, in a window of `inner` */
+    size_t scratch_bytes;    /* a call uses it as two halves, or as SW_PARTS parts */
+    size_t half, part;       /* bytes */
     /* Owned, in pinned memory: a word for each lane, an odd number while the device is in calls of
      * NCCL that are in no graph, another one each time; then a verdict for each of `rails`: what
      * kernels of the ranks on it have found before NCCL's last call, an enum sw_kernel_code. */

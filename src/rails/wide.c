@@ -250,17 +250,34 @@ static symwin_status make_lanes(struct sw_wide *wide)
     return status;
 }
 
-static symwin_status make_resources(struct sw_wide *wide)
+/* In no pool, as a communicator's own memory (sw_own_memory_create()): kernels of a call that has
+ * failed may still write to it. */
+static symwin_status make_scratch(struct sw_wide *wide, const char *call)
 {
+    const int device = wide->comm->device;
     const size_t bytes = scratch_bytes();
-    void *memory = NULL;
-    symwin_status status = symwin_mem_alloc(wide->comm->device, bytes, 0, &memory);
-    int i;
+    struct sw_memory_kind kind;
+    symwin_status status = sw_memory_kind_find(call, device, &kind);
+    size_t whole;
 
-    wide->scratch = memory;
+    if (status != SYMWIN_OK)
+        return status;
+    whole = (bytes + kind.granularity - 1) / kind.granularity * kind.granularity;
+    status = sw_memory_create(call, &kind, whole, 0, &wide->memory);
+    if (status == SYMWIN_NO_MEMORY && sw_pool_make_room(device))
+        status = sw_memory_create(call, &kind, whole, 0, &wide->memory);
+    wide->scratch = (char *)(uintptr_t)wide->memory.base;
     wide->scratch_bytes = bytes;
     wide->half = bytes / 2;
     wide->part = bytes / SW_PARTS / PART_UNIT * PART_UNIT;
+    return status;
+}
+
+static symwin_status make_resources(struct sw_wide *wide, const char *call)
+{
+    symwin_status status = make_scratch(wide, call);
+    int i;
+
     if (status == SYMWIN_OK)
         status = make_lanes(wide);
     for (i = 0; i < SW_PARTS && status == SYMWIN_OK; i++) {
@@ -316,7 +333,7 @@ static symwin_status build(struct sw_wide *wide, const char *call,
         status = sw_comm_agree(comm, call, status, NULL, 0);
     if (status != SYMWIN_OK)
         return status;
-    status = sw_comm_agree(comm, call, make_resources(wide), NULL, 0);
+    status = sw_comm_agree(comm, call, make_resources(wide, call), NULL, 0);
     if (status == SYMWIN_OK)
         status = symwin_window_register(wide->comm->inner, wide->scratch, wide->scratch_bytes, 0,
                                         &window);
@@ -415,8 +432,7 @@ void sw_wide_destroy(symwin_comm *comm)
     drop_event(wide->last_call);
     if (wide->words != NULL)
         sw_drop(sw_drv.cuMemFreeHost((void *)wide->words), "cuMemFreeHost");
-    if (wide->scratch != NULL)
-        (void)symwin_mem_free(wide->scratch);
+    sw_memory_release(&wide->memory);
     sw_domains_free(&wide->domains);
     free(wide->rails);
     free(wide);

@@ -51,7 +51,7 @@ void scene_many(struct rank *rank)
         left_is(&before, "many");
     meet(rank);
     EXPECT(sum(rank, base, 1), rank->ranks);
-    EXPECT(calls(STAND_IN_ncclAllReduce), 0);
+    EXPECT_PASSED(calls(STAND_IN_ncclAllReduce), 0);
     EXPECT(ncclCommDestroy(base), ncclSuccess);
 }
 
@@ -117,7 +117,7 @@ void scene_memory(struct rank *rank)
     for (i = 0; i < COMMS; i++)
         EXPECT(ncclCommDestroy(comms[i]), ncclSuccess);
     EXPECT(used_at_last(rank, before), before);
-    EXPECT(calls(STAND_IN_ncclAllReduce), 0);
+    EXPECT_PASSED(calls(STAND_IN_ncclAllReduce), 0);
     EXPECT(ncclCommDestroy(base), ncclSuccess);
     room_free(data);
 }
@@ -205,7 +205,7 @@ static void born_later(struct rank *rank, int how, int *called)
         EXPECT(sum(rank, comms[i], 1), rank->ranks);
         EXPECT(state(comms[i]), ncclSuccess);
     }
-    EXPECT(calls(STAND_IN_ncclAllReduce), before);
+    EXPECT_PASSED(calls(STAND_IN_ncclAllReduce), before);
     for (i = 0; i < count; i++)
         EXPECT(ncclCommDestroy(comms[i]), ncclSuccess);
     room_free(data);

@@ -222,7 +222,8 @@ void test_collectives(struct rank *rank)
 #undef COLLECTIVE
     EXPECT(atomic_load(&stand_in()->functions[STAND_IN_ncclBcast].calls),
            served ? 0 : rank->ranks / rank->processes);
-    EXPECT(atomic_load(&stand_in()->functions[STAND_IN_ncclReduceScatter].calls) > 0, !served);
+    if (getenv("STAND_IN_HOSTS") == NULL) /* over several hosts symwin makes such calls as well */
+        EXPECT(atomic_load(&stand_in()->functions[STAND_IN_ncclReduceScatter].calls) > 0, !served);
     room_free(in);
     room_free(out);
 }

@@ -194,6 +194,7 @@ static void set_variable(int process)
     char *colon = NULL, name[64];
     const char *equals;
 
+    on_host(process);
     if (text == NULL || strtol(text, &colon, 10) != process)
         return;
     equals = strchr(colon, '=');

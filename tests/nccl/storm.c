@@ -307,6 +307,7 @@ static void process_main(uint64_t seed, int number, int processes, int threads)
     CUcontext contexts[MOST_DEVICES];
     int devices = 0;
 
+    on_host(number);
     load_driver();
     process.ranks = calloc((size_t)threads, sizeof *process.ranks);
     process.patience_ms = 1000 * (patience != NULL ? atol(patience) : 60);

@@ -58,4 +58,14 @@ static inline void load_driver(void)
     }
 }
 
+/* STAND_IN_HOSTS=aabb: a letter for each process, the host that it is on for symwin. */
+static inline void on_host(int process)
+{
+    const char *hosts = getenv("STAND_IN_HOSTS");
+    const char id[2] = {hosts != NULL ? hosts[process] : '\0'};
+
+    if (id[0] != '\0')
+        setenv("SYMWIN_HOST_ID", id, 1);
+}
+
 #endif

@@ -67,6 +67,28 @@ for my $invalid (
         qr/\Alibsymwin-nccl.so: .* \Q$invalid\E"?.*\n\z/ =~ s/=/ is "/r);
 }
 
+# ---- several hosts -----------------------------------------------------------------------------
+
+my $hosts = "$all SYMWIN_ADDR=127.0.0.1 STAND_IN_SERVED=1";
+for my $case (
+    [[2, 1], 'ab', 'STAND_IN_SET=1:SYMWIN_NCCL=/none', 'rank 1 has another NCCL than that of SYM'],
+    [[2, 1], 'ab', 'STAND_IN_SET=0:SYMWIN_ADDR=',      'rank 1 is on another host than rank 0, w'],
+    [[2, 2], 'ab', 'STAND_IN_SET=0:X=',                'rank 1 shares a process with another, '],
+  )
+{
+    my ($ranks, $on, $other, $why) = @$case;
+    my $printed = passes('order', @$ranks, 0, "$hosts $report STAND_IN_HOSTS=$on $other",
+        qr/ NCCL +\Q$why\E/);
+    unlike($printed, qr/ symwin  saved /, '  and NCCL has all calls');
+}
+my $between = passes('collectives', 4, 1, 0, "$hosts $report STAND_IN_HOSTS=aabb",
+    qr/^symwin: what was served/m);
+like($between, qr/^symwin: +0 +3 +4 allreduce +64 KiB +2 symwin  saved not measured$/m,
+    '  and symwin has all calls');
+unlike(passes('collectives', 4, 1, 0, "$report SYMWIN_ADDR=127.0.0.1 STAND_IN_HOSTS=aabb",
+        qr/^symwin: what was served/m),
+    qr/ symwin  saved /, '  but for those of which no times were measured');
+
 # ---- the report --------------------------------------------------------------------------------
 
 sub row {
@@ -106,6 +128,10 @@ sub serve {
     passes($_, @ranks, 0, "SYMWIN_NCCL_SERVE=$serve STAND_IN_SERVED=1 STAND_IN_PASSED=$calls->{$_}")
       for sort keys %$calls;
 }
+# Over several hosts NCCL gets calls of symwin's too, so they are not counted.
+passes($_, 4, 1, 0, "$hosts STAND_IN_HOSTS=" . (/order|groups/ ? 'abab' : 'aabb'))
+  for sort keys %{$passed{all}};
+
 # Under sanitizers two processes of two threads do for both.
 my @others = system("grep -qs -e -fsanitize= $build/flags") == 0 ? () : ([4, 1], [1, 4]);
 serve($_, 2, 2) for sort keys %passed;

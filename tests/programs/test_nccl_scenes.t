@@ -79,9 +79,11 @@ sub pass_together {
 
 # ---- where time counts -------------------------------------------------------------------------
 
+my $hosts = 'SYMWIN_ADDR=127.0.0.1 STAND_IN_HOSTS';
 for my $ranks (@ranks) {
     passes($_, $ranks, $all) for qw(abort opening blocking);
 }
+passes($_, [4, 1], "$all $hosts=aabb") for qw(abort opening);
 
 # ---- lives, order, groups and windows ----------------------------------------------------------
 
@@ -93,6 +95,8 @@ for my $ranks (@ranks) {
       ['many', $ranks, "$all SYMWIN_NCCL_MEMORY=1M LD_LIBRARY_PATH=$place/emulated:$place/shared"],
       ['memory', $ranks, "$all SYMWIN_NCCL_MEMORY=8M"];
 }
+push @together, map { [$_, [4, 1], "$all $hosts=aabb"] } qw(idle freed births groups blocking);
+push @together, map { [$_, [4, 1], "$mixed $hosts=abab"] } qw(order captured_order groups);
 push @together, map { [$_, [1, 1], $all] } qw(all_at_once one_by_one);
 push @together, map { ['together', $_, 'SYMWIN_NCCL_SERVE=auto'] } @ranks;
 pass_together(@together);

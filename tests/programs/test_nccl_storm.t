@@ -33,6 +33,8 @@ my @servers = (
           . "LD_LIBRARY_PATH=$place/shared LD_PRELOAD='$sanitizer $build/libsymwin-nccl.so'"],
 );
 
+my $between = $servers[-1][1] . ' SYMWIN_ADDR=127.0.0.1 STAND_IN_HOSTS';
+
 # Under sanitizers there are fewer calls, all with the library.
 my $less = system("grep -qs -e -fsanitize= $build/flags") == 0 ? 16 : 1;
 shift @servers if $less > 1;
@@ -89,6 +91,8 @@ if ($less > 1) {
 }
 
 # What a run is, and that it is one only by its seed.
+passes('over two hosts', "$between=$_", length $_, 4000 / $less, 4, 1) for qw(aabb abab);
+passes('over three hosts', "$between=abac", 5, 4000 / $less, 4, 1);
 my @outputs = map { (storm('', 10, 1000, @$_))[1] } [2, 2], [4, 1], [1, 4];
 like($outputs[0], qr/^\d+ results checked, \d+ calls replayed, [1-9]\d* communicators born/m,
     'it says what it has done');
