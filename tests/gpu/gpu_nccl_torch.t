@@ -3,11 +3,12 @@
 # right, losses are those of NCCL, and symwin has served the calls. Ranks share GPUs if there are
 # fewer.
 #
-#   usage: perl tests/gpu/gpu_nccl_torch.t [RANKS|collectives|ddp|fsdp|graphs|ctypes|example]...
+#   usage: perl tests/gpu/gpu_nccl_torch.t [RANKS|WORD]...
 #
-# Numbers choose how many processes, 2 and 4 otherwise; words choose what runs. All of it takes
-# minutes, since NCCL sends over sockets where ranks share a GPU: run by tools/run-tests.sh, it may
-# need SYMWIN_TEST_TIMEOUT=900.
+# Numbers choose how many processes, 2 and 4 otherwise. Words choose what runs: collectives, ddp,
+# fsdp, graphs, ctypes, example; hosts: collectives, DDP and graphs of ranks that are on two hosts
+# for symwin, which goes between them by NCCL. All of it takes minutes, since NCCL sends over
+# sockets where ranks share a GPU: run by tools/run-tests.sh, it may need SYMWIN_TEST_TIMEOUT=900.
 use strict;
 use warnings;
 use Cwd qw(abs_path);
@@ -134,6 +135,8 @@ for my $ranks (@counts) {
     }
     check_modes($ranks, "$preloaded PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
         'symwin, expandable segments', 'graphs') if wanted('graphs');
+    check_modes($ranks, "$preloaded NCCL_WORLD_HOSTS=2 SYMWIN_ADDR=127.0.0.1",
+        'symwin, two hosts', $_) for wanted('hosts') ? qw(collectives ddp graphs) : ();
     for my $way (wanted('ctypes') ? (['NCCL', ''], ['named', $named], ['preloaded', $preloaded])
         : ()) {
         my ($what, $environment) = @$way;

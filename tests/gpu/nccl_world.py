@@ -2,7 +2,8 @@
 
 Import it before torch. Ranks may share a GPU: NCCL refuses that on one host, so NCCL_HOSTID makes
 each rank a host of its own, and NCCL sends over sockets. Where each rank has its own GPU, set
-NCCL_HOSTID to one text for all ranks.
+NCCL_HOSTID to one text for all ranks. NCCL_WORLD_HOSTS=2: for symwin, half of the ranks are on
+another host.
 """
 import datetime
 import os
@@ -10,6 +11,8 @@ import sys
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 os.environ.setdefault("NCCL_HOSTID", f"rank{RANK}")
+if "NCCL_WORLD_HOSTS" in os.environ:
+    os.environ["SYMWIN_HOST_ID"] = f"host{RANK * int(os.environ['NCCL_WORLD_HOSTS']) // WORLD}"
 os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
 os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
