@@ -92,6 +92,7 @@ if ($less > 1) {
 
 # What a run is, and that it is one only by its seed.
 passes('over two hosts', "$between=$_", length $_, 4000 / $less, 4, 1) for qw(aabb abab);
+passes('over two hosts', "$between=ab", 6, 4000 / $less, 2, 2);
 passes('over three hosts', "$between=abac", 5, 4000 / $less, 4, 1);
 my @outputs = map { (storm('', 10, 1000, @$_))[1] } [2, 2], [4, 1], [1, 4];
 like($outputs[0], qr/^\d+ results checked, \d+ calls replayed, [1-9]\d* communicators born/m,
