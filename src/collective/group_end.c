@@ -7,6 +7,22 @@
 
 static const char end_call[] = "symwin_group_end";
 
+/* Whether all calls are of one communicator. */
+static int is_of_one(const struct sw_group_calls *g)
+{
+    size_t i = 1;
+
+    while (i < g->count && sw_group_comm(g, i) == sw_group_comm(g, 0))
+        i++;
+    return i == g->count;
+}
+
+/* How many communicators there are at most. */
+static size_t most_comms(const struct sw_group_calls *g)
+{
+    return is_of_one(g) ? 1 : g->count;
+}
+
 /* The request as it was added, with pointers to what it owns; more calls may move it until the
  * group ends. `table`: for the arguments of a collective by parts. */
 static struct sw_request request_of(struct grouped_call *c, struct sw_table_args *table)
@@ -95,15 +111,20 @@ static void close_messages(struct all_messages *all)
 /* Sorts them by communicator, and checks them. Close them, also after a failure. */
 static symwin_status open_messages(const struct sw_group_calls *g, struct all_messages *all)
 {
-    unsigned char *seen = calloc(g->count, sizeof *seen);
+    unsigned char *seen;
     symwin_status status = SYMWIN_OK;
-    size_t i, j, n = 0;
+    size_t i = 0, j, n = 0;
 
-    all->of = calloc(g->count, sizeof *all->of);
+    while (i < g->count && !g->calls[i].is_pair)
+        i++;
+    if (i == g->count)
+        return SYMWIN_OK;
+    seen = calloc(g->count, sizeof *seen);
+    all->of = calloc(most_comms(g), sizeof *all->of);
     all->calls = calloc(g->count, sizeof *all->calls);
     if (seen == NULL || all->of == NULL || all->calls == NULL)
         status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %zu calls", end_call, g->count);
-    for (i = 0; i < g->count && status == SYMWIN_OK; i++) {
+    for (; i < g->count && status == SYMWIN_OK; i++) {
         struct messages *m = &all->of[all->n];
 
         if (!g->calls[i].is_pair || seen[i])
@@ -204,15 +225,6 @@ static symwin_status agree(void *of)
     return status;
 }
 
-static int group_is_of_one(const struct sw_group_calls *g)
-{
-    size_t i = 1;
-
-    while (i < g->count && sw_group_comm(g, i) == sw_group_comm(g, 0))
-        i++;
-    return i == g->count;
-}
-
 /* Runs the agreements of all communicators, each in a thread if there are several. */
 static symwin_status agree_all(const struct sw_group_calls *g, struct agreement *agreements,
                                size_t n)
@@ -220,7 +232,7 @@ static symwin_status agree_all(const struct sw_group_calls *g, struct agreement 
     symwin_status status = SYMWIN_OK;
     size_t i;
 
-    if (n == 1 && group_is_of_one(g)) {
+    if (n == 1 && is_of_one(g)) {
         agreements->worker = (struct worker){.run = agree, .of = agreements};
         (void)worker_main(&agreements->worker);
         return agreements->worker.status;
@@ -287,7 +299,7 @@ static symwin_status find_all(struct sw_group_calls *g)
     symwin_status status = SYMWIN_OK;
     size_t i, k, n = 0;
 
-    agreements = calloc(g->count, sizeof *agreements);
+    agreements = calloc(most_comms(g), sizeof *agreements);
     if (agreements == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %zu calls", end_call, g->count);
     for (i = 0; i < g->count && status == SYMWIN_OK; i++) {
@@ -426,7 +438,7 @@ static symwin_status launch_turns(struct turn *turns, size_t n)
 
 static symwin_status launch_all(struct sw_group_calls *g, struct all_messages *all)
 {
-    struct turn *turns = calloc(g->count, sizeof *turns);
+    struct turn *turns = calloc(most_comms(g), sizeof *turns);
     symwin_status status;
     size_t i, k, n = 0;
 
