@@ -1,9 +1,10 @@
 #!/bin/sh
 # Runs every benchmark that is built and keeps its output in bench/results, in files named by date
 # and machine, with driver, GPUs and commit at the top: memory, pool, registration, startup, and the
-# standard tables of symwin-perf (graph replays and stream launches, with NCCL and PyTorch if they
-# are found; types; grids of few blocks). Then bench/report.py makes docs/performance.md and its
-# pictures from them. Results of the emulated driver are only drawn.
+# standard tables of symwin-perf (graph replays and stream launches of the all-reduce and of all
+# collectives, with NCCL and PyTorch if they are found; types; grids of few blocks). Then
+# bench/report.py makes docs/performance.md and its pictures from them. Results of the emulated
+# driver are only drawn.
 #
 #   usage: bench/run.sh BUILD
 #
@@ -47,8 +48,8 @@ run() { # the file, then options
     "$build/bench/symwin-perf" ${RANKS:+-t $RANKS} --csv "$file" "$@" ${PERF:-} >&2
 }
 
-perf() { # the file's last word, then options
-    table=$results-${RANKS:+$RANKS-ranks-}perf-$1.csv
+perf() { # the file's last words, then options
+    table=$results-${RANKS:+$RANKS-ranks-}$1.csv
     shift
     run "$table.new" "$@"
     mv "$table.new" "$table"
@@ -85,9 +86,11 @@ else # the emulated driver: only tests that it works
 fi
 # shellcheck disable=SC2086
 {
-    perf graph $sizes --algo all --in-place both $link $rivals
-    perf stream $sizes -G 0 --in-place $stream_places --launch $rivals
-    perf types $type_sizes -d f32,f16,bf16,e4m3,e5m2,i32
+    perf perf-graph $sizes --algo all --in-place both $link $rivals
+    perf perf-stream $sizes -G 0 --in-place $stream_places --launch $rivals
+    perf perf-types $type_sizes -d f32,f16,bf16,e4m3,e5m2,i32
+    perf collectives-graph $sizes --collective all --in-place both $rivals
+    perf collectives-stream $sizes --collective all -G 0 --in-place both $rivals
 }
 
 # One run per limit, all in one file. --sm-limit holds for all kernels of the communicator, also for
