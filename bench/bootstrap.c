@@ -2,13 +2,14 @@
  * a communicator and agree, without a device: all run on this machine, each under the name of one
  * of several hosts.
  *
- *     bootstrap [PROCESSES [HOSTS [ROUNDS [BYTES]]]]    default: 16 4 10 64
+ *     bootstrap [PROCESSES [HOSTS [ROUNDS [BYTES [USED]]]]]    default: 16 4 10 64 BYTES
  *
  * Prints one line of comma-separated values after a line of their names. `meet_s` is from before
  * the first fork until the last process has joined; `agree_ms` is the mean of ROUNDS agreements
- * with BYTES bytes from each process, after one that is not counted. Memory is what a process has
- * more than before it joined, in KiB: `own_kib` private to it, the mean and the most of all;
- * `page_kib` the control page, which the processes of a host share. */
+ * with BYTES bytes from each process, after one that is not counted; all after the first USED are
+ * zeros, as in a ballot of the library: unless a rank fails, it uses at most 160 of 416 bytes.
+ * Memory is what a process has more than before it joined, in KiB: `own_kib` private to it, the
+ * mean and the most of all; `page_kib` the control page, which the processes of a host share. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,7 @@ struct shared {
     } of[];
 };
 
-static int count = 16, hosts = 4, rounds = 10, bytes = 64;
+static int count = 16, hosts = 4, rounds = 10, bytes = 64, used = -1;
 static struct shared *shared;
 
 /* A value of /proc/self/status in KiB. */
@@ -67,18 +68,18 @@ static int fail(const char *what, int rank)
 
 static int agree(struct sw_group *group, int rank)
 {
-    unsigned char mine[SW_EXCHANGE_BYTES], *all = malloc((size_t)count * (size_t)bytes);
+    unsigned char mine[SW_EXCHANGE_BYTES] = {0}, *all = malloc((size_t)count * (size_t)bytes);
     int64_t begin = 0;
     int i, r, right = all != NULL;
 
     for (i = 0; i <= rounds && right; i++) {
         if (i == 1)
             begin = now_us();
-        memset(mine, rank + i, sizeof mine);
+        memset(mine, 1 + (rank + i) % 255, (size_t)used);
         right = sw_exchange_allgather(group->exchange, rank, mine, (size_t)bytes, all, TIME_MS,
                                       "bench") == SYMWIN_OK;
         for (r = 0; r < count && right; r++)
-            right = all[(size_t)r * (size_t)bytes] == (unsigned char)(r + i);
+            right = all[(size_t)r * (size_t)bytes] == 1 + (r + i) % 255;
     }
     if (rank == 0)
         shared->agreed_us = now_us() - begin;
@@ -134,8 +135,8 @@ static void print(int64_t begin, int64_t end)
         if (shared->of[r].page_kib > page)
             page = shared->of[r].page_kib;
     }
-    printf("processes,hosts,bytes,meet_s,agree_ms,all_s,own_kib_mean,own_kib_most,page_kib\n");
-    printf("%d,%d,%d,%.3f,%.2f,%.2f,%ld,%ld,%ld\n", count, hosts, bytes,
+    printf("processes,hosts,bytes,used,meet_s,agree_ms,all_s,own_kib_mean,own_kib_most,page_kib\n");
+    printf("%d,%d,%d,%d,%.3f,%.2f,%.2f,%ld,%ld,%ld\n", count, hosts, bytes, used,
            (double)(shared->joined_at - begin) / 1e6,
            (double)shared->agreed_us / 1e3 / (rounds > 0 ? rounds : 1), (double)(end - begin) / 1e6,
            sum / count, most, page);
@@ -143,16 +144,18 @@ static void print(int64_t begin, int64_t end)
 
 int main(int argc, char **argv)
 {
-    int *const values[] = {&count, &hosts, &rounds, &bytes};
+    int *const values[] = {&count, &hosts, &rounds, &bytes, &used};
     struct rlimit limit;
     int64_t begin;
     int i, r, failed = 0;
 
-    for (i = 1; i < argc && i <= 4; i++)
+    for (i = 1; i < argc && i <= 5; i++)
         *values[i - 1] = atoi(argv[i]);
+    if (argc < 6)
+        used = bytes;
     if (count < 1 || hosts < 1 || hosts > count || bytes < 1 || bytes > SW_EXCHANGE_BYTES ||
-        rounds < 0) {
-        fprintf(stderr, "usage: bootstrap [PROCESSES [HOSTS [ROUNDS [BYTES]]]]\n");
+        used < 1 || used > bytes || rounds < 0) {
+        fprintf(stderr, "usage: bootstrap [PROCESSES [HOSTS [ROUNDS [BYTES [USED]]]]]\n");
         return 1;
     }
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {

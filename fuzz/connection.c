@@ -93,6 +93,12 @@ static void make_frame(struct run *run, union sw_frame *frame)
         frame->table.nranks = ranks;
         frame->table.processes = frame->table.hosts = 1;
     }
+    if (type == SW_FRAME_POST) {
+        const struct sw_post post = {(int)detail, (int)detail % 8};
+
+        frame->post.bytes = (int)sizeof post + post.bytes;
+        memcpy(frame->post.posts, &post, sizeof post);
+    }
     sw_frame_seal(frame, type);
     if (type == SW_FRAME_JOIN)
         frame->join.timeout_ms = 1 + (int)detail;
@@ -108,8 +114,6 @@ static void make_frame(struct run *run, union sw_frame *frame)
         frame->here.folder[0] = '/';
     if (type == SW_FRAME_LINK)
         frame->link.host = (int)detail, frame->link.creator = (int)(detail & 1);
-    if (type == SW_FRAME_POST)
-        frame->post.rank = frame->post.bytes = (int)detail;
     if (type == SW_FRAME_LEAVE || type == SW_FRAME_END)
         frame->end.rank = frame->end.status = 1 + (int)detail % 8;
     if (kind >= 192)

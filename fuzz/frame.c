@@ -16,7 +16,7 @@ enum { FIT_HEADER = 1, FIT_LENGTH = 2 };
 static size_t right_length(const uint8_t *data, size_t bytes)
 {
     struct sw_frame_header header;
-    int32_t nranks = 1, first = 0;
+    int32_t nranks = 1, first = 0, posts = 0;
 
     if (bytes < sizeof header)
         return 0;
@@ -24,6 +24,7 @@ static size_t right_length(const uint8_t *data, size_t bytes)
     if (bytes >= sizeof header + 16) {
         memcpy(&nranks, data + sizeof header, sizeof nranks);
         memcpy(&first, data + sizeof header + 12, sizeof first);
+        memcpy(&posts, data + sizeof header + 8, sizeof posts);
     }
     switch (header.type) {
     case SW_FRAME_HELLO:
@@ -51,7 +52,7 @@ static size_t right_length(const uint8_t *data, size_t bytes)
     case SW_FRAME_LINK:
         return sizeof(struct sw_frame_link);
     case SW_FRAME_POST:
-        return sizeof(struct sw_frame_post);
+        return posts > 0 && posts <= 4032 ? 32 + (size_t)posts : 32;
     case SW_FRAME_LEAVE:
     case SW_FRAME_END:
         return sizeof(struct sw_frame_end);
@@ -124,6 +125,23 @@ static size_t check_letter(const struct sw_frame_message *l)
     return sizeof *l;
 }
 
+/* Each post is whole, and the last one ends with the frame. */
+static size_t check_posts(const struct sw_frame_post *p)
+{
+    int32_t at = 0, head[2];
+
+    fuzz_must(p->bytes > 0 && p->bytes <= 4032, "posts of %d bytes", p->bytes);
+    while (at < p->bytes) {
+        fuzz_must(p->bytes - at >= 8, "%d bytes of a post", p->bytes - at);
+        memcpy(head, p->posts + at, sizeof head);
+        check_rank(head[0], SYMWIN_OK);
+        fuzz_must(head[1] >= 0 && head[1] <= SW_EXCHANGE_BYTES, "a post of %d bytes", head[1]);
+        at += 8 + head[1];
+    }
+    fuzz_must(at == p->bytes, "a post ends %d bytes after the frame", at - p->bytes);
+    return 32 + (size_t)p->bytes;
+}
+
 /* Frames between hosts. Returns the length that the frame must have; 0: none of these. */
 static size_t check_far(const union sw_frame *frame)
 {
@@ -140,10 +158,7 @@ static size_t check_far(const union sw_frame *frame)
                   frame->link.creator);
         return sizeof frame->link;
     case SW_FRAME_POST:
-        check_rank(frame->post.rank, SYMWIN_OK);
-        fuzz_must(frame->post.bytes >= 0 && frame->post.bytes <= SW_EXCHANGE_BYTES,
-                  "a post of %d bytes", frame->post.bytes);
-        return sizeof frame->post;
+        return check_posts(&frame->post);
     case SW_FRAME_LEAVE:
         check_rank(frame->end.rank, SYMWIN_OK);
         return sizeof frame->end;

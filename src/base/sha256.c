@@ -26,35 +26,44 @@ static uint32_t rotate(uint32_t x, int n)
     return x >> n | x << (32 - n);
 }
 
+/* One of 64 steps. The caller names the eight words, each time one further round. */
+#define STEP(a, b, c, d, e, f, g, h, i)                                                            \
+    do {                                                                                           \
+        (h) += (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + (((e) & (f)) ^ (~(e) & (g))) +     \
+               k[i] + w[i];                                                                        \
+        (d) += (h);                                                                                \
+        (h) += (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) +                                    \
+               (((a) & (b)) ^ ((a) & (c)) ^ ((b) & (c)));                                          \
+    } while (0)
+
 static void compress(struct sha256 *s, const unsigned char *p)
 {
     uint32_t w[64];
-    uint32_t v[8];
+    uint32_t *const v = s->h;
+    uint32_t a = v[0], b = v[1], c = v[2], d = v[3], e = v[4], f = v[5], g = v[6], h = v[7];
     int i;
 
     for (i = 0; i < 16; i++)
         w[i] = (uint32_t)p[4 * i] << 24 | (uint32_t)p[4 * i + 1] << 16 |
                (uint32_t)p[4 * i + 2] << 8 | p[4 * i + 3];
     for (; i < 64; i++) {
-        const uint32_t a = w[i - 15], b = w[i - 2];
+        const uint32_t x = w[i - 15], y = w[i - 2];
 
-        w[i] = w[i - 16] + w[i - 7] + (rotate(a, 7) ^ rotate(a, 18) ^ a >> 3) +
-               (rotate(b, 17) ^ rotate(b, 19) ^ b >> 10);
+        w[i] = w[i - 16] + w[i - 7] + (rotate(x, 7) ^ rotate(x, 18) ^ x >> 3) +
+               (rotate(y, 17) ^ rotate(y, 19) ^ y >> 10);
     }
-    memcpy(v, s->h, sizeof v);
-    for (i = 0; i < 64; i++) {
-        const uint32_t a = v[0], e = v[4];
-        const uint32_t t1 = v[7] + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) +
-                            ((e & v[5]) ^ (~e & v[6])) + k[i] + w[i];
-        const uint32_t t2 = (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) +
-                            ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
-
-        memmove(v + 1, v, 7 * sizeof v[0]);
-        v[4] += t1;
-        v[0] = t1 + t2;
+    for (i = 0; i < 64; i += 8) {
+        STEP(a, b, c, d, e, f, g, h, i);
+        STEP(h, a, b, c, d, e, f, g, i + 1);
+        STEP(g, h, a, b, c, d, e, f, i + 2);
+        STEP(f, g, h, a, b, c, d, e, i + 3);
+        STEP(e, f, g, h, a, b, c, d, i + 4);
+        STEP(d, e, f, g, h, a, b, c, i + 5);
+        STEP(c, d, e, f, g, h, a, b, i + 6);
+        STEP(b, c, d, e, f, g, h, a, i + 7);
     }
-    for (i = 0; i < 8; i++)
-        s->h[i] += v[i];
+    v[0] += a, v[1] += b, v[2] += c, v[3] += d;
+    v[4] += e, v[5] += f, v[6] += g, v[7] += h;
 }
 
 static void begin(struct sha256 *s)
@@ -71,12 +80,13 @@ static void take(struct sha256 *s, const void *data, size_t bytes)
         const size_t at = s->bytes % BLOCK;
         const size_t n = bytes < BLOCK - at ? bytes : BLOCK - at;
 
-        memcpy(s->block + at, p, n);
+        if (n < BLOCK)
+            memcpy(s->block + at, p, n);
         s->bytes += n;
+        if (s->bytes % BLOCK == 0)
+            compress(s, n < BLOCK ? s->block : p);
         p += n;
         bytes -= n;
-        if (s->bytes % BLOCK == 0)
-            compress(s, s->block);
     }
 }
 

@@ -495,7 +495,7 @@ static int64_t time_left(struct sw_exchange *x, uint64_t round, uint64_t word, i
 
 /* Waits until the round is complete, or the exchange has ended. With `local_only` it waits only for
  * the ranks of this host, and sends their posts meanwhile: this is for the host's lowest rank. */
-static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int local_only, size_t bytes,
+static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int local_only,
                               int64_t deadline, const char *call)
 {
     const uint64_t target = (round + 1) * (uint64_t)x->nranks;
@@ -509,7 +509,7 @@ static symwin_status wait_for(struct sw_exchange *x, uint64_t round, int local_o
         int64_t left;
 
         if (local_only)
-            x->hosts->send(x->hosts->context, round, bytes);
+            x->hosts->send(x->hosts->context, round);
         if ((word & SW_END_COUNT_MASK) >= target || done)
             return SYMWIN_OK;
         if (word >> SW_END_SHIFT != 0)
@@ -534,6 +534,7 @@ int sw_exchange_post(struct sw_exchange *x, int rank, uint64_t round, const void
     if (word >> SW_END_SHIFT != 0)
         return 0;
     memcpy(slot->data[round & 1], data, bytes);
+    memset(slot->data[round & 1] + bytes, 0, SW_EXCHANGE_BYTES - bytes);
     do {
         if (keep_end(&x->end, word) >> SW_END_SHIFT != 0)
             return 0;
@@ -557,7 +558,7 @@ uint64_t sw_exchange_complete(const struct sw_exchange *x)
     return (atomic_load(&x->page->word) & SW_END_COUNT_MASK) / (uint64_t)x->nranks;
 }
 
-const void *sw_exchange_data(const struct sw_exchange *x, int rank, uint64_t round)
+const unsigned char *sw_exchange_data(const struct sw_exchange *x, int rank, uint64_t round)
 {
     return x->page->slots[rank].data[round & 1];
 }
@@ -577,13 +578,13 @@ symwin_status sw_exchange_allgather(struct sw_exchange *x, int rank, const void 
     /* The host's lowest rank sends this host's posts as they are made. On the deciding host it
      * sends those of all ranks once the round is complete. */
     if (relays && !hosts->decides)
-        status = wait_for(x, round, 1, bytes, deadline, call);
+        status = wait_for(x, round, 1, deadline, call);
     if (status == SYMWIN_OK)
-        status = wait_for(x, round, 0, bytes, deadline, call);
+        status = wait_for(x, round, 0, deadline, call);
     if (status != SYMWIN_OK)
         return status;
     if (relays && hosts->decides)
-        hosts->send(hosts->context, round, bytes);
+        hosts->send(hosts->context, round);
     for (r = 0; r < x->nranks; r++)
         memcpy((unsigned char *)all + (size_t)r * bytes, x->page->slots[r].data[round & 1], bytes);
     return SYMWIN_OK;

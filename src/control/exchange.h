@@ -81,7 +81,7 @@ struct sw_exchange_hosts {
     /* Sends posts of a round, and does not wait until they are sent. To the deciding host: those of
      * this host's ranks that are posted and not yet sent. From the deciding host: those of all
      * ranks. */
-    void (*send)(void *context, uint64_t round, size_t bytes);
+    void (*send)(void *context, uint64_t round);
     /* Whether no frame from the deciding host can arrive any more. NULL: that cannot happen. */
     int (*is_cut_off)(void *context);
     void *context;
@@ -107,11 +107,12 @@ void sw_exchange_heard(struct sw_exchange *x, int rank);
 int sw_exchange_silent(const struct sw_exchange *x, int rank);
 
 /* Posts the data of a rank for a round: the caller's own rank, or, in the linking process, a rank
- * on another host. Returns 0 if the exchange has ended. */
+ * on another host. Up to SW_EXCHANGE_BYTES it is followed by zeros. Returns 0 if the exchange has
+ * ended. */
 int sw_exchange_post(struct sw_exchange *x, int rank, uint64_t round, const void *data,
                      size_t bytes);
 uint64_t sw_exchange_rounds(const struct sw_exchange *x, int rank);
-const void *sw_exchange_data(const struct sw_exchange *x, int rank, uint64_t round);
+const unsigned char *sw_exchange_data(const struct sw_exchange *x, int rank, uint64_t round);
 
 /* Number of complete rounds. */
 uint64_t sw_exchange_complete(const struct sw_exchange *x);

@@ -40,6 +40,12 @@ static size_t table_bytes(int locations)
            (size_t)locations * sizeof(struct sw_frame_location);
 }
 
+static size_t posts_bytes(int32_t bytes)
+{
+    return offsetof(struct sw_frame_post, posts) +
+           (bytes > 0 && bytes <= SW_POSTS_BYTES ? (size_t)bytes : 0);
+}
+
 static size_t frame_bytes(const union sw_frame *frame)
 {
     switch ((enum sw_frame_type)frame->header.type) {
@@ -65,7 +71,7 @@ static size_t frame_bytes(const union sw_frame *frame)
     case SW_FRAME_LINK:
         return sizeof frame->link;
     case SW_FRAME_POST:
-        return sizeof frame->post;
+        return posts_bytes(frame->post.bytes);
     case SW_FRAME_LEAVE:
     case SW_FRAME_END:
         return sizeof frame->end;
@@ -107,6 +113,66 @@ static int table_valid(const struct sw_frame_table *table, size_t bytes)
     return 1;
 }
 
+/* ---- posts ---- */
+
+_Static_assert(sizeof(struct sw_post) + SW_EXCHANGE_BYTES <= SW_POSTS_BYTES, "one fits");
+
+/* How many bytes it takes up to the last that is not zero, in steps of 8. */
+static size_t used_bytes(const unsigned char *data)
+{
+    size_t used = SW_EXCHANGE_BYTES;
+    uint64_t last = 0;
+
+    while (used > 0 && last == 0) {
+        used -= sizeof last;
+        memcpy(&last, data + used, sizeof last);
+    }
+    return last != 0 ? used + sizeof last : 0;
+}
+
+int sw_frame_add_post(struct sw_frame_post *frame, int rank, const unsigned char *data)
+{
+    const struct sw_post post = {.rank = rank, .bytes = (int32_t)used_bytes(data)};
+    const size_t all = sizeof post + (size_t)post.bytes;
+    unsigned char *at = frame->posts + frame->bytes;
+
+    if (all > sizeof frame->posts - (size_t)frame->bytes)
+        return 0;
+    memcpy(at, &post, sizeof post);
+    memcpy(at + sizeof post, data, (size_t)post.bytes);
+    frame->bytes += (int32_t)all;
+    return 1;
+}
+
+size_t sw_frame_next_post(const struct sw_frame_post *frame, size_t at, struct sw_post *post)
+{
+    const size_t end = (size_t)frame->bytes;
+
+    if (end - at < sizeof *post)
+        return 0;
+    memcpy(post, frame->posts + at, sizeof *post);
+    at += sizeof *post;
+    if (!rank_in(post->rank, SW_MAX_RANKS) || post->bytes < 0 || post->bytes > SW_EXCHANGE_BYTES ||
+        (size_t)post->bytes > end - at)
+        return 0;
+    return at + (size_t)post->bytes;
+}
+
+static int posts_valid(const struct sw_frame_post *frame)
+{
+    size_t at = 0;
+    struct sw_post post;
+
+    if (frame->bytes <= 0 || frame->bytes > SW_POSTS_BYTES)
+        return 0;
+    do
+        at = sw_frame_next_post(frame, at, &post);
+    while (at > 0 && at < (size_t)frame->bytes);
+    return at > 0;
+}
+
+/* ---- validity ---- */
+
 static int status_valid(int32_t status)
 {
     return status >= 0 && status <= SYMWIN_STATUS_LAST;
@@ -130,6 +196,8 @@ int sw_frame_valid(union sw_frame *frame, size_t bytes)
         return 0;
     if (frame->header.type == SW_FRAME_TABLE)
         return table_valid(&frame->table, bytes);
+    if (frame->header.type == SW_FRAME_POST && bytes < posts_bytes(0))
+        return 0;
     if (frame_bytes(frame) != bytes)
         return 0;
     switch ((enum sw_frame_type)frame->header.type) {
@@ -154,8 +222,7 @@ int sw_frame_valid(union sw_frame *frame, size_t bytes)
         return frame->link.host >= 0 && frame->link.host < SW_MAX_RANKS &&
                (frame->link.creator == 0 || frame->link.creator == 1);
     case SW_FRAME_POST:
-        return rank_in(frame->post.rank, SW_MAX_RANKS) && frame->post.bytes >= 0 &&
-               frame->post.bytes <= SW_EXCHANGE_BYTES;
+        return posts_valid(&frame->post);
     case SW_FRAME_LEAVE:
         return rank_in(frame->end.rank, SW_MAX_RANKS);
     case SW_FRAME_END:

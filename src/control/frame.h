@@ -30,7 +30,8 @@
  * Between processes of a host, over their peer socket: HANDLE, with the descriptor of a rank's
  * memory; MESSAGE, from one rank to another, with a descriptor if it offers memory.
  *
- * Between hosts, over TCP (host_link.c): POST, LEAVE, END, MESSAGE; ASK, which WELL answers.
+ * Between hosts, over TCP (host_link.c): POST, of as many ranks as are ready; LEAVE, END, MESSAGE;
+ * ASK, which WELL answers.
  */
 #ifndef SYMWIN_FRAME_H
 #define SYMWIN_FRAME_H
@@ -40,13 +41,22 @@
 /* Whether an errno of a connection is the other end's fault; else it is this process's. */
 int sw_frame_is_theirs(int error);
 
-/* Fills in the header of a frame. Those of a TABLE, nranks and first, must be set before. */
+/* Fills in the header of a frame. What its length depends on must be set before: nranks and first
+ * of a TABLE, bytes of a POST. */
 void sw_frame_seal(union sw_frame *frame, enum sw_frame_type type);
 
 /* Whether `bytes` received bytes are one whole frame of a known type with safe values: ranks and
  * processes in range, texts terminated. Reads nothing past `bytes`; may write a text's terminating
  * NUL. */
 int sw_frame_valid(union sw_frame *frame, size_t bytes);
+
+/* Appends a post, without the zeros at the end of its SW_EXCHANGE_BYTES bytes. 0: there is no
+ * room. */
+int sw_frame_add_post(struct sw_frame_post *frame, int rank, const unsigned char *data);
+
+/* Reads the post at `at`, 0 at first; its bytes are in front of the place that is returned, where
+ * the next one begins. 0: there is no valid post. */
+size_t sw_frame_next_post(const struct sw_frame_post *frame, size_t at, struct sw_post *post);
 
 /* Compute the proof of the creator and of a rank; `join` is complete except for its proof. */
 void sw_frame_prove_creator(const unsigned char secret[SW_KEY_BYTES],

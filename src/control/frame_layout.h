@@ -33,9 +33,10 @@ enum sw_frame_type {
 
 #define SW_FRAME_MAGIC 0x4e494d53u /* "SMIN" */
 #define SW_FRAME_FORM 1            /* version of header, HELLO, CHALLENGE, REFUSAL: never changes */
-#define SW_FRAME_PROTOCOL 6        /* version of all that follows a proof */
+#define SW_FRAME_PROTOCOL 7        /* version of all that follows a proof */
 #define SW_NAME_BYTES 16
-#define SW_TABLE_PART 2000 /* locations in a frame */
+#define SW_TABLE_PART 2000  /* locations in a frame */
+#define SW_POSTS_BYTES 4032 /* so that a frame with posts and its HMAC are 4 KiB */
 
 struct sw_frame_header {
     uint32_t magic;
@@ -103,13 +104,17 @@ struct sw_frame_link {
     unsigned char key[SW_KEY_BYTES];
 };
 
-/* The data of one rank in a round of the exchange. */
+/* What ranks have posted in a round of the exchange: for each rank a struct sw_post and so many
+ * bytes, one after the other. The rest of its data is zeros. */
 struct sw_frame_post {
     struct sw_frame_header header;
     uint64_t round;
-    int32_t rank;
-    int32_t bytes;
-    unsigned char data[SW_EXCHANGE_BYTES];
+    int32_t bytes, zero;
+    unsigned char posts[SW_POSTS_BYTES]; /* as many as `bytes` */
+};
+
+struct sw_post {
+    int32_t rank, bytes;
 };
 
 /* LEAVE: `rank` leaves. Status SYMWIN_BUSY: it posts no more, but its last calls may be running.

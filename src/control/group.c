@@ -103,12 +103,17 @@ void sw_group_free(struct sw_group *group)
 
     sw_host_link_stop(group);
     for (p = 0; p < group->processes && group->sockets != NULL; p++)
-        sw_poll_remove(&group->sockets[p].watch);
+        if (group->sockets[p] != NULL)
+            sw_poll_remove(&group->sockets[p]->watch);
     for (p = 0; p < group->processes && group->sockets != NULL; p++) {
-        if (group->sockets[p].watch.fd >= 0)
-            socket_close(group->sockets[p].watch.fd);
-        sw_outbox_clear(&group->sockets[p].outbox, group->queued);
-        pthread_mutex_destroy(&group->sockets[p].mutex);
+        struct sw_peer_socket *socket = group->sockets[p];
+
+        if (socket == NULL)
+            continue;
+        socket_close(socket->watch.fd);
+        sw_outbox_clear(&socket->outbox, group->queued);
+        pthread_mutex_destroy(&socket->mutex);
+        free(socket);
     }
     sw_mailbox_destroy(group);
     sw_exchange_destroy(group->exchange);
@@ -231,8 +236,8 @@ void sw_group_shut_sockets(struct sw_group *group)
 
     sw_exchange_be_quiet(group->exchange, group->leader);
     for (p = 0; p < group->processes && group->sockets != NULL; p++)
-        if (group->sockets[p].watch.fd >= 0)
-            shutdown(group->sockets[p].watch.fd, SHUT_WR);
+        if (group->sockets[p] != NULL)
+            shutdown(group->sockets[p]->watch.fd, SHUT_WR);
 }
 
 /* Moves the topology's descriptors into the group. */
@@ -255,10 +260,15 @@ static symwin_status group_connect(struct sw_group *group, struct sw_topology *t
     if (status == SYMWIN_OK && group->hosts > 1)
         status = sw_host_link_start(group, topology->connections, sw_mailbox_forward);
     for (p = 0; p < topology->processes && status == SYMWIN_OK; p++) {
-        struct sw_peer_socket *socket = &group->sockets[p];
+        struct sw_peer_socket *socket;
 
         if (topology->sockets[p] < 0)
             continue;
+        socket = group->sockets[p] = calloc(1, sizeof *socket);
+        if (socket == NULL)
+            return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d processes", call,
+                           topology->processes);
+        pthread_mutex_init(&socket->mutex, NULL);
         socket->group = group;
         socket->process = p;
         socket->watch = (struct sw_poll_watch){.fd = topology->sockets[p],
@@ -274,7 +284,7 @@ static symwin_status group_connect(struct sw_group *group, struct sw_topology *t
 /* Allocates the group's arrays and fills them from the topology. */
 static symwin_status group_fill(struct sw_group *group, const struct sw_topology *topology)
 {
-    int p, r;
+    int r;
 
     group->nranks = topology->nranks;
     group->process = topology->process;
@@ -289,10 +299,6 @@ static symwin_status group_fill(struct sw_group *group, const struct sw_topology
     group->queued = calloc((size_t)topology->nranks, sizeof *group->queued);
     group->handles = calloc((size_t)topology->nranks, sizeof *group->handles);
     group->mailboxes = calloc((size_t)topology->nranks, sizeof *group->mailboxes);
-    for (p = 0; p < topology->processes && group->sockets != NULL; p++) {
-        group->sockets[p].watch.fd = -1;
-        pthread_mutex_init(&group->sockets[p].mutex, NULL);
-    }
     if (group->reports == NULL || group->process_of == NULL || group->host_of == NULL ||
         group->sockets == NULL || group->waiting == NULL || group->queued == NULL ||
         group->handles == NULL || group->mailboxes == NULL ||

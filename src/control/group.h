@@ -23,7 +23,7 @@ struct sw_handle_exchange;
 /* A local socket to another process of the communicator. It shows when that process ends, and
  * carries messages and the memory handles of registrations. */
 struct sw_peer_socket {
-    struct sw_poll_watch watch; /* .fd is owned; -1: none (this process, or on another host) */
+    struct sw_poll_watch watch; /* .fd is owned */
     struct sw_group *group;
     int process;
     pthread_mutex_t mutex;   /* protects sending, and: */
@@ -46,7 +46,7 @@ struct sw_group {
     int hosts;
     int *process_of;                            /* owned: of each rank */
     int *host_of;                               /* owned: of each rank */
-    struct sw_peer_socket *sockets;             /* owned: to each process */
+    struct sw_peer_socket **sockets;            /* owned, each too: to each process; NULL: none */
     struct sw_handle_exchange *handle_exchange; /* owned; NULL: all ranks are in this process */
 
     /* host_link.c; NULL if there is only one host. */

@@ -22,6 +22,7 @@
 #include "src/control/control.h"
 
 enum {
+    OUT_BYTES = sizeof(struct sw_frame_post) + SW_DIGEST_BYTES, /* of the longest frame sent */
     SEND_MS = 100,    /* timeout of an END when creation fails */
     SETTLE_MS = 1500, /* for so long the last rank that leaves waits */
     PULSE_MS = 100,   /* between two calls of beat() */
@@ -29,9 +30,6 @@ enum {
     PROBE_S = 2,
     PROBES = 3
 };
-
-/* Marks of a rank in link->due: its post, or its leave, is to be sent. */
-enum { DUE_POST = 1, DUE_LEAVE = 2 };
 
 int sw_host_link_here(const struct sw_group *group)
 {
@@ -108,39 +106,52 @@ static int may_speak_for(const struct sw_host_link *link, int rank)
 
 /* ---- which frame is next: under link->queue ---- */
 
-static void fill_post(struct sw_host_link *link, union sw_frame *frame, int rank)
+/* Whether this rank's post is to be sent: see struct sw_exchange_hosts. */
+static int is_due(const struct sw_host_link *link, int rank)
 {
-    memset(frame, 0, sizeof frame->post);
-    frame->post.round = link->round;
-    frame->post.rank = rank;
-    frame->post.bytes = (int32_t)link->post_bytes;
-    memcpy(frame->post.data, sw_exchange_data(link->group->exchange, rank, link->round),
-           link->post_bytes);
-    sw_frame_seal(frame, SW_FRAME_POST);
+    const struct sw_group *group = link->group;
+
+    return may_speak_for(link, rank) &&
+           (group->host == 0 || (group->posts_sent[rank] <= link->round &&
+                                 sw_exchange_rounds(group->exchange, rank) > link->round));
 }
 
-/* Marks a rank. */
-static void set_due(struct sw_host_link *link, int rank, unsigned char mark)
+/* As many posts as fit into a frame. */
+static int next_posts(struct sw_host_link *link, struct sw_frame_post *frame)
 {
-    int *first = mark == DUE_POST ? &link->first_post : &link->first_leave;
+    struct sw_group *group = link->group;
 
-    link->due[rank] |= mark;
-    if (rank < *first)
-        *first = rank;
+    frame->round = link->round;
+    frame->bytes = frame->zero = 0;
+    for (; link->next_post < group->nranks; link->next_post++) {
+        const int rank = link->next_post;
+
+        if (!is_due(link, rank))
+            continue;
+        if (!sw_frame_add_post(frame, rank, sw_exchange_data(group->exchange, rank, link->round)))
+            break;
+        if (group->host != 0) /* which has several links, and sends each post over most of them */
+            group->posts_sent[rank] = link->round + 1;
+    }
+    return frame->bytes > 0;
 }
 
-/* Takes the mark from the first rank that has it. Returns the rank; -1: none has. */
-static int next_due(struct sw_host_link *link, unsigned char mark)
+static unsigned char bit_of(int rank)
 {
-    int *first = mark == DUE_POST ? &link->first_post : &link->first_leave;
-    int r = *first;
+    return (unsigned char)(1 << rank % 8);
+}
 
-    while (r < link->group->nranks && (link->due[r] & mark) == 0)
+/* The first rank whose LEAVE is to be sent; -1: none. */
+static int next_leave(struct sw_host_link *link)
+{
+    int r = link->first_leave;
+
+    while (r < link->group->nranks && (link->leaves[r / 8] & bit_of(r)) == 0)
         r++;
-    *first = r;
+    link->first_leave = r;
     if (r == link->group->nranks)
         return -1;
-    link->due[r] &= (unsigned char)~mark;
+    link->leaves[r / 8] &= (unsigned char)~bit_of(r);
     return r;
 }
 
@@ -175,9 +186,8 @@ static int next_frame(struct sw_host_link *link, union sw_frame *frame)
     const struct sw_frame_message *words;
     int rank;
 
-    if (link->posts > 0) {
-        link->posts--;
-        fill_post(link, frame, next_due(link, DUE_POST));
+    if (next_posts(link, &frame->post)) {
+        sw_frame_seal(frame, SW_FRAME_POST);
         return 1;
     }
     if (link->asks || link->answers) {
@@ -195,7 +205,7 @@ static int next_frame(struct sw_host_link *link, union sw_frame *frame)
         sw_outbox_drop_first(&link->outbox, link->group->queued);
         return 1;
     }
-    rank = next_due(link, DUE_LEAVE);
+    rank = next_leave(link);
     if (rank >= 0)
         fill_end(frame, SW_FRAME_LEAVE, SYMWIN_OK, rank);
     return rank >= 0;
@@ -357,28 +367,20 @@ void sw_host_link_leave(struct sw_group *group, int rank, int but)
     for (h = 0; h < group->hosts && group->links != NULL; h++)
         if (h != but && group->links[h].connection.fd >= 0) {
             pthread_mutex_lock(&group->links[h].queue);
-            set_due(&group->links[h], rank, DUE_LEAVE);
+            group->links[h].leaves[rank / 8] |= bit_of(rank);
+            if (rank < group->links[h].first_leave)
+                group->links[h].first_leave = rank;
             pthread_mutex_unlock(&group->links[h].queue);
             tell_news(&group->links[h]);
         }
 }
 
-/* Posts of a rank that are due to be sent over the link: see struct sw_exchange_hosts. */
-static int is_due(const struct sw_host_link *link, int rank, uint64_t round)
-{
-    const struct sw_group *group = link->group;
-
-    return may_speak_for(link, rank) &&
-           (group->host == 0 || (group->posts_sent[rank] <= round &&
-                                 sw_exchange_rounds(group->exchange, rank) > round));
-}
-
 /* struct sw_exchange_hosts: called by the host's lowest rank. No other round has posts that are not
  * yet sent: it would not be complete on the other host. */
-static void send_posts(void *context, uint64_t round, size_t bytes)
+static void send_posts(void *context, uint64_t round)
 {
     struct sw_group *group = context;
-    int due = 0, h, r;
+    int h;
 
     for (h = 0; h < group->hosts; h++) {
         struct sw_host_link *link = &group->links[h];
@@ -387,20 +389,12 @@ static void send_posts(void *context, uint64_t round, size_t bytes)
             continue;
         pthread_mutex_lock(&link->queue);
         link->round = round;
-        link->post_bytes = bytes;
-        for (r = 0; r < group->nranks; r++)
-            if (is_due(link, r, round) && (link->due[r] & DUE_POST) == 0) {
-                set_due(link, r, DUE_POST);
-                link->posts++;
-                group->posts_sent[r] = round + 1;
-                due = 1;
-            }
+        link->next_post = 0;
         pthread_mutex_unlock(&link->queue);
     }
     if (group->host == 0)
         atomic_store(&group->rounds_sent, round + 1);
-    if (due || group->host == 0) /* then an end may have waited for them */
-        sw_host_link_end(group);
+    sw_host_link_end(group); /* an end may have waited for them */
 }
 
 /* ---- receiving, on the poll thread ---- */
@@ -417,6 +411,24 @@ static int speaks_for(const struct sw_host_link *link, int rank)
                             : group->host_of[rank] != group->host;
 }
 
+/* Posts for ranks of the other host. Returns 0 if one is invalid. */
+static int take_posts(struct sw_host_link *link, const struct sw_frame_post *frame)
+{
+    struct sw_exchange *x = link->group->exchange;
+    struct sw_post post;
+    size_t at = 0;
+
+    while (at < (size_t)frame->bytes) {
+        at = sw_frame_next_post(frame, at, &post);
+        if (!speaks_for(link, post.rank) || frame->round != sw_exchange_rounds(x, post.rank) ||
+            frame->round > sw_exchange_complete(x)) /* would count for another rank's */
+            return 0;
+        sw_exchange_post(x, post.rank, frame->round, frame->posts + at - post.bytes,
+                         (size_t)post.bytes);
+    }
+    return 1;
+}
+
 /* Handles a frame. Returns 0 if it is invalid. */
 static int handle_frame(struct sw_host_link *link, const union sw_frame *frame)
 {
@@ -425,13 +437,7 @@ static int handle_frame(struct sw_host_link *link, const union sw_frame *frame)
 
     switch ((enum sw_frame_type)frame->header.type) {
     case SW_FRAME_POST:
-        if (!speaks_for(link, frame->post.rank) ||
-            frame->post.round != sw_exchange_rounds(x, frame->post.rank) ||
-            frame->post.round > sw_exchange_complete(x)) /* would count for another rank's */
-            return 0;
-        sw_exchange_post(x, frame->post.rank, frame->post.round, frame->post.data,
-                         (size_t)frame->post.bytes);
-        return 1;
+        return take_posts(link, &frame->post);
     case SW_FRAME_LEAVE:
         if (!speaks_for(link, frame->end.rank))
             return 0;
@@ -583,14 +589,16 @@ symwin_status sw_host_link_start(struct sw_group *group, struct sw_connection *c
 
         if (connections[h].fd < 0)
             continue;
-        link->due = calloc((size_t)group->nranks, sizeof *link->due);
-        if (link->due == NULL) {
+        link->leaves = calloc((size_t)group->nranks / 8 + 1, 1);
+        link->out = malloc(OUT_BYTES);
+        if (link->leaves == NULL || link->out == NULL) {
             status = sw_fail(SYMWIN_NO_MEMORY, "symwin_comm_create: no host memory for %d ranks",
                              group->nranks);
             break;
         }
         link->group = group;
         link->host = h;
+        link->next_post = group->nranks;
         link->deliver = deliver;
         link->connection = connections[h];
         connections[h] = (struct sw_connection){.fd = -1};
@@ -619,10 +627,12 @@ void sw_host_link_stop(struct sw_group *group)
         sw_poll_remove(&group->links[h].watch);
         sw_connection_drop(&group->links[h].connection);
         sw_outbox_clear(&group->links[h].outbox, group->queued);
-        sw_wipe(group->links[h].out, sizeof group->links[h].out);
+        if (group->links[h].out != NULL)
+            sw_wipe(group->links[h].out, OUT_BYTES);
+        free(group->links[h].out);
         pthread_mutex_destroy(&group->links[h].mutex);
         pthread_mutex_destroy(&group->links[h].queue);
-        free(group->links[h].due);
+        free(group->links[h].leaves);
     }
     free(group->links);
     free(group->through);

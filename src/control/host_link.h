@@ -24,17 +24,16 @@ struct sw_host_link {
     int broken;
     int left; /* of the last turn frames were left: the poll thread sends them */
     size_t out_bytes, out_sent;
-    unsigned char out[sizeof(struct sw_frame_post) + SW_DIGEST_BYTES]; /* the frame being sent */
+    unsigned char *out; /* owned: the frame being sent */
 
     pthread_mutex_t queue; /* protects what is to be sent; no other mutex is taken under it */
     int reason_sent;
-    atomic_int end_sent;         /* or need not be */
-    unsigned char *due;          /* owned: of each rank, DUE_POST and DUE_LEAVE */
-    int first_post, first_leave; /* no lower rank has that mark */
-    int posts;                   /* number of DUE_POST */
-    uint64_t round;              /* of these posts, which have so many bytes */
-    size_t post_bytes;
-    int asks, answers; /* ASK and WELL are to be sent */
+    atomic_int end_sent;   /* or need not be */
+    uint64_t round;        /* of the posts to be sent, */
+    int next_post;         /* of which those of lower ranks are sent */
+    unsigned char *leaves; /* owned: a bit for each rank whose LEAVE is to be sent */
+    int first_leave;       /* no lower rank has one */
+    int asks, answers;     /* ASK and WELL are to be sent */
     struct sw_outbox outbox;
 };
 

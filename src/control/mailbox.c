@@ -254,9 +254,11 @@ static int post(struct sw_peer_socket *socket, const union sw_frame *frame, int 
 static int send_to_process(struct sw_group *group, int process, const union sw_frame *frame, int fd,
                            int64_t deadline)
 {
-    struct sw_peer_socket *socket = &group->sockets[process];
+    struct sw_peer_socket *socket = group->sockets[process];
     int error;
 
+    if (socket == NULL) /* whoever handed the sockets out gave a wrong one */
+        return EBADF;
     do
         error = post(socket, frame, fd);
     while (error != 0 && (error = sw_frame_wait(socket->watch.fd, error, deadline)) == 0);
@@ -268,8 +270,8 @@ static int is_left(struct sw_group *group)
     int p, left = 0;
 
     for (p = 0; p < group->processes; p++)
-        if (group->sockets[p].watch.fd >= 0)
-            left |= !sw_mailbox_go_on(&group->sockets[p]);
+        if (group->sockets[p] != NULL)
+            left |= !sw_mailbox_go_on(group->sockets[p]);
     return left;
 }
 
@@ -490,8 +492,8 @@ static int read_sockets(struct sw_group *group, int process)
     int p, left = 0;
 
     for (p = 0; p < group->processes; p++)
-        if (group->sockets[p].watch.fd >= 0) { /* the poll thread sees errors too */
-            const int error = sw_mailbox_read(&group->sockets[p]);
+        if (group->sockets[p] != NULL) { /* the poll thread sees errors too */
+            const int error = sw_mailbox_read(group->sockets[p]);
 
             left |= error == 0 && (p == process || process < 0);
         }

@@ -130,7 +130,7 @@ static void send_one(struct sw_handle_exchange *x, int process, int rank)
     frame.handle.status = (int32_t)x->rank[rank].exported;
     sw_frame_seal(&frame, SW_FRAME_HANDLE);
     do
-        error = sw_frame_send(x->group->sockets[process].watch.fd, &frame, x->rank[rank].fd,
+        error = sw_frame_send(x->group->sockets[process]->watch.fd, &frame, x->rank[rank].fd,
                               wait_slice(x, process));
     while ((error == ETIMEDOUT || error == ETOOMANYREFS) && sw_now_ms() < x->deadline - SLICE_MS &&
            !sw_exchange_ended(x->group->exchange));
@@ -148,7 +148,7 @@ static void send_all(struct sw_handle_exchange *x)
 
     for (r = next_local(x, 0); r < x->group->nranks; r = next_local(x, r + 1))
         for (p = 0; p < x->group->processes; p++)
-            if (x->group->sockets[p].watch.fd >= 0 && !sw_exchange_ended(x->group->exchange))
+            if (x->group->sockets[p] != NULL && !sw_exchange_ended(x->group->exchange))
                 send_one(x, p, r);
 }
 

@@ -33,7 +33,7 @@ static void flood(struct processes *p, symwin_comm *comm, uint64_t number, long 
 
     if (comm->rank == 0) {
         sw_poll_lock();
-        flooded = comm->group->sockets[1].watch.fd;
+        flooded = comm->group->sockets[1]->watch.fd;
         flood_end = sw_now_ms() + FLOOD_MS;
         repeats = times - 1;
         sw_poll_unlock();
@@ -155,7 +155,7 @@ static void endless(struct processes *p, int rank)
     if (rank == 0) {
         host_must(symwin_channel_create(comm, 1, NULL, 0, NULL, &end), "symwin_channel_create");
         sw_poll_lock();
-        sw_poll_remove(&comm->group->sockets[1].watch); /* only the call reads, so none pile up */
+        sw_poll_remove(&comm->group->sockets[1]->watch); /* only the call reads, so none pile up */
         sw_poll_unlock();
     }
     flood(p, comm, 0, INT64_MAX);

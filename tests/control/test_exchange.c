@@ -156,11 +156,10 @@ enum {
     POST = (24 + 2 * SW_EXCHANGE_BYTES + 63) / 64 * 8
 };
 
-static void send_nothing(void *context, uint64_t round, size_t bytes)
+static void send_nothing(void *context, uint64_t round)
 {
     (void)context;
     (void)round;
-    (void)bytes;
 }
 
 static atomic_int is_over;
@@ -460,6 +459,23 @@ static void test_allowance(void)
     sw_exchange_destroy(x);
 }
 
+/* What travels between hosts has no zeros at its end: those that were there before are put back. */
+static void test_rest_of_a_post(void)
+{
+    static const unsigned char zeros[SW_EXCHANGE_BYTES];
+    unsigned char full[SW_EXCHANGE_BYTES];
+    struct sw_exchange *x = sw_exchange_create(1);
+
+    memset(full, 7, sizeof full);
+    sw_exchange_post(x, 0, 0, full, sizeof full);
+    sw_exchange_post(x, 0, 1, full, 16);
+    sw_exchange_post(x, 0, 2, full, 8);
+    tap_ok(memcmp(sw_exchange_data(x, 0, 2), full, 8) == 0 &&
+               memcmp(sw_exchange_data(x, 0, 2) + 8, zeros, sizeof zeros - 8) == 0,
+           "a short post is followed by zeros, and not by an older one's bytes");
+    sw_exchange_destroy(x);
+}
+
 static int is_cut_off(void *cut_off)
 {
     return *(const int *)cut_off;
@@ -537,6 +553,7 @@ int main(void)
     test_who_links();
     test_gone_elsewhere();
     test_allowance();
+    test_rest_of_a_post();
     test_settled();
     return tap_done();
 }

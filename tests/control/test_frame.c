@@ -31,8 +31,7 @@ static const struct field {
      SYMWIN_STATUS_LAST},
     {"LINK's host", SW_FRAME_LINK, offsetof(struct sw_frame_link, host), 0, SW_MAX_RANKS - 1},
     {"LINK's end", SW_FRAME_LINK, offsetof(struct sw_frame_link, creator), 0, 1},
-    {"POST's rank", SW_FRAME_POST, offsetof(struct sw_frame_post, rank), 0, SW_MAX_RANKS - 1},
-    {"POST's bytes", SW_FRAME_POST, offsetof(struct sw_frame_post, bytes), 0, SW_EXCHANGE_BYTES},
+    {"POST's rank", SW_FRAME_POST, offsetof(struct sw_frame_post, posts), 0, SW_MAX_RANKS - 1},
     {"LEAVE's rank", SW_FRAME_LEAVE, offsetof(struct sw_frame_end, rank), 0, SW_MAX_RANKS - 1},
     {"END's rank", SW_FRAME_END, offsetof(struct sw_frame_end, rank), 0, SW_MAX_RANKS - 1},
     {"END's status", SW_FRAME_END, offsetof(struct sw_frame_end, status), 1, SYMWIN_STATUS_LAST},
@@ -69,6 +68,8 @@ static void make(union sw_frame *frame, enum sw_frame_type type)
     }
     if (type == SW_FRAME_HERE)
         frame->here.folder[0] = '/';
+    if (type == SW_FRAME_POST)
+        frame->post.bytes = sizeof(struct sw_post);
     sw_frame_seal(frame, type);
     for (i = 0; i < FIELDS; i++)
         if (fields[i].type == type)
@@ -123,6 +124,86 @@ static void test_lengths(void)
             wrong += printf("# type %d, a zero that is none\n", type) > 0;
     }
     tap_ok(wrong == 0 && count > 10, "%d types: a frame is as long as it says", count);
+}
+
+/* ---- posts ---- */
+
+static const struct post_row {
+    const char *what;
+    int32_t bytes; /* of all posts of the frame, of which this is the first */
+    struct sw_post post;
+    int valid;
+} post_rows[] = {
+    {"of as many bytes as there can be", 8 + SW_EXCHANGE_BYTES, {1, SW_EXCHANGE_BYTES}, 1},
+    {"of one more", 8 + SW_EXCHANGE_BYTES + 1, {1, SW_EXCHANGE_BYTES + 1}, 0},
+    {"without a byte", 8, {SW_MAX_RANKS - 1, 0}, 1},
+    {"before others without a byte", SW_POSTS_BYTES, {1, 0}, 1},
+    {"before more than the frame can have", SW_POSTS_BYTES + 8, {1, 0}, 0},
+    {"of a rank that there cannot be", 8, {SW_MAX_RANKS, 0}, 0},
+    {"of rank -1", 8, {-1, 0}, 0},
+    {"of fewer bytes than none", 16, {1, -8}, 0},
+    {"that has all but its last byte", 8 + 15, {1, 16}, 0},
+    {"before half a post", 8 + 16 + 4, {1, 16}, 0},
+    {"that is not there", 0, {1, 0}, 0},
+    {"of a frame of fewer bytes than none", -8, {1, 0}, 0},
+};
+
+static void test_posts(void)
+{
+    size_t i;
+
+    for (i = 0; i < sizeof post_rows / sizeof post_rows[0]; i++) {
+        const struct post_row *row = &post_rows[i];
+        union sw_frame frame;
+
+        make(&frame, SW_FRAME_POST);
+        memcpy(frame.post.posts, &row->post, sizeof row->post);
+        frame.post.bytes = row->bytes;
+        sw_frame_seal(&frame, SW_FRAME_POST);
+        if (row->bytes > SW_POSTS_BYTES)
+            frame.header.bytes += (uint32_t)row->bytes;
+        tap_ok(sw_frame_valid(&frame, frame.header.bytes) == row->valid, "a post %s: %s", row->what,
+               row->valid ? "valid" : "refused");
+    }
+    for (i = 16; i < 32; i++) { /* its length cannot be read yet */
+        union sw_frame frame;
+
+        make(&frame, SW_FRAME_POST);
+        frame.header.bytes = (uint32_t)i;
+        if (sw_frame_valid(&frame, i))
+            break;
+    }
+    TAP_EQ("a POST that ends before its posts", (int)i, 32);
+}
+
+/* Of a rank's data only the zeros at the end are left out; what is read is what was put. */
+static void test_zeros(void)
+{
+    static const int lasts[] = {-1, 0, 7, 8, 100, SW_EXCHANGE_BYTES - 1};
+    unsigned char data[SW_EXCHANGE_BYTES];
+    struct sw_frame_post frame;
+    struct sw_post post = {-1, -1};
+    size_t i, next;
+    int count;
+
+    for (i = 0; i < sizeof lasts / sizeof lasts[0]; i++) {
+        memset(data, 0, sizeof data);
+        if (lasts[i] >= 0)
+            data[0] = data[lasts[i]] = 5;
+        memset(&frame, 0, sizeof frame);
+        sw_frame_add_post(&frame, 3, data);
+        next = sw_frame_next_post(&frame, 0, &post);
+        tap_ok(next == (size_t)frame.bytes && post.rank == 3 && post.bytes > lasts[i] &&
+                   post.bytes <= lasts[i] + 8 &&
+                   memcmp(frame.posts + next - post.bytes, data, (size_t)post.bytes) == 0,
+               "a post whose last byte is at %d has %d", lasts[i], post.bytes);
+    }
+    memset(&frame, 0, sizeof frame);
+    for (count = 0; sw_frame_add_post(&frame, count, data); count++)
+        ;
+    TAP_EQ("as many posts are added as there is room for", count,
+           SW_POSTS_BYTES / (int)(sizeof post + SW_EXCHANGE_BYTES));
+    TAP_EQ("and no part of another", frame.bytes, count * (int)(sizeof post + SW_EXCHANGE_BYTES));
 }
 
 static void test_nobody(void)
@@ -324,6 +405,8 @@ int main(void)
     test_numbers();
     test_lengths();
     test_table();
+    test_posts();
+    test_zeros();
     test_nobody();
     test_texts();
     test_descriptors();

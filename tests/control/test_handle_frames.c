@@ -16,7 +16,7 @@ enum { RANKS = 4, SEQUENCE = 7, TIMEOUT_MS = 300, NOTHING = -1 };
 /* Ranks 0 and 1 are in this process, 2 and 3 in the other. */
 struct receiver {
     struct sw_group group;
-    struct sw_peer_socket sockets[2];
+    struct sw_peer_socket socket, *sockets[2];
     struct sw_segment *segment;
     struct sw_segment_piece *pieces; /* one per rank */
     int other;                       /* the test's end of the peer socket */
@@ -44,9 +44,8 @@ static void receiver_open(struct receiver *t)
         pthread_mutex_init(&t->group.mutex, NULL) != 0)
         abort();
     t->group.sockets = t->sockets;
-    t->sockets[0] = (struct sw_peer_socket){.watch.fd = -1, .group = &t->group};
-    t->sockets[1] = (struct sw_peer_socket){
-        .watch.fd = sockets[0], .group = &t->group, .process = 1};
+    t->socket = (struct sw_peer_socket){.watch.fd = sockets[0], .group = &t->group, .process = 1};
+    t->sockets[1] = &t->socket;
     t->other = sockets[1];
     t->segment->id = SEQUENCE;
     t->segment->bytes = GRANULE;
@@ -74,7 +73,7 @@ static void receiver_close(struct receiver *t)
         host_must_cuda(sw_drv.cuMemRelease(t->pieces[r].memory), "cuMemRelease");
     sw_poll_settle();
     close(t->other);
-    close(t->sockets[1].watch.fd);
+    close(t->socket.watch.fd);
     free(t->group.handle_exchange);
     sw_mailbox_destroy(&t->group);
     sw_exchange_destroy(t->group.exchange);
@@ -165,7 +164,7 @@ static void send_frame(const struct receiver *t, const struct frame *f)
 /* Whether the exchange has taken the memory of a rank. */
 static int was_taken(struct receiver *t, int rank)
 {
-    struct pollfd p = {.fd = t->sockets[1].watch.fd, .events = POLLIN};
+    struct pollfd p = {.fd = t->socket.watch.fd, .events = POLLIN};
     int taken;
 
     sw_poll_lock();

@@ -133,8 +133,9 @@ static void test_forwarded(void)
             abort();
         for (h = 0; h < THREE; h++) { /* not connected */
             group.links[h].group = &group;
-            group.links[h].due = calloc(THREE, 1);
-            if (group.links[h].due == NULL)
+            group.links[h].leaves = calloc(THREE, 1);
+            group.links[h].out = malloc(sizeof(union sw_frame));
+            if (group.links[h].leaves == NULL || group.links[h].out == NULL)
                 abort();
         }
         sw_poll_lock();
@@ -154,8 +155,9 @@ static void test_forwarded(void)
 static void test_end_in_order(void)
 {
     const uint64_t nothing = 0;
+    union sw_frame frame;
     struct pair p;
-    int r, posts = 0, type;
+    int r, posts = 0, last = -1, error = 0;
 
     pair_open(&p, 0);
     for (r = 0; r < RANKS; r++)
@@ -163,11 +165,76 @@ static void test_end_in_order(void)
     sw_exchange_fail(p.group.exchange, SYMWIN_ABORTED, 1);
     sw_host_link_end(&p.group);
     TAP_EQ("no end before the posts of a round that is complete", next_type(&p, QUIET_MS), 0);
-    p.group.exchange_hosts.send(&p.group, 0, sizeof nothing);
-    while ((type = next_type(&p, SOON_MS)) == SW_FRAME_POST)
-        posts++;
-    TAP_EQ("the posts of host 0's ranks", posts, 2);
-    TAP_EQ("and then the end", type, SW_FRAME_END);
+    p.group.exchange_hosts.send(&p.group, 0);
+    do {
+        error = sw_connection_receive(&p.other, &frame, NULL, sw_now_ms() + SOON_MS);
+        if (error == 0 && frame.header.type == SW_FRAME_POST)
+            posts += count_posts(&frame.post, &last);
+    } while (error == 0 && frame.header.type == SW_FRAME_POST);
+    tap_ok(posts == 2 && last == 1, "the posts of host 0's ranks: %d", posts);
+    tap_ok(error == 0 && frame.header.type == SW_FRAME_END, "and then the end");
+    pair_close(&p);
+}
+
+static void post_all(struct pair *p, int first, int end)
+{
+    unsigned char data[SW_EXCHANGE_BYTES];
+    int r;
+
+    for (r = first; r < end; r++) {
+        memset(data, r + 1, sizeof data);
+        sw_exchange_post(p->group.exchange, r, 0, data, sizeof data);
+    }
+}
+
+/* Receives until the post of the host's last rank. Returns how many posts are those of the ranks
+ * from `first` on, in order and with the right data. */
+static int receive_posts(struct pair *p, int first, int *frames)
+{
+    unsigned char data[SW_EXCHANGE_BYTES];
+    union sw_frame frame;
+    struct sw_post post;
+    int right = 0;
+
+    for (*frames = 0; right < MORE_RANKS / 2; ++*frames) {
+        size_t at = 0;
+
+        if (sw_connection_receive(&p->other, &frame, NULL, sw_now_ms() + SOON_MS) != 0 ||
+            frame.header.type != SW_FRAME_POST)
+            break;
+        while (at < (size_t)frame.post.bytes) {
+            at = sw_frame_next_post(&frame.post, at, &post);
+            memset(data, post.rank + 1, sizeof data);
+            if (post.rank != first + right || post.bytes != SW_EXCHANGE_BYTES ||
+                memcmp(frame.post.posts + at - sizeof data, data, sizeof data) != 0)
+                return -1;
+            right++;
+        }
+    }
+    return right;
+}
+
+/* More posts than a frame has room for: all come, each once, in as few frames as that takes. Host 1
+ * sends what it has, and later the rest. */
+static void test_many_posts(int host)
+{
+    enum { HALF = MORE_RANKS / 2, EARLY = 9, IN_A_FRAME = SW_POSTS_BYTES / (8 + 512) };
+    const int first = host * HALF, end = first + HALF;
+    int frames = 0, posts;
+    struct pair p;
+
+    pair_open_ranks(&p, host, MORE_RANKS);
+    post_all(&p, first, first + EARLY);
+    if (host == 1)
+        p.group.exchange_hosts.send(&p.group, 0);
+    post_all(&p, first + EARLY, end);
+    p.group.exchange_hosts.send(&p.group, 0);
+    if (host == 1) /* the deciding host sends a round once */
+        p.group.exchange_hosts.send(&p.group, 0);
+    posts = receive_posts(&p, first, &frames);
+    tap_ok(posts == HALF && frames <= (HALF - 1) / IN_A_FRAME + 1 + host,
+           "host %d: %d posts in %d frames", host, posts, frames);
+    TAP_EQ("and no post twice", next_type(&p, QUIET_MS), 0);
     pair_close(&p);
 }
 
@@ -177,6 +244,7 @@ static void test_post_stays(void)
 {
     const uint64_t first = 1, second = 2, third = 3;
     union sw_frame frame;
+    struct sw_post post;
     struct pair p;
     int r, error;
 
@@ -184,7 +252,7 @@ static void test_post_stays(void)
     pthread_mutex_lock(&p.group.links[1].mutex);
     for (r = 0; r < RANKS; r++)
         sw_exchange_post(p.group.exchange, r, 0, &first, sizeof first);
-    p.group.exchange_hosts.send(&p.group, 0, sizeof first);
+    p.group.exchange_hosts.send(&p.group, 0);
     sw_exchange_post(p.group.exchange, 0, 1, &second, sizeof second);
     sw_exchange_fail(p.group.exchange, SYMWIN_ABORTED, 1);
     TAP_EQ("no post after the end", sw_exchange_post(p.group.exchange, 0, 2, &third, sizeof third),
@@ -192,8 +260,10 @@ static void test_post_stays(void)
     pthread_mutex_unlock(&p.group.links[1].mutex);
     sw_host_link_end(&p.group);
     error = sw_connection_receive(&p.other, &frame, NULL, sw_now_ms() + SOON_MS);
-    tap_ok(error == 0 && frame.header.type == SW_FRAME_POST && frame.post.rank == 0 &&
-               memcmp(frame.post.data, &first, sizeof first) == 0,
+    tap_ok(error == 0 && frame.header.type == SW_FRAME_POST &&
+               sw_frame_next_post(&frame.post, 0, &post) > 0 && post.rank == 0 &&
+               post.bytes == sizeof first &&
+               memcmp(frame.post.posts + sizeof post, &first, sizeof first) == 0,
            "a post that waited is sent as it was made");
     pair_close(&p);
 }
@@ -342,6 +412,7 @@ int main(void)
         test_left_and_closed((int)i);
         test_leave_is_told((int)i);
         test_asked((int)i);
+        test_many_posts((int)i);
     }
     test_told_leave();
     test_forwarded();

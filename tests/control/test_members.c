@@ -34,7 +34,7 @@ static const struct claim claims[] = {
     {"rank 3 of 3", RANKS, RANKS, 0, SYMWIN_INVALID, "no rank 3 of 3", OWN_NAME, NULL},
     {"the least rank", RANKS, INT32_MIN, 0, SYMWIN_INVALID, "no rank -2147483648 of 3", OWN_NAME,
      NULL},
-    {"another protocol", RANKS, LATE, 99, SYMWIN_MISMATCH, "rank 2's|protocol 99|id uses 6",
+    {"another protocol", RANKS, LATE, 99, SYMWIN_MISMATCH, "rank 2's|protocol 99|id uses 7",
      OWN_NAME, NULL},
     {"the creator's process", RANKS, LATE, 0, SYMWIN_DENIED, "rank 2 gives the name of a process",
      CREATORS_NAME, NULL},
@@ -540,7 +540,7 @@ static void sends_unasked(struct processes *p, int rank)
         const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
         for (i = 0; i < u->count && error == 0; i++)
-            error = send_unasked(u, comm->group->sockets[0].watch.fd, fd, i);
+            error = send_unasked(u, comm->group->sockets[0]->watch.fd, fd, i);
         must_be(error == 0 || error == EPIPE || error == ECONNRESET, "frames are sent", rank);
         close(fd);
         p->rank[rank].step = 1;

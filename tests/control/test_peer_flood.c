@@ -73,7 +73,7 @@ static void send_message(int other, int to)
 
 static int read_once(struct sw_group *group)
 {
-    return sw_mailbox_read(&group->sockets[1]);
+    return sw_mailbox_read(group->sockets[1]);
 }
 
 /* One turn, and that the next turns read the rest. */
@@ -87,7 +87,7 @@ static void test_turn(void)
     group = group_open(&other);
     sw_poll_lock();
     send_message(other, GONE);
-    flood(group->sockets[1].watch.fd, MORE);
+    flood(group->sockets[1]->watch.fd, MORE);
     (void)read_once(group);
     first = frames;
     sw_poll_unlock();
@@ -110,7 +110,7 @@ static void test_slow_turn(void)
     group = group_open(&other);
     sw_poll_lock();
     send_message(other, GONE);
-    flood(group->sockets[1].watch.fd, 2 * MOST_MS / EACH_MS);
+    flood(group->sockets[1]->watch.fd, 2 * MOST_MS / EACH_MS);
     read_us = 1000 * EACH_MS;
     begin = sw_now_ms();
     (void)read_once(group);
@@ -131,7 +131,7 @@ static void test_lock(void)
 
     group = group_open(&other);
     second = group_open(&other_second);
-    flood(group->sockets[1].watch.fd, INT64_MAX);
+    flood(group->sockets[1]->watch.fd, INT64_MAX);
     send_message(other, GONE);
     while (frames == 0)
         host_pause_ms(1);
@@ -170,7 +170,7 @@ static void test_end(int closes)
     shutdown(other, SHUT_WR);
     if (closes)
         close(other);
-    flood(group->sockets[1].watch.fd, MORE);
+    flood(group->sockets[1]->watch.fd, MORE);
     sw_poll_unlock();
     while (!sw_exchange_outcome(group->exchange, &status, &culprit) && sw_now_ms() < end)
         host_pause_ms(1);
@@ -216,13 +216,13 @@ static void test_wait(int left)
 
     group = group_open(&other);
     sw_poll_lock();
-    sw_poll_remove(&group->sockets[1].watch); /* only the rank reads */
+    sw_poll_remove(&group->sockets[1]->watch); /* only the rank reads */
     sw_poll_unlock();
     send_message(other, GONE);
     send_message(other, HERE);
     if (left)
         sw_exchange_leave(group->exchange, OTHER);
-    flood(group->sockets[1].watch.fd, MOST);
+    flood(group->sockets[1]->watch.fd, MOST);
     tap_ok(sw_mailbox_wait(group, HERE, OTHER, 0, sw_now_ms() + (left ? SOON_MS : 0), "wait") ==
                    SYMWIN_OK &&
                has_message(group),
@@ -241,11 +241,11 @@ static void test_collect(void)
 
     group = group_open(&other);
     sw_poll_lock();
-    sw_poll_remove(&group->sockets[1].watch); /* only the rank reads */
+    sw_poll_remove(&group->sockets[1]->watch); /* only the rank reads */
     sw_poll_unlock();
     for (i = 0; i < COUNT; i++)
         send_message(other, HERE);
-    flood(group->sockets[1].watch.fd, 0);
+    flood(group->sockets[1]->watch.fd, 0);
     read_us = 1000 * EACH_MS; /* a turn is too short for them */
     sw_mailbox_collect(group, sw_now_ms() + SOON_MS);
     read_us = 0;
@@ -253,7 +253,7 @@ static void test_collect(void)
         found++;
     TAP_EQ("messages that were there", found, COUNT);
     send_message(other, GONE);
-    flood(group->sockets[1].watch.fd, INT64_MAX);
+    flood(group->sockets[1]->watch.fd, INT64_MAX);
     begin = sw_now_ms();
     sw_mailbox_collect(group, begin + SHORT_MS);
     tap_ok(sw_now_ms() - begin < MOST_MS, "a flood is read for %lld ms",
@@ -269,7 +269,7 @@ static void test_forward_after_the_end(void)
     static int process_of[RANKS] = {0, 1, 2}, host_of[RANKS] = {0, 0, 1};
     static atomic_int queued[RANKS];
     const struct sw_frame_message words = {.from = 2, .to = 1, .kind = SW_MESSAGE_GONE};
-    struct sw_peer_socket sockets[RANKS] = {{.process = 0}};
+    struct sw_peer_socket socket = {.process = 1}, *sockets[RANKS] = {NULL, &socket};
     struct sw_group group = {.nranks = RANKS,
                              .processes = RANKS,
                              .hosts = 2,
@@ -284,8 +284,8 @@ static void test_forward_after_the_end(void)
     if (group.exchange == NULL ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0)
         abort();
-    sockets[1].watch.fd = fds[0];
-    sockets[1].group = &group;
+    socket.watch.fd = fds[0];
+    socket.group = &group;
     while (send(fds[0], "", 1, 0) == 1)
         ;
     sw_exchange_fail(group.exchange, SYMWIN_ABORTED, 0);
@@ -307,7 +307,7 @@ static void test_full_socket(int to, int culprit)
     static int process_of[] = {0, 0, 2, 1}, host_of[] = {0, 0, 1, 0};
     static atomic_int queued[4];
     const struct sw_frame_message words = {.from = 3, .to = to, .kind = SW_MESSAGE_GONE};
-    struct sw_peer_socket sockets[3] = {{.process = 0}};
+    struct sw_peer_socket socket = {.process = 0}, *sockets[3] = {&socket};
     struct sw_group group = {.nranks = 4,
                              .process = 1,
                              .processes = 3,
@@ -323,8 +323,8 @@ static void test_full_socket(int to, int culprit)
     if (group.exchange == NULL ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0)
         abort();
-    sockets[0].watch.fd = fds[0];
-    sockets[0].group = &group;
+    socket.watch.fd = fds[0];
+    socket.group = &group;
     while (send(fds[0], "", 1, 0) == 1)
         ;
     (void)sw_mailbox_send(&group, &words, fds[0], 0, sw_now_ms() + 20, "test");

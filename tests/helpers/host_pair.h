@@ -16,10 +16,10 @@
 #include "src/control/control.h"
 #include "src/control/control_page.h"
 
-enum { RANKS = 4, HOSTS = 2, SOON_MS = 5000, QUIET_MS = 60 };
+enum { RANKS = 4, MORE_RANKS = 60, HOSTS = 2, SOON_MS = 5000, QUIET_MS = 60 };
 
-/* Ranks 0 and 1 are on host 0, which decides, ranks 2 and 3 on host 1. The group is one host's, in
- * one process. */
+/* Ranks 0 and 1 are on host 0, which decides, ranks 2 and 3 on host 1; or half of more ranks on
+ * each. The group is one host's, in one process. */
 struct pair {
     struct sw_group group;
     struct sw_connection other; /* the test's end of the connection */
@@ -44,16 +44,18 @@ HARNESS_UNUSED void connect_pair(int fds[2])
         abort();
 }
 
-HARNESS_UNUSED void pair_open(struct pair *p, int host)
+HARNESS_UNUSED void pair_open_ranks(struct pair *p, int host, int ranks)
 {
-    static int where[RANKS] = {0, 0, 1, 1};
-    static atomic_int queued[RANKS];
+    static int where[MORE_RANKS];
+    static atomic_int queued[MORE_RANKS];
     struct sw_connection channels[HOSTS] = {{.fd = -1}, {.fd = -1}};
-    int fds[2];
+    int fds[2], r;
 
-    *p = (struct pair){.group = {.nranks = RANKS,
-                                 .nlocal = 2,
-                                 .leader = 2 * host,
+    for (r = 0; r < ranks; r++)
+        where[r] = r >= ranks / 2;
+    *p = (struct pair){.group = {.nranks = ranks,
+                                 .nlocal = ranks / 2,
+                                 .leader = ranks / 2 * host,
                                  .process = host,
                                  .processes = HOSTS,
                                  .host = host,
@@ -61,7 +63,7 @@ HARNESS_UNUSED void pair_open(struct pair *p, int host)
                                  .process_of = where,
                                  .host_of = where,
                                  .queued = queued,
-                                 .exchange = sw_exchange_create(RANKS)}};
+                                 .exchange = sw_exchange_create(ranks)}};
     connect_pair(fds);
     p->fd = fds[0];
     if (p->group.exchange == NULL || !sw_host_link_create(&p->group) ||
@@ -71,6 +73,11 @@ HARNESS_UNUSED void pair_open(struct pair *p, int host)
     sw_poll_lock();
     host_must(sw_host_link_start(&p->group, channels, sw_mailbox_forward), "sw_host_link_start");
     sw_poll_unlock();
+}
+
+HARNESS_UNUSED void pair_open(struct pair *p, int host)
+{
+    pair_open_ranks(p, host, RANKS);
 }
 
 HARNESS_UNUSED void pair_close(struct pair *p)
@@ -85,13 +92,13 @@ HARNESS_UNUSED void pair_close(struct pair *p)
 
 HARNESS_UNUSED void say(struct pair *p, enum sw_frame_type type, int rank, uint64_t round)
 {
+    static const unsigned char nothing[SW_EXCHANGE_BYTES];
     union sw_frame frame;
 
     memset(&frame, 0, sizeof frame);
     if (type == SW_FRAME_POST) {
-        frame.post.rank = rank;
         frame.post.round = round;
-        frame.post.bytes = 8;
+        sw_frame_add_post(&frame.post, rank, nothing);
     } else if (type == SW_FRAME_MESSAGE) {
         frame.message.from = rank;
         frame.message.to = (int32_t)round;
@@ -102,6 +109,20 @@ HARNESS_UNUSED void say(struct pair *p, enum sw_frame_type type, int rank, uint6
     sw_frame_seal(&frame, type);
     if (sw_connection_send(&p->other, &frame, -1, sw_now_ms() + SOON_MS) != 0)
         abort();
+}
+
+/* How many posts a frame has; *last: of the last one the rank. */
+HARNESS_UNUSED int count_posts(const struct sw_frame_post *frame, int *last)
+{
+    struct sw_post post;
+    size_t at = 0;
+    int count = 0;
+
+    while (at < (size_t)frame->bytes && (at = sw_frame_next_post(frame, at, &post)) > 0) {
+        *last = post.rank;
+        count++;
+    }
+    return count;
 }
 
 /* The type of the next frame at the test's end; 0: none within `ms`. */
