@@ -121,6 +121,15 @@ static int judge_hosts(struct sw_comm *comm)
     return 1;
 }
 
+static int serves_nothing(const struct sw_comm *comm)
+{
+    int kind = 0;
+
+    while (kind < SW_KINDS && comm->sizes[kind] == 0)
+        kind++;
+    return kind == SW_KINDS;
+}
+
 static ncclResult_t judge(struct sw_comm *comm)
 {
     const struct record *first = sw_met(comm, 0);
@@ -155,6 +164,11 @@ static ncclResult_t judge(struct sw_comm *comm)
     if (!judge_hosts(comm))
         return ncclSuccess;
     sw_serve_sizes(comm->ranks, capability, comm->several_hosts, comm->sizes);
+    if (comm->several_hosts && serves_nothing(comm))
+        return refuse(comm,
+                      "its ranks are on several hosts, between which no times were measured; "
+                      "SYMWIN_NCCL_SERVE may say all",
+                      -1);
     atomic_store(&comm->state, SW_ATTACHED);
     return ncclSuccess;
 }

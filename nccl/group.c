@@ -6,8 +6,8 @@
  *   - so are its sends and receives.
  *
  * symwin's are launched first, as one group of symwin, then NCCL's, in their order. Those of
- * communicators over several hosts have calls of NCCL's inside, which would wait for the end of
- * NCCL's group: they come after it. */
+ * communicators over several hosts have calls of NCCL's inside, which would be a part of NCCL's
+ * group: a thread launches them, which has none open. */
 #include <stdlib.h>
 
 #include "nccl/calls.h"
@@ -34,6 +34,7 @@ struct group {
     ncclResult_t result; /* of what was passed on at once */
     int comms_differ;    /* calls are of several communicators */
     int has_pairs;
+    int far_is_late; /* calls over several hosts come after NCCL's group */
     struct sw_call *calls;
     struct window *windows;
     struct op_end *op_ends;
@@ -436,6 +437,47 @@ static void after_nccls(struct group *g, ncclResult_t result)
     }
 }
 
+/* Those over several hosts. */
+struct far {
+    struct group *group;
+    ncclResult_t result;
+    pthread_t thread;
+};
+
+static void *far_main(void *data)
+{
+    struct far *far = data;
+
+    far->result = launch_ours(far->group, 1);
+    return NULL;
+}
+
+/* Whether there are some; *own: on a thread's own default stream, which is another one in another
+ * thread. */
+static int find_far(const struct group *g, int *own)
+{
+    int i, found = 0;
+
+    for (i = 0; i < g->call_count; i++)
+        if (is_among(&g->calls[i], 1)) {
+            found = 1;
+            *own |= g->calls[i].stream == (cudaStream_t)CU_STREAM_PER_THREAD;
+        }
+    return found;
+}
+
+static ncclResult_t launch_far(struct group *g)
+{
+    struct far far = {.group = g};
+
+    if (!find_far(g, &g->far_is_late) || g->far_is_late)
+        return ncclSuccess;
+    if (!sw_comm_begin_thread(&far.thread, far_main, &far))
+        return sw_error(ncclSystemError, "symwin: no thread is left");
+    pthread_join(far.thread, NULL);
+    return far.result;
+}
+
 /* What was collected, before NCCL's group ends. After a failure nothing is launched, as in NCCL. */
 static ncclResult_t launch(struct group *g)
 {
@@ -446,6 +488,8 @@ static ncclResult_t launch(struct group *g)
     if (ours != ncclSuccess)
         return ours;
     ours = launch_ours(g, 0);
+    if (ours == ncclSuccess)
+        ours = launch_far(g);
     nccls = pass_nccls(g);
     return ours != ncclSuccess ? ours : nccls;
 }
@@ -516,7 +560,8 @@ static ncclResult_t end(struct group *g, const struct sw_from *from)
     result = sw_error_is_nccls(SW_PASS(from, ncclGroupEnd, ()));
     if (result == ncclSuccess || result == ncclInProgress)
         after_nccls(g, result);
-    if (launched == ncclSuccess && (result == ncclSuccess || result == ncclInProgress))
+    if (g->far_is_late && launched == ncclSuccess &&
+        (result == ncclSuccess || result == ncclInProgress))
         launched = launch_ours(g, 1);
     if (result == ncclSuccess) /* whatever this rank's own launch came to */
         add_windows(g);
@@ -536,7 +581,7 @@ static ncclResult_t group_start(const struct sw_from *from)
     if (group.depth == 0) {
         group.library = from->library;
         group.result = ncclSuccess;
-        group.comms_differ = group.has_pairs = 0;
+        group.comms_differ = group.has_pairs = group.far_is_late = 0;
         group.number = atomic_fetch_add(&numbers, 1) + 1;
     }
     if (group.library == from->library)

@@ -44,6 +44,24 @@ SW_DEFINE(ncclCommShrink,
         SW_PASS(from, ncclCommShrink, (comm, excluded, count, child, config, flags)));
 }
 
+static void *remove_main(void *comm)
+{
+    sw_comm_remove(comm);
+    return NULL;
+}
+
+/* What symwin calls of NCCL between hosts is no part of the program's group, which a thread has
+ * open. */
+static void remove_outside(struct sw_comm *comm, void *library)
+{
+    pthread_t thread;
+
+    if (sw_group_is_open(library) && sw_comm_begin_thread(&thread, remove_main, comm))
+        pthread_join(thread, NULL);
+    else
+        sw_comm_remove(comm);
+}
+
 /* symwin's calls end before NCCL's communicator goes: NCCL may wait for their streams. */
 SW_DEFINE(ncclCommDestroy, (ncclComm_t comm), (comm))
 {
@@ -54,7 +72,7 @@ SW_DEFINE(ncclCommDestroy, (ncclComm_t comm), (comm))
         sw_group_forget(known, comm);
         sw_report_death(known);
         sw_comm_leave(known);
-        sw_comm_remove(known);
+        remove_outside(known, from->library);
     }
     return sw_error_is_nccls(SW_PASS(from, ncclCommDestroy, (comm)));
 }

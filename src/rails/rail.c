@@ -1,6 +1,7 @@
 /* NCCL's communicators of a rank: one for each rail that it serves, and one of all ranks. They
  * never block (blocking=0), so that the host waits for a rank with a deadline. */
 #include <limits.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,19 +16,29 @@ symwin_status sw_rail_begin(struct sw_wide *wide, const char *call)
 {
     symwin_status status;
 
-    atomic_fetch_add(&wide->using, 1);
+    pthread_mutex_lock(&wide->nccl);
     if (!atomic_load(&wide->is_ended))
         return SYMWIN_OK;
-    atomic_fetch_sub(&wide->using, 1);
+    pthread_mutex_unlock(&wide->nccl);
     status = sw_exchange_settled(wide->comm->group->exchange, call);
     return status != SYMWIN_OK
                ? status
                : sw_fail(SYMWIN_ABORTED, "%s: the communicator has ended; destroy it", call);
 }
 
+int sw_rail_try(struct sw_wide *wide)
+{
+    if (pthread_mutex_trylock(&wide->nccl) != 0)
+        return 0;
+    if (!atomic_load(&wide->is_ended))
+        return 1;
+    pthread_mutex_unlock(&wide->nccl);
+    return 0;
+}
+
 void sw_rail_end(struct sw_wide *wide)
 {
-    atomic_fetch_sub(&wide->using, 1);
+    pthread_mutex_unlock(&wide->nccl);
 }
 
 static symwin_status refused(const struct sw_wide *wide, const char *call, const char *function,
@@ -129,6 +140,11 @@ symwin_status sw_rail_settle(struct sw_wide *wide, const char *call, const char 
 
 /* ---- creation ---- */
 
+static CUdeviceptr word_address(const struct sw_wide *wide, int word)
+{
+    return wide->words_address + (CUdeviceptr)word * sizeof *wide->words;
+}
+
 /* Posts an id and gets those of all ranks. */
 static symwin_status share_id(struct sw_wide *wide, const char *call, symwin_status status,
                               int makes, sw_engine_id *ids)
@@ -149,6 +165,14 @@ static symwin_status share_id(struct sw_wide *wide, const char *call, symwin_sta
     return status;
 }
 
+/* How long a rank waits for NCCL in the creation. */
+static int64_t create_until(const struct sw_wide *wide)
+{
+    const int64_t now = sw_now_ms(), left = wide->created_by - now;
+
+    return now + (left > 2 * SW_NAMING_MS ? left - SW_NAMING_MS : left / 2);
+}
+
 static symwin_status init(struct sw_wide *wide, const char *call, const sw_engine_id *id, int ranks,
                           int rank, int max_ctas, struct ncclComm **comm)
 {
@@ -160,11 +184,9 @@ static symwin_status init(struct sw_wide *wide, const char *call, const sw_engin
                                       .min_ctas = INT_MIN,
                                       .max_ctas = max_ctas};
     const int result = wide->engine->init(comm, ranks, *id, rank, &config);
-    const int64_t now = sw_now_ms(), left = wide->created_by - now;
     int culprit;
-    const symwin_status status = settle_until(
-        wide, call, "ncclCommInitRankConfig", *comm, result,
-        now + (left > 2 * SW_NAMING_MS ? left - SW_NAMING_MS : left / 2), &culprit);
+    const symwin_status status = settle_until(wide, call, "ncclCommInitRankConfig", *comm, result,
+                                              create_until(wide), &culprit);
 
     /* All wait in vain. In the time that is left the next agreement finds for whom. */
     if (status != SYMWIN_TIMEOUT)
@@ -228,6 +250,46 @@ symwin_status sw_rails_create(struct sw_wide *wide, const char *call)
     return status;
 }
 
+/* Waits for a call that all ranks have made. */
+static symwin_status await_stream(struct sw_wide *wide, const char *call, CUstream stream)
+{
+    const struct timespec moment = {.tv_nsec = 50000};
+    const int64_t until = create_until(wide);
+    struct sw_exchange *x = wide->comm->group->exchange;
+    CUresult result;
+
+    while ((result = sw_drv.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY &&
+           !sw_exchange_ended(x) && sw_now_ms() < until)
+        nanosleep(&moment, NULL);
+    if (result != CUDA_ERROR_NOT_READY)
+        return sw_check_stream(result, call, "cuStreamQuery");
+    return sw_exchange_ended(x) ? sw_exchange_status(x, call)
+                                : lost(call, "ncclAllReduce", SYMWIN_TIMEOUT, SW_NOBODY);
+}
+
+symwin_status sw_rails_connect(struct sw_wide *wide, const char *call)
+{
+    const int rails = SW_LANES * wide->rail_count;
+    const CUstream stream = wide->lanes[0].streams[0];
+    const struct sw_engine *e = wide->engine;
+    symwin_status status = SYMWIN_OK;
+    int i, result, culprit;
+
+    for (i = 0; i <= rails && status == SYMWIN_OK; i++) {
+        struct ncclComm *const comm = i < rails ? wide->rails[i] : wide->all;
+        /* Verdicts are 0, and their sums; those of all ranks are not kept. */
+        void *const word = (void *)(uintptr_t)word_address(wide, i < rails ? SW_LANES + i : 0);
+
+        result = e->all_reduce(word, word, 1, sw_engine_type(SYMWIN_U32), sw_engine_op(SYMWIN_SUM),
+                               comm, stream);
+        status = settle_until(wide, call, "ncclAllReduce", comm, result, create_until(wide),
+                              &culprit);
+        if (status != SYMWIN_TIMEOUT) /* as in init() */
+            end_all(wide, status, culprit);
+    }
+    return status == SYMWIN_OK ? await_stream(wide, call, stream) : status;
+}
+
 /* ---- end ---- */
 
 /* Whether NCCL has let go of a communicator whose calls are over. */
@@ -246,35 +308,107 @@ static int finalize(struct sw_wide *wide, struct ncclComm *comm, int64_t until)
     return result == SW_ENGINE_OK;
 }
 
-static void end(struct sw_wide *wide, struct ncclComm **comm, int in_order, int64_t until)
+/* Aborts under way. */
+struct aborts {
+    const struct sw_engine *engine;
+    atomic_int holders, left;
+};
+
+struct one_abort {
+    struct aborts *of;
+    struct ncclComm *comm;
+};
+
+static void let_go(struct aborts *aborts)
 {
-    if (*comm == NULL)
-        return;
-    (void)(in_order && finalize(wide, *comm, until) ? wide->engine->destroy(*comm)
-                                                    : wide->engine->abort(*comm));
-    *comm = NULL;
+    if (atomic_fetch_sub(&aborts->holders, 1) == 1)
+        free(aborts);
+}
+
+static void *abort_main(void *arg)
+{
+    const struct one_abort one = *(struct one_abort *)arg;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* others may be capturing */
+
+    free(arg);
+    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
+    (void)one.of->engine->abort(one.comm);
+    atomic_fetch_sub(&one.of->left, 1);
+    let_go(one.of);
+    return NULL;
+}
+
+static void begin_abort(struct aborts *aborts, struct ncclComm *comm)
+{
+    struct one_abort *one = malloc(sizeof *one);
+    sigset_t signals, before;
+    pthread_t thread;
+    int begun = 0;
+
+    if (one != NULL) {
+        *one = (struct one_abort){aborts, comm};
+        atomic_fetch_add(&aborts->holders, 1);
+        atomic_fetch_add(&aborts->left, 1);
+        sigfillset(&signals); /* they belong to the program's threads */
+        pthread_sigmask(SIG_SETMASK, &signals, &before);
+        begun = pthread_create(&thread, NULL, abort_main, one) == 0;
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    if (begun)
+        pthread_detach(thread);
+    else if (one != NULL)
+        (void)abort_main(one);
+    else
+        (void)aborts->engine->abort(comm);
+}
+
+/* All at the same time: NCCL's abort of one waits for all kernels of the device, also for those of
+ * another one, and for graphs that have its calls. Such a graph's thread outlives this call. */
+static void abort_all(struct sw_wide *wide)
+{
+    const struct timespec moment = {.tv_nsec = 50000};
+    const int64_t until = sw_now_ms() + GRACE_MS;
+    struct aborts *aborts = calloc(1, sizeof *aborts);
+    int i;
+
+    if (aborts == NULL)
+        return; /* they are lost */
+    aborts->engine = wide->engine;
+    atomic_store(&aborts->holders, 1);
+    for (i = 0; i <= SW_LANES * wide->rail_count && wide->rails != NULL; i++) {
+        struct ncclComm **const comm = i < SW_LANES * wide->rail_count ? &wide->rails[i]
+                                                                       : &wide->all;
+
+        if (*comm != NULL)
+            begin_abort(aborts, *comm);
+        *comm = NULL;
+    }
+    while (atomic_load(&aborts->left) > 0 && sw_now_ms() < until)
+        nanosleep(&moment, NULL);
+    let_go(aborts);
 }
 
 void sw_rails_destroy(struct sw_wide *wide, int in_order)
 {
     const int64_t until = sw_now_ms() + FINALIZE_MS;
-    const struct timespec moment = {.tv_nsec = 20000};
     int i;
 
     atomic_store(&wide->is_ended, 1);
-    while (atomic_load(&wide->using) > 0)
-        nanosleep(&moment, NULL);
-    for (i = 0; i < SW_LANES * wide->rail_count && wide->rails != NULL; i++)
-        end(wide, &wide->rails[i], in_order, until);
-    end(wide, &wide->all, in_order, until);
+    pthread_mutex_lock(&wide->nccl); /* whoever is in NCCL leaves */
+    pthread_mutex_unlock(&wide->nccl);
+    for (i = 0; i <= SW_LANES * wide->rail_count && wide->rails != NULL && in_order; i++) {
+        struct ncclComm **const comm = i < SW_LANES * wide->rail_count ? &wide->rails[i]
+                                                                       : &wide->all;
+
+        if (*comm == NULL || !finalize(wide, *comm, until))
+            continue;
+        (void)wide->engine->destroy(*comm);
+        *comm = NULL;
+    }
+    abort_all(wide);
 }
 
 /* ---- calls ---- */
-
-static CUdeviceptr word_address(const struct sw_wide *wide, int word)
-{
-    return wide->words_address + (CUdeviceptr)word * sizeof *wide->words;
-}
 
 /* A captured call says nothing: in replays the word would always be the same. */
 static symwin_status mark(const struct sw_batch *b, uint32_t value)
@@ -288,20 +422,21 @@ static symwin_status mark(const struct sw_batch *b, uint32_t value)
 symwin_status sw_batch_begin_in(struct sw_batch *b, const struct sw_wide_call *c, CUstream stream,
                                 int lane)
 {
-    symwin_status status = sw_rail_begin(c->wide, c->r->name);
+    symwin_status status;
 
     *b = (struct sw_batch){.wide = c->wide,
                            .call = c->r->name,
                            .stream = stream,
                            .lane = lane,
                            .marks = !c->is_captured};
+    b->number = b->marks ? 2 * c->wide->lanes[lane].batches++ + 1 : 0;
+    status = mark(b, b->number); /* which may wait for room in the stream */
+    if (status == SYMWIN_OK)
+        status = sw_rail_begin(c->wide, c->r->name);
     if (status != SYMWIN_OK)
         return status;
-    b->number = b->marks ? 2 * c->wide->lanes[lane].batches++ + 1 : 0;
-    status = mark(b, b->number);
-    if (status == SYMWIN_OK)
-        status = sw_rail_settle(c->wide, b->call, "ncclGroupStart", NULL,
-                                c->wide->engine->group_start());
+    status = sw_rail_settle(c->wide, b->call, "ncclGroupStart", NULL,
+                            c->wide->engine->group_start());
     if (status != SYMWIN_OK)
         sw_rail_end(c->wide);
     return status;

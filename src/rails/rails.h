@@ -58,7 +58,8 @@ struct sw_wide {
     int has_watcher;
     atomic_int stop;     /* the watcher ends */
     atomic_int is_ended; /* NCCL's communicators were aborted, or are about to be */
-    atomic_int using;    /* threads in functions of NCCL's */
+    /* Held in functions of NCCL's: of one communicator they are one thread's at a time. */
+    pthread_mutex_t nccl;
 };
 
 /* Makes and destroys the communicator of a part of a split. */
@@ -78,9 +79,11 @@ void sw_wide_destroy(symwin_comm *comm);
 
 /* ---- rail.c: calls of NCCL ---- */
 
-/* Before and after functions of NCCL's. sw_rail_begin(): SYMWIN_OK, or the communicator has ended,
- * and there is no NCCL any more. */
+/* Before and after functions of NCCL's. In between, a thread waits for nothing but NCCL, and not
+ * when `is_ended` is set. sw_rail_begin(): SYMWIN_OK, or the communicator has ended, and there is
+ * no NCCL any more. sw_rail_try(): the same for who need not ask; whether it has begun. */
 symwin_status sw_rail_begin(struct sw_wide *wide, const char *call);
+int sw_rail_try(struct sw_wide *wide);
 void sw_rail_end(struct sw_wide *wide);
 
 /* Turns a result into a status; waits while NCCL has the call in progress. */
@@ -95,6 +98,9 @@ static inline struct ncclComm **sw_rails_of(const struct sw_wide *wide, int lane
 
 /* Makes this rank's communicators of NCCL. Collective. */
 symwin_status sw_rails_create(struct sw_wide *wide, const char *call);
+/* Lets NCCL connect the ranks of each, for which calls and captures would wait. Collective, with
+ * the lanes. */
+symwin_status sw_rails_connect(struct sw_wide *wide, const char *call);
 void sw_rails_destroy(struct sw_wide *wide, int in_order);
 
 /* ---- wide_calls.c ---- */

@@ -18,7 +18,7 @@ static int failure_of(struct sw_wide *wide)
     const int rails = SW_LANES * wide->rail_count;
     int i, state, result = SW_ENGINE_OK;
 
-    if (sw_rail_begin(wide, "") != SYMWIN_OK)
+    if (!sw_rail_try(wide)) /* who is in NCCL hears of it */
         return SW_ENGINE_OK;
     for (i = 0; i <= rails && result == SW_ENGINE_OK; i++) {
         state = SW_ENGINE_OK;
@@ -168,9 +168,11 @@ static void *watch(void *arg)
     struct sw_exchange *x = wide->comm->group->exchange;
     const int64_t most_ms = sw_wide_patience(wide);
     struct stay stays[SW_LANES] = {{0}};
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* other threads may be capturing */
     int64_t failed_at = 0, stay;
     int result;
 
+    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
     while (!atomic_load(&wide->stop)) {
         nanosleep(&nap, NULL);
         look_inside(wide->comm);
@@ -334,9 +336,15 @@ static symwin_status build(struct sw_wide *wide, const char *call,
     if (status != SYMWIN_OK)
         return status;
     status = sw_comm_agree(comm, call, make_resources(wide, call), NULL, 0);
-    if (status == SYMWIN_OK)
-        status = symwin_window_register(wide->comm->inner, wide->scratch, wide->scratch_bytes, 0,
-                                        &window);
+    if (status != SYMWIN_OK)
+        return status;
+    status = sw_rails_connect(wide, call);
+    if (status == SYMWIN_OK || !sw_exchange_ended(comm->group->exchange))
+        status = sw_comm_agree(comm, call, status, NULL, 0);
+    if (status != SYMWIN_OK)
+        return status;
+    status = symwin_window_register(wide->comm->inner, wide->scratch, wide->scratch_bytes, 0,
+                                    &window);
     if (status == SYMWIN_OK)
         status = start_watcher(wide, call);
     return sw_comm_agree(comm, call, status, NULL, 0);
@@ -356,6 +364,7 @@ symwin_status sw_wide_create(symwin_comm *comm, const char *call, struct sw_doma
         sw_domains_free(domains);
         return status;
     }
+    pthread_mutex_init(&wide->nccl, NULL);
     wide->calls = &sw_wide_calls;
     wide->comm = comm;
     wide->maker = maker;
@@ -435,6 +444,7 @@ void sw_wide_destroy(symwin_comm *comm)
     sw_memory_release(&wide->memory);
     sw_domains_free(&wide->domains);
     free(wide->rails);
+    pthread_mutex_destroy(&wide->nccl);
     free(wide);
     comm->wide = NULL;
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");

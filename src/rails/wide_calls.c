@@ -2,6 +2,7 @@
  * sends and receives. shares.c and for_each.c have the collectives: calls of the domain's
  * communicator, and of NCCL's on the rails, one after another in the caller's stream. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "src/rails/wide_call.h"
 #include "symwin/float.h"
@@ -82,6 +83,21 @@ static symwin_status be_last(struct sw_wide *w, const char *call, CUstream strea
     }
     *entry = (struct sw_wide_captured){capture, stream};
     return status;
+}
+
+/* The driver has refused a step, and some before it are launched: the others would wait for this
+ * rank, and its next call would meet this one's. Nothing of a capture has run. */
+static void abandon(symwin_comm *comm, symwin_status status, cuuint64_t capture)
+{
+    struct sw_exchange *x = comm->group->exchange;
+    char text[SW_TEXT_BYTES] = "";
+
+    if (capture != 0 || (status != SYMWIN_DRIVER && status != SYMWIN_NO_MEMORY) ||
+        sw_exchange_ended(x))
+        return;
+    strncpy(text, symwin_last_error(), sizeof text - 1);
+    sw_exchange_fail(x, status, comm->rank);
+    sw_error_restore(text);
 }
 
 /* All ranks of a domain have come when its barrier is over, and a rank of each domain is on each
@@ -298,6 +314,7 @@ static symwin_status run(const struct sw_request *request, symwin_collective_inf
             status = launch(&c);
         if (status == SYMWIN_OK)
             status = be_last(c.wide, r.name, c.stream, capture);
+        abandon(comm, status, capture);
     }
     sw_scope_leave(&scope);
     sw_comm_leave(comm);
@@ -349,6 +366,7 @@ static symwin_status pairs(const struct sw_pair_call *const *calls, size_t n, co
             status = launch_pairs(calls, n, &c);
         if (status == SYMWIN_OK)
             status = be_last(c.wide, call, c.stream, capture);
+        abandon(comm, status, capture);
     }
     sw_scope_leave(&scope);
     sw_comm_leave(comm);

@@ -22,7 +22,7 @@ HARNESS_UNUSED void rails_set_engine(int rank)
              build != NULL ? build : "build");
     setenv("SYMWIN_NCCL", path, 1);
     setenv("STAND_IN_DRIVER", "symwin", 1);
-    setenv("STAND_IN_CONNECT", "1", 1);
+    setenv("STAND_IN_WAITS", "1", 1);
     setenv("SYMWIN_EMU_FABRIC", "1", 1); /* claimed, and refused: hosts are domains */
 }
 

@@ -102,6 +102,7 @@ int dumped(const char *word, const char *pair);
     X(groups)                                                                                      \
     X(together)                                                                                    \
     X(windows)                                                                                     \
+    X(send_ahead)                                                                                  \
     X(errors) /* scenes_errors.c */                                                                \
     X(driver)
 #define DECLARE_SCENE(name) void scene_##name(struct rank *rank);

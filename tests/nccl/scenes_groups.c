@@ -451,3 +451,33 @@ void scene_windows(struct rank *rank)
     EXPECT_PASSED(calls(STAND_IN_ncclAllReduce), 0);
     EXPECT(ncclCommDestroy(comm), ncclSuccess);
 }
+
+/* Rank 0 has a send and an all-reduce in a group, rank 1 the all-reduce before the receive, whoever
+ * serves them. And a communicator ends in a group. */
+void scene_send_ahead(struct rank *rank)
+{
+    enum { BIG = 1 << 20 };
+    ncclComm_t comm = birth(rank, 0);
+    int *data = room(COUNT * sizeof *data), *big = room(BIG), round;
+
+    for (round = 0; round < 2; round++) {
+        fill(data, rank->rank);
+        if (rank->rank == 0) {
+            EXPECT(ncclGroupStart(), ncclSuccess);
+            EXPECT(ncclSend(big, BIG, ncclInt8, 1, comm, rank->stream), ncclSuccess);
+            reduce(data, data, ncclSum, comm, rank->stream);
+            EXPECT(ncclGroupEnd(), ncclSuccess);
+        } else {
+            reduce(data, data, ncclSum, comm, rank->stream);
+            if (rank->rank == 1)
+                EXPECT(ncclRecv(big, BIG, ncclInt8, 0, comm, rank->stream), ncclSuccess);
+        }
+        EXPECT(drains(rank->stream), 1);
+        EXPECT(wrong(data, rank->ranks, 0, 1), 0);
+    }
+    room_free(data);
+    room_free(big);
+    EXPECT(ncclGroupStart(), ncclSuccess);
+    EXPECT(ncclCommDestroy(comm), ncclSuccess);
+    EXPECT(ncclGroupEnd(), ncclSuccess);
+}

@@ -96,7 +96,9 @@ for my $ranks (@ranks) {
       ['memory', $ranks, "$all SYMWIN_NCCL_MEMORY=8M"];
 }
 push @together, map { [$_, [4, 1], "$all $hosts=aabb"] } qw(idle freed births groups blocking);
-push @together, map { [$_, [2, 2], "$all $hosts=ab"] } qw(births groups);
+push @together, map { [$_, [2, 2], "$all $hosts=ab"] } qw(births groups send_ahead);
+push @together, map { ['send_ahead', @$_] } [[2, 1], "$all,sendrecv=none"],
+  [[2, 1], "$all,sendrecv=none $hosts=ab"], [[4, 1], "$all,sendrecv=none $hosts=abab"];
 push @together, map { [$_, [4, 1], "$mixed $hosts=abab"] } qw(order captured_order groups);
 push @together, map { [$_, [1, 1], $all] } qw(all_at_once one_by_one);
 push @together, map { ['together', $_, 'SYMWIN_NCCL_SERVE=auto'] } @ranks;

@@ -6,8 +6,9 @@
 
 enum {
     LIMIT_MS = 8000,
-    SOON_MS = 3000
-}; /* after which no rank may still wait, on a busy machine */
+    SOON_MS = 3000,
+    PIECES = 100000 /* elements of a call of several pieces */
+};                  /* after which no rank may still wait, on a busy machine */
 
 struct life {
     symwin_comm *comm;
@@ -34,8 +35,8 @@ static symwin_status begin(struct processes *p, int rank, struct life *life,
 static void get_memory(struct life *life)
 {
     host_must(symwin_stream_create(life->device, &life->stream), "symwin_stream_create");
-    life->in = host_alloc(life->device, 4096);
-    life->out = host_alloc(life->device, 4096);
+    life->in = host_alloc(life->device, 4 * PIECES);
+    life->out = host_alloc(life->device, 4 * PIECES);
 }
 
 static void end(struct life *life)
@@ -137,7 +138,19 @@ static void check_creation(const struct place *place, const struct creation *c)
 
 /* ---- communicators that end ------------------------------------------------------------------ */
 
-enum what { KILLED, KILLED_IN_A_CALL, STOPPED, LATE, ABORTED, FAILS, LEAVES, DIFFERS };
+enum what {
+    KILLED,
+    KILLED_IN_A_CALL,
+    STOPPED,
+    STOPPED_LATER, /* the others have a call of several pieces */
+    FULL,          /* the same, and the lowest rank waits for room in its stream */
+    LATE,
+    ABORTED,
+    FAILS,
+    DRIVER_FAILS,
+    LEAVES,
+    DIFFERS
+};
 
 static const struct ending {
     const char *name;
@@ -152,8 +165,11 @@ static const struct ending {
     {"a rank is killed in a call", KILLED_IN_A_CALL, 2, SYMWIN_PEER_LOST, "rank 2", NULL},
     {"a rank does not come", LATE, 2, SYMWIN_TIMEOUT, "rank 2", NULL},
     {"a rank that links its host is stopped", STOPPED, 2, SYMWIN_TIMEOUT, "rank 2", NULL},
+    {"a rank is stopped, and pieces wait for it", STOPPED_LATER, 2, SYMWIN_TIMEOUT, "rank ", NULL},
+    {"a call waits for room in a full stream", FULL, 2, SYMWIN_TIMEOUT, "rank ", NULL},
     {"a rank aborts", ABORTED, 1, SYMWIN_ABORTED, "rank 1 aborted", NULL},
     {"NCCL fails in a call", FAILS, 1, SYMWIN_DRIVER, "rank 1 ended the communicator", NULL},
+    {"the driver fails in a call", DRIVER_FAILS, 1, SYMWIN_NO_MEMORY, "rank 1 has no memory", NULL},
     {"a rank leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed", NULL},
     {"a rank passes another count", DIFFERS, 1, SYMWIN_MISMATCH, " differ", NULL},
     {"a rank alone in its domain leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed",
@@ -161,6 +177,16 @@ static const struct ending {
     {"a rank alone in its domain does not come", LATE, 2, SYMWIN_TIMEOUT, "", "abcd"},
     {"a rank alone in its domain is stopped", STOPPED, 2, SYMWIN_TIMEOUT, "rank 2", "abcd"},
 };
+
+static CUresult (*plain_wait)(CUstream, CUevent, unsigned);
+
+/* When the first pieces are on their way. */
+static CUresult fail_later(CUstream stream, CUevent event, unsigned flags)
+{
+    static int waits;
+
+    return ++waits == 3 ? CUDA_ERROR_OUT_OF_MEMORY : plain_wait(stream, event, flags);
+}
 
 /* What the rank does that ends it for the others. */
 static void end_it(struct processes *p, const struct ending *e, struct life *life)
@@ -173,6 +199,8 @@ static void end_it(struct processes *p, const struct ending *e, struct life *lif
     case KILLED:
         raise(SIGKILL);
         break;
+    case STOPPED_LATER:
+    case FULL:
     case STOPPED: /* the lowest other rank ends it when the others know */
         raise(SIGSTOP);
         break;
@@ -188,12 +216,42 @@ static void end_it(struct processes *p, const struct ending *e, struct life *lif
         must_be(reduce(life, 1) == SYMWIN_DRIVER && host_error_has("ncclGroupEnd failed"),
                 "a call in which NCCL fails", e->rank);
         break;
+    case DRIVER_FAILS:
+        plain_wait = sw_drv.cuStreamWaitEvent;
+        sw_drv.cuStreamWaitEvent = fail_later;
+        must_be(reduce(life, PIECES) == SYMWIN_NO_MEMORY, "a call in which the driver fails",
+                e->rank);
+        sw_drv.cuStreamWaitEvent = plain_wait;
+        break;
     case DIFFERS:
         (void)reduce(life, 999); /* the others' kernels may have found it by the end of the call */
         break;
     case LEAVES:
         break;
     }
+}
+
+static int is_stopped(const struct ending *e)
+{
+    return e->what == STOPPED || e->what == STOPPED_LATER || e->what == FULL;
+}
+
+static CUresult (*plain_write)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+
+/* A full stream has room when it is empty; then there is room for all. */
+static CUresult wait_for_room(CUstream stream, CUdeviceptr address, cuuint32_t value,
+                              unsigned flags)
+{
+    while (sw_drv.cuStreamQuery(stream) == CUDA_ERROR_NOT_READY)
+        host_pause_ms(1);
+    return plain_write(stream, address, value, flags);
+}
+
+static uint64_t count_of(const struct ending *e)
+{
+    return e->what == FAILS                                      ? 1
+           : e->what == STOPPED_LATER || e->what == DRIVER_FAILS ? PIECES
+                                                                 : 1000;
 }
 
 static void be_ended(struct processes *p, int rank)
@@ -206,8 +264,8 @@ static void be_ended(struct processes *p, int rank)
 
     rails_set_engine(rank);
     if (e->what == FAILS && rank == e->rank)
-        setenv("STAND_IN_FAIL", "ncclAllReduce:5:3", 1);
-    if (e->what == STOPPED || e->what == LATE)
+        setenv("STAND_IN_FAIL", "ncclAllReduce:10:3", 1); /* five connect */
+    if (is_stopped(e) || e->what == LATE)
         with.kernel_timeout_ms = 700;
     host_must(begin(p, rank, &life, &with), "symwin_comm_create");
     p->rank[rank].status = -1;
@@ -226,11 +284,19 @@ static void be_ended(struct processes *p, int rank)
     before = host_now_ms();
     if (e->what == KILLED_IN_A_CALL)
         host_pause_ms(100); /* that rank is in the call, and waits */
-    if (reduce(&life, e->what == FAILS ? 1 : 1000) == SYMWIN_OK) {
+    if (e->what == FULL)
+        host_must(reduce(&life, 1), "a call that waits");
+    if (e->what == FULL && rank == 0) {
+        plain_write = sw_drv.cuStreamWriteValue32;
+        sw_drv.cuStreamWriteValue32 = wait_for_room;
+    }
+    if (reduce(&life, count_of(e)) == SYMWIN_OK) {
         host_must(symwin_stream_synchronize(life.device, life.stream), "synchronize");
         /* Whatever NCCL has brought, the other rank's part is not in it. Unless NCCL failed on the
          * rank, after a step that others have the result of. */
-        must_be(e->what == FAILS || symwin_comm_check(life.comm) != SYMWIN_OK, "no result", rank);
+        must_be(e->what == FAILS || e->what == DRIVER_FAILS ||
+                    symwin_comm_check(life.comm) != SYMWIN_OK,
+                "no result", rank);
     }
     while (symwin_comm_check(life.comm) == SYMWIN_OK && host_now_ms() - before < LIMIT_MS)
         host_pause_ms(1);
@@ -241,7 +307,7 @@ static void be_ended(struct processes *p, int rank)
     must_be(host_now_ms() - before < LIMIT_MS, "soon", rank);
     must_be(reduce(&life, 1) != SYMWIN_OK, "a call afterwards fails", rank);
     end(&life);
-    if (e->what == STOPPED && rank == 0) { /* e->rank is another */
+    if (is_stopped(e) && rank == 0) { /* e->rank is another */
         for (r = 1; r < 4; r++)
             while (r != e->rank && p->rank[r].status < 0)
                 host_pause_ms(5);
@@ -256,7 +322,7 @@ static void check_ending(const struct place *place, const struct ending *e)
     int right, r;
 
     right = places_run(e->hosts != NULL ? &other : place, 4, be_ended, (void *)(uintptr_t)e, &p) ||
-            e->what <= STOPPED;
+            e->what <= FULL;
     for (r = 0; r < 4; r++) {
         if (r == e->rank ||
             (p->rank[r].status == (int)e->status && strstr(p->rank[r].text, e->words) != NULL))

@@ -212,6 +212,14 @@ void comm_stop(struct ncclComm *comm, enum stop stop)
     pthread_mutex_unlock(&comm->running);
 }
 
+static atomic_int all_pending; /* of all communicators */
+
+void comm_pends(struct ncclComm *comm, int more)
+{
+    atomic_fetch_add(&comm->pending, more);
+    atomic_fetch_add(&all_pending, more);
+}
+
 static ncclResult_t drain(struct ncclComm *comm)
 {
     struct wait wait = wait_begin();
@@ -307,6 +315,9 @@ EXPORTED(ncclCommAbort, (ncclComm_t comm), (comm))
     comm_stop(comm, STOP_ABORTED);
     for (wait = wait_begin(); atomic_load(&comm->error) == ncclInProgress && wait_more(&wait);)
         ; /* its birth ends too */
+    for (wait = wait_begin();
+         getenv("STAND_IN_WAITS") != NULL && atomic_load(&all_pending) > 0 && wait_more(&wait);)
+        ; /* as cudaFreeHost() does */
     comm_close(comm, SEAT_FAILED);
     return ncclSuccess;
 }

@@ -125,7 +125,7 @@ static void run_once(void *data)
 
     job_run(job);
     for (int i = 0; i < job->comm_count; i++)
-        atomic_fetch_sub(&job->comms[i]->pending, 1);
+        comm_pends(job->comms[i], -1);
     job_free(job);
 }
 
@@ -134,10 +134,10 @@ static void run_captured(void *data)
     struct job *job = data;
 
     for (int i = 0; i < job->comm_count; i++)
-        atomic_fetch_add(&job->comms[i]->pending, 1);
+        comm_pends(job->comms[i], 1);
     job_run(job);
     for (int i = 0; i < job->comm_count; i++)
-        atomic_fetch_sub(&job->comms[i]->pending, 1);
+        comm_pends(job->comms[i], -1);
 }
 
 static void free_captured(void *data)
@@ -243,13 +243,13 @@ static CUresult launch_once(const struct driver *cu, struct job *job)
         comms[i] = comm_ref(job->comms[i]);
         if (result == CUDA_SUCCESS)
             result = cu->cuStreamWaitEvent(stream, comms[i]->last, 0);
-        atomic_fetch_add(&comms[i]->pending, 1);
+        comm_pends(comms[i], 1);
     }
     if (result == CUDA_SUCCESS)
         result = cu->cuLaunchHostFunc(stream, run_once, job);
     if (result != CUDA_SUCCESS) {
         for (int i = 0; i < count; i++)
-            atomic_fetch_sub(&comms[i]->pending, 1);
+            comm_pends(comms[i], -1);
         job_free(job);
     }
     for (int i = 0; i < count; i++) {
@@ -377,7 +377,7 @@ ncclResult_t group_fault(ncclResult_t code)
     return code;
 }
 
-/* STAND_IN_CONNECT: the first call is in progress until all ranks have made it. */
+/* STAND_IN_WAITS: the first call is in progress until all ranks have made it. */
 static ncclResult_t connect_all(struct task *task)
 {
     char mine = 0, all[MOST_RANKS];
@@ -387,7 +387,7 @@ static ncclResult_t connect_all(struct task *task)
 
 static int must_connect(struct ncclComm *comm)
 {
-    return !comm->blocking && getenv("STAND_IN_CONNECT") != NULL &&
+    return !comm->blocking && getenv("STAND_IN_WAITS") != NULL &&
            atomic_exchange(&comm->connects, 1) == 0;
 }
 

@@ -194,6 +194,7 @@ struct ncclComm {
 };
 
 struct ncclComm *comm_create(int ranks, int rank, int blocking);
+void comm_pends(struct ncclComm *comm, int more); /* jobs */
 ncclResult_t comm_place(struct ncclComm *comm, int device); /* -1: the current context */
 ncclResult_t comm_open(struct ncclComm *comm, const struct wire_kind *kind);
 ncclResult_t comm_join(struct ncclComm *comm); /* meets the other ranks */
