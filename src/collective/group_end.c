@@ -382,8 +382,9 @@ static symwin_status launch_next(void *of)
         return messages_launch(t->messages, end_call);
     status = launch_from(t->g, t->at);
     calls[t->at].is_launched = 1;
-    while (t->at < t->g->count && (calls[t->at].is_pair || calls[t->at].is_launched ||
-                                   calls[t->at].request.comm != t->comm))
+    /* Other communicators' are perhaps other threads'. */
+    while (t->at < t->g->count && (calls[t->at].is_pair || calls[t->at].request.comm != t->comm ||
+                                   calls[t->at].is_launched))
         t->at++;
     return status;
 }
