@@ -307,6 +307,7 @@ static void be_ended(struct processes *p, int rank)
     must_be(host_now_ms() - before < LIMIT_MS, "soon", rank);
     must_be(reduce(&life, 1) != SYMWIN_OK, "a call afterwards fails", rank);
     end(&life);
+    must_be(host_now_ms() - before < LIMIT_MS, "destroyed soon", rank);
     if (is_stopped(e) && rank == 0) { /* e->rank is another */
         for (r = 1; r < 4; r++)
             while (r != e->rank && p->rank[r].status < 0)
