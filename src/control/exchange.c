@@ -10,7 +10,7 @@
  *
  * With ranks on several hosts, each host has a control page with a slot for every rank, and one
  * host decides. It receives all posts. Once its page has those of a round, it sends them to the
- * other hosts (host_link.c), where the linking process posts them for the remote ranks. Only the
+ * other hosts (host_send.c), where the linking process posts them for the remote ranks. Only the
  * deciding host ends the exchange. Another host proposes an end; if no answer comes within a
  * second, or none can come any more, it ends the exchange itself.
  *

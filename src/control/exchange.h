@@ -70,7 +70,7 @@ int sw_exchange_ended(struct sw_exchange *x);      /* an end is decided or propo
  * it must not take the poll lock. */
 void sw_exchange_on_end(struct sw_exchange *x, void (*f)(void *context), void *context);
 
-/* For ranks on several hosts. host_link.c sends their posts between hosts. */
+/* For ranks on several hosts. host_send.c sends their posts between hosts. */
 struct sw_exchange_hosts {
     int decides; /* this host decides; the other hosts propose ends */
     int decider; /* the lowest rank of the deciding host */

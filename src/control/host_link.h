@@ -1,5 +1,5 @@
-/* Links between hosts: host_link.c. A host's linking process is the process of its lowest rank;
- * only it has connections to other hosts. */
+/* Links between hosts: host_link.c; host_send.c sends over them. A host's linking process is the
+ * process of its lowest rank; only it has connections to other hosts. */
 #ifndef SYMWIN_HOST_LINK_H
 #define SYMWIN_HOST_LINK_H
 
@@ -10,6 +10,8 @@
 
 /* Accepts a message from another host, under the poll lock. Returns 0 if it is invalid. */
 typedef int (*sw_host_link_deliver)(struct sw_group *group, const struct sw_frame_message *words);
+
+#define SW_LINK_OUT_BYTES (sizeof(struct sw_frame_post) + SW_DIGEST_BYTES)
 
 struct sw_host_link {
     struct sw_poll_watch watch;
@@ -24,7 +26,7 @@ struct sw_host_link {
     int broken;
     int left; /* of the last turn frames were left: the poll thread sends them */
     size_t out_bytes, out_sent;
-    unsigned char *out; /* owned: the frame being sent */
+    unsigned char *out; /* owned, SW_LINK_OUT_BYTES: the frame being sent, at most a full POST */
 
     pthread_mutex_t queue; /* protects what is to be sent; no other mutex is taken under it */
     int reason_sent;
@@ -73,5 +75,17 @@ int sw_host_link_message(struct sw_group *group, int host, const struct sw_frame
 
 /* Sends END over a connection between hosts: the exchange has ended, or will not start. */
 void sw_host_link_say_end(struct sw_connection *connection, symwin_status status, int culprit);
+
+/* ---- host_send.c, for host_link.c ---- */
+
+/* Sends what is to be sent, for one turn. If another thread is sending, it sees the news. */
+void sw_host_link_send_news(struct sw_host_link *link);
+
+/* ASK or WELL: sets `what`, link->asks or link->answers, and sends. */
+void sw_host_link_say(struct sw_host_link *link, int *what);
+
+/* struct sw_exchange_hosts: called by the host's lowest rank. No other round has posts that are not
+ * yet sent: it would not be complete on the other host. */
+void sw_host_link_send_posts(void *context, uint64_t round);
 
 #endif

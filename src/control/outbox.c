@@ -1,4 +1,4 @@
-/* Messages that wait for room on their way to another process (mailbox.c) or host (host_link.c), so
+/* Messages that wait for room on their way to another process (mailbox.c) or host (host_send.c), so
  * that who sends does not wait. A rank's messages have a bound, wherever they go. */
 #include <errno.h>
 #include <stdlib.h>
