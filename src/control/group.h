@@ -44,8 +44,9 @@ struct sw_group {
     int processes; /* number of processes on all hosts */
     int host;      /* number of this host; host 0 decides */
     int hosts;
-    int *process_of;                            /* owned: of each rank */
-    int *host_of;                               /* owned: of each rank */
+    int fan;         /* the most links that a host has to others below it: host_link.h */
+    int *process_of; /* owned: of each rank */
+    int *host_of;    /* owned: of each rank */
     struct sw_peer_socket **sockets;            /* owned, each too: to each process; NULL: none */
     struct sw_handle_exchange *handle_exchange; /* owned; NULL: all ranks are in this process */
 

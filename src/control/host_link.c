@@ -14,11 +14,24 @@
 #include "src/control/control.h"
 
 enum {
-    PULSE_MS = 100,  /* between two calls of beat() */
-    KEEPALIVE_S = 5, /* of silence before the first probe */
+    NO_ANSWER_MS = 250, /* of one that was asked for another: before the other's time is over */
+    PULSE_MS = 100,     /* between two calls of beat() */
+    KEEPALIVE_S = 5,    /* of silence before the first probe */
     PROBE_S = 2,
     PROBES = 3
 };
+
+int sw_host_link_next(const struct sw_group *group, int from, int to)
+{
+    while (to > from) {
+        const int above = (to - 1) / group->fan;
+
+        if (above == from)
+            return to;
+        to = above;
+    }
+    return (from - 1) / group->fan;
+}
 
 int sw_host_link_here(const struct sw_group *group)
 {
@@ -40,13 +53,16 @@ int sw_host_link_staying(const struct sw_group *group, int host)
     return rank < group->nranks ? rank : -1;
 }
 
-/* No frame can arrive once all ranks of a linking process have left: that of this host, or that of
- * the deciding host. */
+/* No frame can arrive once all ranks of a linking process have left: that of this host, that of the
+ * deciding host, or one between them. */
 static int is_cut_off(void *context)
 {
     const struct sw_group *group = context;
+    int host = group->host;
 
-    return sw_host_link_staying(group, 0) < 0 || sw_host_link_staying(group, group->host) < 0;
+    while (host != 0 && sw_host_link_staying(group, host) >= 0)
+        host = sw_host_link_next(group, host, 0);
+    return sw_host_link_staying(group, host) < 0;
 }
 
 /* The connection has broken. Unless all ranks of the process at the other end have left, it has
@@ -60,7 +76,7 @@ static void link_lost(struct sw_host_link *link)
     sw_fork_set_add(link->connection.fd); /* else a forked child would keep it open */
     if (rank < 0)
         return;
-    if (group->host == 0)
+    if (sw_host_link_is_below(link))
         sw_exchange_fail(group->exchange, SYMWIN_PEER_LOST, rank);
     else
         sw_exchange_decide(group->exchange, SYMWIN_PEER_LOST, rank);
@@ -68,16 +84,14 @@ static void link_lost(struct sw_host_link *link)
 
 /* ---- receiving, on the poll thread ---- */
 
-/* Whether the other end may send frames for the rank: only its host, or the deciding host on its
- * behalf. */
+/* Whether the other end may send frames for the rank: its host, or one on the way from there. */
 static int speaks_for(const struct sw_host_link *link, int rank)
 {
     const struct sw_group *group = link->group;
 
     if (rank >= group->nranks)
         return 0;
-    return group->host == 0 ? group->host_of[rank] == link->host
-                            : group->host_of[rank] != group->host;
+    return group->through[rank] == link->rank;
 }
 
 /* Posts for ranks of the other host. Returns 0 if one is invalid. */
@@ -95,7 +109,26 @@ static int take_posts(struct sw_host_link *link, const struct sw_frame_post *fra
         sw_exchange_post(x, post.rank, frame->round, frame->posts + at - post.bytes,
                          (size_t)post.bytes);
     }
+    if (link->group->host != 0) /* there, a rank sends a complete round */
+        sw_host_link_pass_on(link, frame->round);
     return 1;
+}
+
+/* This host may be between those that ask and one that does not answer. */
+static void ask_others(struct sw_host_link *from)
+{
+    struct sw_group *group = from->group;
+    int h;
+
+    for (h = 0; h < group->hosts; h++) {
+        struct sw_host_link *link = &group->links[h];
+
+        if (link->connection.fd < 0 || link == from || group->host == 0)
+            continue;
+        if (link->asked_on == 0)
+            link->asked_on = sw_now_ms();
+        sw_host_link_say(link, &link->asks);
+    }
 }
 
 /* Handles a frame. Returns 0 if it is invalid. */
@@ -115,11 +148,10 @@ static int handle_frame(struct sw_host_link *link, const union sw_frame *frame)
             return 1;
         }
         sw_exchange_leave(x, frame->end.rank);
-        if (group->host == 0)
-            sw_host_link_leave(group, frame->end.rank, link->host);
+        sw_host_link_leave(group, frame->end.rank, link->host);
         return 1;
     case SW_FRAME_REFUSAL: /* from a host that did not know yet that it is linked */
-        if (group->host != 0 || frame->refusal.rank >= group->nranks)
+        if (!sw_host_link_is_below(link) || frame->refusal.rank >= group->nranks)
             return 0;
         sw_exchange_fail(x, (symwin_status)frame->refusal.status,
                          frame->refusal.rank >= 0 ? frame->refusal.rank : link->rank);
@@ -127,10 +159,10 @@ static int handle_frame(struct sw_host_link *link, const union sw_frame *frame)
     case SW_FRAME_END:
         if (frame->end.rank >= group->nranks && frame->end.rank != SW_NOBODY)
             return 0;
-        if (group->host == 0) {
+        if (sw_host_link_is_below(link)) {
             sw_exchange_fail(x, (symwin_status)frame->end.status, frame->end.rank);
         } else {
-            link->end_sent = 1; /* the deciding host knows */
+            link->end_sent = 1; /* the host above knows */
             sw_exchange_decide(x, (symwin_status)frame->end.status, frame->end.rank);
         }
         return 1;
@@ -138,6 +170,7 @@ static int handle_frame(struct sw_host_link *link, const union sw_frame *frame)
         return speaks_for(link, frame->message.from) && link->deliver(group, &frame->message);
     case SW_FRAME_ASK:
         sw_host_link_say(link, &link->answers);
+        ask_others(link);
         return 1;
     case SW_FRAME_WELL:
         return 1;
@@ -160,6 +193,7 @@ static int read_turn(struct sw_host_link *link)
         if (error != 0)
             return error;
         sw_exchange_heard(link->group->exchange, link->rank);
+        link->asked_on = 0;
         if (!handle_frame(link, &frame))
             return EPROTO;
     }
@@ -219,6 +253,11 @@ static void beat(struct sw_poll_watch *watch, short events)
         return;
     }
     sw_exchange_beat(group->exchange);
+    for (h = 0; h < group->hosts; h++)
+        if (group->links[h].asked_on != 0 &&
+            sw_now_ms() - group->links[h].asked_on >= NO_ANSWER_MS &&
+            !sw_exchange_ended(group->exchange))
+            sw_exchange_fail(group->exchange, SYMWIN_TIMEOUT, group->links[h].rank);
     for (h = 0; h < group->hosts && sw_exchange_is_asked(group->exchange); h++)
         if (group->links[h].connection.fd >= 0)
             sw_host_link_say(&group->links[h], &group->links[h].asks);
@@ -243,9 +282,10 @@ symwin_status sw_host_link_start(struct sw_group *group, struct sw_connection *c
     for (r = group->nranks - 1; r >= 0; r--)
         group->links[group->host_of[r]].rank = r;
     for (r = 0; r < group->nranks; r++)
-        group->through[r] = group->host_of[r] == group->host
-                                ? -1
-                                : group->links[group->host == 0 ? group->host_of[r] : 0].rank;
+        group->through[r] =
+            group->host_of[r] == group->host
+                ? -1
+                : group->links[sw_host_link_next(group, group->host, group->host_of[r])].rank;
     group->exchange_hosts = (struct sw_exchange_hosts){.decides = group->host == 0,
                                                        .decider = group->links[0].rank,
                                                        .links = group->links[group->host].rank,

@@ -21,6 +21,8 @@ struct sw_host_link {
     int rank; /* lowest rank of that host */
     sw_host_link_deliver deliver;
     atomic_int news; /* there may be frames to be sent */
+    /* Since when an ASK that this host passed on is not answered; 0: there is none. */
+    int64_t asked_on; /* under the poll lock */
 
     pthread_mutex_t mutex; /* protects sending and the fields up to `queue` */
     int broken;
@@ -38,6 +40,10 @@ struct sw_host_link {
     int asks, answers;     /* ASK and WELL are to be sent */
     struct sw_outbox outbox;
 };
+
+/* Hosts are a tree: host h is below (h - 1) / fan, and host 0, which decides, is below none. With
+ * enough links at a host it is a star. The first host after `from` on the way to another one: */
+int sw_host_link_next(const struct sw_group *group, int from, int to);
 
 /* This host's linking process. */
 int sw_host_link_here(const struct sw_group *group);
@@ -87,5 +93,15 @@ void sw_host_link_say(struct sw_host_link *link, int *what);
 /* struct sw_exchange_hosts: called by the host's lowest rank. No other round has posts that are not
  * yet sent: it would not be complete on the other host. */
 void sw_host_link_send_posts(void *context, uint64_t round);
+
+/* On a host that does not decide, when posts of the round have come over a link: sends on those
+ * from below at once, and all downwards when the round is complete. */
+void sw_host_link_pass_on(struct sw_host_link *from, uint64_t round);
+
+/* Whether the other host is below this one. */
+static inline int sw_host_link_is_below(const struct sw_host_link *link)
+{
+    return link->host > link->group->host;
+}
 
 #endif

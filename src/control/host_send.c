@@ -39,8 +39,7 @@ static int may_speak_for(const struct sw_host_link *link, int rank)
 {
     const struct sw_group *group = link->group;
 
-    return group->host == 0 ? group->host_of[rank] != link->host
-                            : group->host_of[rank] == group->host;
+    return group->through[rank] != link->rank;
 }
 
 /* ---- which frame is next: under link->queue ---- */
@@ -50,9 +49,8 @@ static int is_due(const struct sw_host_link *link, int rank)
 {
     const struct sw_group *group = link->group;
 
-    return may_speak_for(link, rank) &&
-           (group->host == 0 || (group->posts_sent[rank] <= link->round &&
-                                 sw_exchange_rounds(group->exchange, rank) > link->round));
+    return may_speak_for(link, rank) && sw_exchange_rounds(group->exchange, rank) > link->round &&
+           (sw_host_link_is_below(link) || group->posts_sent[rank] <= link->round);
 }
 
 /* As many posts as fit into a frame. */
@@ -69,7 +67,7 @@ static int next_posts(struct sw_host_link *link, struct sw_frame_post *frame)
             continue;
         if (!sw_frame_add_post(frame, rank, sw_exchange_data(group->exchange, rank, link->round)))
             break;
-        if (group->host != 0) /* which has several links, and sends each post over most of them */
+        if (!sw_host_link_is_below(link)) /* those get each post once */
             group->posts_sent[rank] = link->round + 1;
     }
     return frame->bytes > 0;
@@ -103,9 +101,11 @@ static int next_end(struct sw_host_link *link, union sw_frame *frame)
 
     if (link->end_sent || !sw_exchange_outcome(x, &status, &culprit))
         return 0;
-    /* The other hosts must first get the posts of every round that the deciding host has
-     * completed. */
-    if (link->group->host == 0 && sw_exchange_complete(x) > atomic_load(&link->group->rounds_sent))
+    /* The hosts below must first get the posts of every round that is complete here. A proposal is
+     * for the deciding host only. */
+    if (sw_host_link_is_below(link) &&
+        (!sw_exchange_is_decided(x) ||
+         sw_exchange_complete(x) > atomic_load(&link->group->rounds_sent)))
         return 0;
     if (!link->reason_sent && status == SYMWIN_PEER_LOST && culprit < link->group->nranks &&
         sw_exchange_leaves(x, culprit) && may_speak_for(link, culprit)) {
@@ -312,22 +312,42 @@ void sw_host_link_leave(struct sw_group *group, int rank, int but)
         }
 }
 
-void sw_host_link_send_posts(void *context, uint64_t round)
+/* To all hosts below this one, or to the one above. A round never goes back: the host's lowest rank
+ * may come late to one that others have left. */
+static void start_posts(struct sw_group *group, int below, uint64_t round)
 {
-    struct sw_group *group = context;
     int h;
 
     for (h = 0; h < group->hosts; h++) {
         struct sw_host_link *link = &group->links[h];
 
-        if (link->connection.fd < 0)
+        if (link->connection.fd < 0 || sw_host_link_is_below(link) != below)
             continue;
         pthread_mutex_lock(&link->queue);
-        link->round = round;
-        link->next_post = 0;
+        if (round >= link->round) {
+            link->round = round;
+            link->next_post = 0;
+        }
         pthread_mutex_unlock(&link->queue);
     }
-    if (group->host == 0)
+    if (below)
         atomic_store(&group->rounds_sent, round + 1);
     sw_host_link_end(group); /* an end may have waited for them */
+}
+
+void sw_host_link_send_posts(void *context, uint64_t round)
+{
+    struct sw_group *group = context;
+
+    start_posts(group, group->host == 0, round);
+}
+
+void sw_host_link_pass_on(struct sw_host_link *from, uint64_t round)
+{
+    struct sw_group *group = from->group;
+
+    if (sw_host_link_is_below(from))
+        start_posts(group, 0, round);
+    else if (sw_exchange_complete(group->exchange) > round)
+        start_posts(group, 1, round);
 }

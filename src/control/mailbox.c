@@ -304,14 +304,19 @@ static int sender_is_valid(const struct sw_group *group, const struct sw_frame_m
  * message is wrong, and not the sender. */
 static int forward(struct sw_group *group, const struct sw_frame_message *words)
 {
-    const int host = group->host_of[words->to];
+    const int here = group->host, host = group->host_of[words->to];
+    const int from = group->host_of[words->from];
     union sw_frame frame;
+    int next;
 
-    if (sw_host_link_here(group) != group->process || host == group->host_of[words->from] ||
-        (host != group->host && group->host != 0 && group->host_of[words->from] != group->host))
-        return EPROTO; /* not on the way to its receiver */
-    if (host != group->host)
-        return sw_host_link_message(group, group->host == 0 ? host : 0, words) ? 0 : ENOMEM;
+    if (sw_host_link_here(group) != group->process || host == from)
+        return EPROTO;
+    if (host != here) {
+        next = sw_host_link_next(group, here, host);
+        if (from != here && sw_host_link_next(group, here, from) == next)
+            return EPROTO; /* not on the way to its receiver */
+        return sw_host_link_message(group, next, words) ? 0 : ENOMEM;
+    }
     frame.message = *words;
     return send_to_process(group, group->process_of[words->to], &frame, -1, 0);
 }
@@ -518,14 +523,18 @@ static int is_late(int64_t now, int64_t deadline, int unread)
  * rank of a host whose linking process forwards them. -1: none. */
 static int left_rank(const struct sw_group *group, int peer)
 {
-    const int hosts[] = {group->host, 0, group->host_of[peer]}; /* on the way of its messages */
-    int h;
+    const int there = group->host_of[peer];
+    int host = group->host;
 
     if (sw_exchange_has_left(group->exchange, peer))
         return peer;
-    for (h = 0; h < 3 && group->host_of[peer] != group->host; h++)
-        if (sw_host_link_staying(group, hosts[h]) < 0)
-            return group->links[hosts[h]].rank;
+    while (there != group->host) { /* those on the way of its messages */
+        if (sw_host_link_staying(group, host) < 0)
+            return group->links[host].rank;
+        if (host == there)
+            break;
+        host = sw_host_link_next(group, host, there);
+    }
     return -1;
 }
 

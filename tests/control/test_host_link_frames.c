@@ -123,6 +123,7 @@ static void test_forwarded(void)
                                  .processes = THREE,
                                  .host = rows[i].host,
                                  .hosts = THREE,
+                                 .fan = THREE,
                                  .process_of = where,
                                  .host_of = where,
                                  .queued = queued,

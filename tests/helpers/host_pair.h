@@ -60,6 +60,7 @@ HARNESS_UNUSED void pair_open_ranks(struct pair *p, int host, int ranks)
                                  .processes = HOSTS,
                                  .host = host,
                                  .hosts = HOSTS,
+                                 .fan = HOSTS,
                                  .process_of = where,
                                  .host_of = where,
                                  .queued = queued,
