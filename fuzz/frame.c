@@ -60,7 +60,10 @@ static size_t right_length(const uint8_t *data, size_t bytes)
         return sizeof(struct sw_frame_message);
     case SW_FRAME_ASK:
     case SW_FRAME_WELL:
+    case SW_FRAME_LINKED:
         return sizeof(struct sw_frame_header);
+    case SW_FRAME_ABOVE:
+        return sizeof(struct sw_frame_above);
     }
     return 0;
 }
@@ -170,7 +173,10 @@ static size_t check_far(const union sw_frame *frame)
         return check_letter(&frame->message);
     case SW_FRAME_ASK:
     case SW_FRAME_WELL:
+    case SW_FRAME_LINKED:
         return sizeof frame->header;
+    case SW_FRAME_ABOVE:
+        return sizeof frame->above;
     }
     return 0;
 }

@@ -372,6 +372,28 @@ void sw_client_set_time(struct sw_member *member)
         member->join.timeout_ms = left > 1 ? (int)left : 1;
 }
 
+/* A rank that joins for its host listens, at the address by which it has reached the creator, for
+ * hosts below it: but only if there can be so many hosts that they are no star. */
+static symwin_status offer_place(struct sw_member *m)
+{
+    struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
+    socklen_t bytes = sizeof address;
+    struct sw_id at = {.family = 0};
+    symwin_status status;
+
+    if (m->host == NULL || m->join.nranks <= SW_HOST_FAN + 1)
+        return SYMWIN_OK;
+    if (getsockname(m->connection.fd, (struct sockaddr *)&address, &bytes) != 0 ||
+        !sw_id_set_address(&at, &address))
+        return SYMWIN_OK;
+    sw_poll_lock();
+    status = sw_listener_port(&at);
+    sw_poll_unlock();
+    m->join.place = (struct sw_place){.family = at.family, .port = at.port};
+    memcpy(m->join.place.address, at.address, sizeof at.address);
+    return status;
+}
+
 /* Authenticates both ends, sends JOIN and waits for the answer: TABLE, which comes once all ranks
  * have joined; over TCP READY, which comes at once. `frame`: the last frame received; type 0:
  * none. */
@@ -388,6 +410,9 @@ static symwin_status send_join(struct sw_member *m, union sw_frame *frame)
     if (!m->connection.stream)
         sw_socket_take_descriptors(m->connection.fd, 1);
     sw_client_set_time(m);
+    status = offer_place(m);
+    if (status != SYMWIN_OK)
+        return status;
     sw_frame_prove_rank(m->id->secret, &hello.hello, &frame->challenge, &m->join, m->join.proof);
     status = sw_client_send_frame(&m->connection, (union sw_frame *)(void *)&m->join, m->deadline);
     if (status != SYMWIN_OK)
@@ -411,6 +436,28 @@ static symwin_status meet(const struct sw_id *id, int64_t deadline,
     if (status == SYMWIN_OK)
         sw_connection_key(connection, 0, id->secret, &hello.hello, &challenge.challenge);
     else
+        sw_connection_close(connection);
+    return status;
+}
+
+symwin_status sw_client_link(const struct sw_id *id, const struct sw_frame_join *join,
+                             int64_t deadline, struct sw_connection *connection)
+{
+    union sw_frame hello, frame, mine = {.join = *join};
+    symwin_status status = connect_to(id, deadline, connection);
+
+    if (status != SYMWIN_OK)
+        return status;
+    status = authenticate(connection, id, &hello, &frame, deadline);
+    if (status == SYMWIN_OK) {
+        sw_connection_key(connection, 0, id->secret, &hello.hello, &frame.challenge);
+        sw_frame_prove_rank(id->secret, &hello.hello, &frame.challenge, &mine.join,
+                            mine.join.proof);
+        status = sw_client_send_frame(connection, &mine, deadline);
+    }
+    if (status == SYMWIN_OK)
+        status = sw_client_recv_frame(connection, &frame, SW_FRAME_READY, NULL, deadline);
+    if (status != SYMWIN_OK)
         sw_connection_close(connection);
     return status;
 }

@@ -95,20 +95,25 @@ static void number_all(const struct rendezvous *m, struct sw_rank_table *table)
     }
 }
 
-/* A far rendezvous has got its table from the creator. */
-static symwin_status make_topology(struct rendezvous *m, struct sw_topology *topology)
+symwin_status sw_rendezvous_number(struct rendezvous *m)
 {
     struct sw_rank_table *table = &m->table;
+
+    table->locations = calloc((size_t)m->nranks, sizeof *table->locations);
+    if (table->locations == NULL)
+        return sw_rendezvous_own(
+            m, sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, m->nranks));
+    table->nranks = m->nranks;
+    number_all(m, table);
+    return SYMWIN_OK;
+}
+
+static symwin_status make_topology(struct rendezvous *m, struct sw_topology *topology)
+{
+    const struct sw_rank_table *table = &m->table;
     symwin_status status;
     int r;
 
-    if (!m->far) {
-        table->locations = calloc((size_t)m->nranks, sizeof *table->locations);
-        if (table->locations == NULL)
-            return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, m->nranks);
-        table->nranks = m->nranks;
-        number_all(m, table);
-    }
     status = sw_topology_make(topology, m->nranks, table->processes, table->hosts);
     if (status != SYMWIN_OK)
         return status;
@@ -162,7 +167,7 @@ static symwin_status send_tables(struct rendezvous *m)
     for (first = 0; first < m->nranks && status == SYMWIN_OK; first = next) {
         next = sw_rank_table_put(&m->table, first, &frame);
         for (r = 0; r < m->nranks && status == SYMWIN_OK; r++)
-            if (m->slots[r].accepted != NULL)
+            if (m->slots[r].accepted != NULL && !m->slots[r].has_links) /* else it has the table */
                 status = sw_rendezvous_tell(m, r, &frame, SW_FRAME_TABLE, -1);
     }
     return status;
@@ -236,21 +241,35 @@ static symwin_status give_link(struct rendezvous *m, struct sw_topology *topolog
     return status;
 }
 
-/* The creator's host has a link to each other host, and these have one to it. A process that has
- * joined for its host gets GO first: it hands out there, and its connection is the link. */
+/* In a far rendezvous: the link to the host above, and those to hosts below. */
+static symwin_status give_far_links(struct rendezvous *m, struct sw_topology *topology)
+{
+    const int above = (topology->host - 1) / SW_HOST_FAN;
+    symwin_status status;
+    struct sw_accepted *v = NULL;
+
+    sw_poll_remove(&m->watch); /* from now on the linking process reads from it */
+    status = give_link(m, topology, above, above == 0 ? &m->up : &m->above);
+    while (status == SYMWIN_OK && (v = sw_listener_next(m, v)) != NULL)
+        if (v->is_link)
+            status = give_link(m, topology, (int)m->table.locations[v->rank].host, &v->connection);
+    if (status == SYMWIN_OK) {
+        sw_connection_drop(&m->up);
+        sw_connection_drop(&m->above);
+    }
+    return status;
+}
+
+/* The process that has joined for another host gets GO first: it hands out there. If that host is
+ * linked to this one, the connection is the link. */
 static symwin_status give_links(struct rendezvous *m, struct sw_topology *topology)
 {
     union sw_frame frame = {.pass = {.process = 0}};
     symwin_status status = SYMWIN_OK;
     int r;
 
-    if (m->far) {
-        sw_poll_remove(&m->watch); /* from now on the linking process reads from it */
-        status = give_link(m, topology, 0, &m->up);
-        if (status == SYMWIN_OK)
-            sw_connection_drop(&m->up);
-        return status;
-    }
+    if (m->far)
+        return give_far_links(m, topology);
     for (r = 0; r < m->nranks && status == SYMWIN_OK; r++) {
         struct slot *s = &m->slots[r];
 
@@ -261,7 +280,9 @@ static symwin_status give_links(struct rendezvous *m, struct sw_topology *topolo
             break;
         s->linked = 1;
         sw_poll_remove(&s->accepted->watch); /* from now on the linking process reads from it */
-        status = give_link(m, topology, (int)topology->locations[r].host, &s->accepted->connection);
+        if (topology->locations[r].host <= SW_HOST_FAN)
+            status = give_link(m, topology, (int)topology->locations[r].host,
+                               &s->accepted->connection);
     }
     return status;
 }

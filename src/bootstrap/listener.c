@@ -253,6 +253,11 @@ static symwin_status tcp_open(struct sw_id *id)
                    call, text, ntohs(id->port), strerror(error));
 }
 
+symwin_status sw_listener_port(struct sw_id *id)
+{
+    return tcp_open(id);
+}
+
 symwin_status sw_listener_open(struct sw_id *id, const struct sw_listener_events *events)
 {
     symwin_status status = local_open();
@@ -349,7 +354,8 @@ static void receive_hello(struct sw_accepted *v, const union sw_frame *in)
             sw_listener_refuse(v, status, culprit, text);
         return;
     }
-    status = challenge(v, v->rendezvous->id.secret);
+    v->secret = secret;
+    status = challenge(v, secret);
     if (status == SYMWIN_PEER_LOST)
         sw_listener_drop(v);
     else if (status != SYMWIN_OK)
@@ -390,10 +396,9 @@ void sw_listener_redirect(struct sw_accepted *v, const char *folder)
 
 static void receive_join(struct sw_accepted *v, const union sw_frame *in)
 {
-    const unsigned char *secret = v->rendezvous->id.secret;
     unsigned char proof[SW_DIGEST_BYTES];
 
-    sw_frame_prove_rank(secret, &v->hello, &v->challenge, &in->join, proof);
+    sw_frame_prove_rank(v->secret, &v->hello, &v->challenge, &in->join, proof);
     if (!sw_digest_equal(proof, in->join.proof) || !pid_matches(v, &in->join)) {
         sw_listener_refuse(
             v, SYMWIN_DENIED, -1,

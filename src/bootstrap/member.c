@@ -96,6 +96,12 @@ static symwin_status open_link(struct sw_topology *topology, const struct sw_fra
     return SYMWIN_OK;
 }
 
+/* Whether one of the two hosts is above the other. */
+static int are_linked(int a, int b)
+{
+    return (a > b && (a - 1) / SW_HOST_FAN == b) || (b > a && (b - 1) / SW_HOST_FAN == a);
+}
+
 /* Receives the descriptors: page and sockets for the lowest rank of a process, also the links for
  * the lowest rank of the host. *creator: the creator's process in the table; -1: unknown, or it has
  * no rank. */
@@ -107,7 +113,7 @@ static symwin_status receive_descriptors(struct sw_member *m, struct sw_topology
     const int rank = m->join.rank;
     symwin_status status;
     int fd = -1;
-    int i, links, r;
+    int h, i, links, r;
 
     status = sw_client_recv_frame(connection, frame, SW_FRAME_PAGE, &fd, deadline);
     *creator = status == SYMWIN_OK ? frame->pass.process : -1;
@@ -125,13 +131,14 @@ static symwin_status receive_descriptors(struct sw_member *m, struct sw_topology
     }
     for (r = 0; r < rank && (int)topology->locations[r].host != topology->host; r++)
         ;
-    links = topology->host == 0 ? topology->hosts - 1 : 1;
+    for (links = 0, h = 1; h < topology->hosts; h++)
+        links += h == topology->host || (h - 1) / SW_HOST_FAN == topology->host;
     for (i = r == rank ? links : 0; i > 0 && status == SYMWIN_OK; i--) {
         status = sw_client_recv_frame(connection, frame, SW_FRAME_LINK, &fd, deadline);
         if (status != SYMWIN_OK)
             break;
         if (!sw_socket_is(fd, 1) || frame->link.host >= topology->hosts ||
-            (topology->host == 0) == (frame->link.host == 0) ||
+            !are_linked(topology->host, frame->link.host) ||
             topology->connections[frame->link.host].fd >= 0)
             return wrong_frame(m, *creator, "link", fd);
         status = open_link(topology, &frame->link, fd);
@@ -315,13 +322,13 @@ static int is_own(const struct sw_member *m)
 
 /* As a thread of the process that made the id. */
 static symwin_status join_as_thread(struct sw_member *m, struct sw_connection *up,
-                                    struct sw_group **out)
+                                    const struct sw_id *all, struct sw_group **out)
 {
     symwin_status status;
 
     sw_client_set_time(m);
     sw_poll_lock();
-    status = sw_rendezvous_join(m->id, &m->join, up, out);
+    status = sw_rendezvous_join(m->id, &m->join, up, all, out);
     sw_poll_unlock();
     return status;
 }
@@ -347,7 +354,7 @@ static symwin_status join_for_host(struct sw_member *m, const struct sw_id *loca
         struct sw_member own = *m; /* all but the connection */
 
         own.id = local;
-        return join_as_thread(&own, &m->connection, out);
+        return join_as_thread(&own, &m->connection, m->id, out);
     }
     sw_poll_lock();
     if (status == SYMWIN_OK)
@@ -388,7 +395,7 @@ static symwin_status join_on_host(struct sw_member *m, union sw_frame *frame, in
     } else if (status == SYMWIN_OK) {
         m->id = &local;
         if (is_own(m)) {
-            status = join_as_thread(m, NULL, out);
+            status = join_as_thread(m, NULL, NULL, out);
             *again = status == SYMWIN_BUSY;
         } else {
             status = join_by_socket(m, frame, out);
@@ -448,7 +455,7 @@ symwin_status sw_bootstrap_join(const symwin_unique_id *unique, int nranks, int 
     status = sw_join_fill(&m.join, nranks, rank, timeout_ms);
     sw_poll_unlock();
     if (status == SYMWIN_OK && is_own(&m))
-        status = join_as_thread(&m, NULL, out);
+        status = join_as_thread(&m, NULL, NULL, out);
     else if (status == SYMWIN_OK && sw_id_is_near(&id))
         status = join_by_socket(&m, &frame, out);
     else if (status == SYMWIN_OK)

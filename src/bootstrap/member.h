@@ -26,6 +26,10 @@ struct sw_member {
  * HERE: the rank must join by the local socket. */
 symwin_status sw_client_join(struct sw_member *member, union sw_frame *frame);
 
+/* Joins at another host than the creator's, where `id` says, for a link to it. */
+symwin_status sw_client_link(const struct sw_id *id, const struct sw_frame_join *join,
+                             int64_t deadline, struct sw_connection *connection);
+
 /* Sets the timeout in JOIN to what is left of the rank's time: the creator measures it from the
  * arrival of JOIN. Error texts show the timeout, so the caller's value stays if little time has
  * passed. */

@@ -91,21 +91,33 @@ static symwin_status check_claims(struct rendezvous *m)
                 call, rank));
 }
 
-/* All ranks have joined. */
+/* All ranks have joined, and hosts have their links. */
 static void complete(struct rendezvous *m)
 {
     symwin_status status;
 
     sw_listener_clear();
-    status = check_claims(m);
-    if (status == SYMWIN_OK)
-        status = sw_rendezvous_hand_out(m);
+    status = sw_rendezvous_hand_out(m);
     if (status == SYMWIN_OK && m->group != NULL)
         m->group->on_far_end = group_ended;
     if (status != SYMWIN_OK)
         sw_rendezvous_fail(m, status);
     else if (m->unready == 0)
         go(m);
+}
+
+/* All ranks have joined. */
+static void all_joined(struct rendezvous *m)
+{
+    symwin_status status;
+
+    status = check_claims(m);
+    if (status == SYMWIN_OK)
+        status = sw_tree_begin(m);
+    if (status != SYMWIN_OK)
+        sw_rendezvous_fail(m, status);
+    else if (m->unlinked == 0)
+        complete(m);
 }
 
 /* The creator of the id has ended, or cannot be reached. */
@@ -148,6 +160,7 @@ static void fill_slot(struct rendezvous *m, const struct sw_frame_join *join,
     memcpy(s->process, join->process, sizeof s->process);
     if (remote)
         memcpy(s->host, join->host, sizeof s->host);
+    s->place = join->place;
     if (remote && s->accepted != NULL)
         welcome(accepted);
     due = s->deadline + (m->far ? GRACE_MS : 0);
@@ -202,7 +215,7 @@ static void take_slot(struct rendezvous *m, const struct sw_frame_join *join,
         if (m->up.fd >= 0 && !m->proposed && sw_up_join(m, join->rank) != 0)
             up_lost(m);
     } else if (m->joined == m->nranks) {
-        complete(m);
+        all_joined(m);
     }
 }
 
@@ -211,7 +224,7 @@ static void take_slot(struct rendezvous *m, const struct sw_frame_join *join,
 /* All ranks have joined: those of this host get what they need. */
 static void up_go(struct rendezvous *m)
 {
-    if (sw_up_host(m) < 0) {
+    if (sw_up_host(m) < 0 || m->is_tree != m->told_linked) {
         sw_rendezvous_fail(
             m, sw_fail(SYMWIN_DENIED, "%s: the process that made the id sent a wrong table", call));
         return;
@@ -254,6 +267,8 @@ static void up_ready(struct sw_poll_watch *watch, short events)
         return; /* sent before the creator knew */
     else if (frame.header.type == SW_FRAME_TABLE)
         status = sw_up_take_table(m, &frame.table);
+    else if (frame.header.type == SW_FRAME_ABOVE)
+        status = sw_tree_above(m, &frame.above.place);
     else if (frame.header.type == SW_FRAME_GO)
         up_go(m);
     else if (frame.header.type == SW_FRAME_ASK) {
@@ -282,8 +297,11 @@ static int follow(struct rendezvous *m, int rank)
 }
 
 /* Takes over the connection to the creator, on which `rank` has joined. */
-static void look_up(struct rendezvous *m, int rank, struct sw_connection *up)
+static void look_up(struct rendezvous *m, int rank, struct sw_connection *up,
+                    const struct sw_id *all)
 {
+    m->all = *all;
+    sw_id_name(all, m->all_name);
     m->watch = (struct sw_poll_watch){
         .fd = up->fd, .events = POLLIN | POLLRDHUP, .deadline = INT64_MAX, .ready = up_ready};
     sw_fork_set_remove(up->fd); /* the watch keeps it from forked children */
@@ -299,7 +317,12 @@ static void look_up(struct rendezvous *m, int rank, struct sw_connection *up)
 
 static void joined(struct sw_accepted *accepted, const struct sw_frame_join *join)
 {
-    take_slot(accepted->rendezvous, join, accepted);
+    struct rendezvous *m = accepted->rendezvous;
+
+    if (m->far && accepted->connection.stream)
+        sw_tree_join(m, accepted, join);
+    else
+        take_slot(m, join, accepted);
 }
 
 /* A rank says that it cannot go on, and who is at fault. The text says who sent it. */
@@ -351,8 +374,11 @@ static void received_remote(struct sw_accepted *accepted, const union sw_frame *
             sw_rendezvous_fail_late(m);
     } else if (frame->header.type == SW_FRAME_REFUSAL)
         refused(m, accepted->rank, &frame->refusal);
-    else if (frame->header.type == SW_FRAME_JOIN &&
-             memcmp(frame->join.host, s->host, sizeof s->host) == 0)
+    else if (frame->header.type == SW_FRAME_LINKED && sw_tree_linked(m, s)) {
+        if (m->unlinked == 0)
+            complete(m);
+    } else if (frame->header.type == SW_FRAME_JOIN &&
+               memcmp(frame->join.host, s->host, sizeof s->host) == 0)
         take_slot(m, &frame->join, accepted);
     else
         lost(accepted);
@@ -445,7 +471,7 @@ symwin_status sw_rendezvous_open(struct sw_id *id, const struct sw_id_options *o
 
     if (m == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", for_call);
-    m->up.fd = -1;
+    m->up.fd = m->above.fd = -1;
     m->culprit = -1;
     m->patience_ms = SW_TELL_MS;
     status = sw_process_name(id->creator);
@@ -490,7 +516,8 @@ symwin_status sw_rendezvous_close(const struct sw_id *id)
 }
 
 symwin_status sw_rendezvous_join(const struct sw_id *id, const struct sw_frame_join *join,
-                                 struct sw_connection *up, struct sw_group **out)
+                                 struct sw_connection *up, const struct sw_id *all,
+                                 struct sw_group **out)
 {
     struct rendezvous *m, over = {.status = SYMWIN_OK};
     symwin_status status;
@@ -506,11 +533,14 @@ symwin_status sw_rendezvous_join(const struct sw_id *id, const struct sw_frame_j
     m->waiting++;
     take_slot(m, join, NULL);
     if (up != NULL && !m->over)
-        look_up(m, join->rank, up);
+        look_up(m, join->rank, up, all);
     else if (up != NULL)
         sw_up_refuse(m, up);
     while (!m->over)
-        sw_poll_wait(&sw_rendezvous.changed, INT64_MAX);
+        if (all != NULL && m->needs_link)
+            sw_tree_connect(m, join);
+        else
+            sw_poll_wait(&sw_rendezvous.changed, INT64_MAX);
     status = m->status;
     *out = m->group;
     if (status != SYMWIN_OK)
@@ -518,17 +548,6 @@ symwin_status sw_rendezvous_join(const struct sw_id *id, const struct sw_frame_j
     if (--m->waiting == 0)
         sw_rendezvous_free(m);
     return status;
-}
-
-int sw_rendezvous_is_over(const struct sw_id *id)
-{
-    const struct rendezvous *m = sw_rendezvous.list;
-    unsigned char name[SW_NAME_BYTES];
-
-    sw_id_name(id, name);
-    while (m != NULL && memcmp(m->name, name, SW_NAME_BYTES) != 0)
-        m = m->next;
-    return m == NULL;
 }
 
 void sw_rendezvous_move(const struct sw_id *id, const char *folder)

@@ -10,6 +10,7 @@
 #include <pthread.h>
 
 #include "src/bootstrap/id.h"
+#include "src/bootstrap/listener.h"
 
 /* A rank of a rendezvous. */
 struct slot {
@@ -20,10 +21,12 @@ struct slot {
     /* All ranks have joined, and this one must send READY: the lowest rank of another process here,
      * for its process. */
     int awaited;
-    int ready;  /* has sent it */
-    int remote; /* on another host; `accepted`: it has joined for that host */
-    int linked; /* its connection links the hosts, go was sent */
-    int silent; /* it has not answered ASK */
+    int ready;             /* has sent it */
+    int remote;            /* on another host; `accepted`: it has joined for that host */
+    int linked;            /* its connection links the hosts, go was sent */
+    int silent;            /* it has not answered ASK */
+    int has_links;         /* it has said LINKED */
+    struct sw_place place; /* where its host listens */
     unsigned char process[SW_NAME_BYTES];
     unsigned char host[SW_NAME_BYTES]; /* zeros unless `remote` */
 };
@@ -50,12 +53,18 @@ struct rendezvous {
     struct sw_group *group; /* for the threads of this process */
     char *file;             /* owned: the id's file; NULL: none */
     int far;
-    int moved;                    /* its ranks are on the creator's host, and go there: */
-    const char *here;             /* the folder of its local socket, while it ends */
-    int proposed;                 /* it has failed, and waits for what the creator decides */
-    struct sw_connection up;      /* owned: to the creator; .fd -1: not yet, or no longer */
-    struct sw_poll_watch watch;   /* of `up`, until it is handed out */
-    struct sw_rank_table table;   /* owned: from the creator */
+    int moved;                  /* its ranks are on the creator's host, and go there: */
+    const char *here;           /* the folder of its local socket, while it ends */
+    int proposed;               /* it has failed, and waits for what the creator decides */
+    struct sw_connection up;    /* owned: to the creator; .fd -1: not yet, or no longer */
+    struct sw_poll_watch watch; /* of `up`, until it is handed out */
+    struct sw_rank_table table; /* owned: from the creator */
+    struct sw_id all;           /* the creator's id, and its name, in a far rendezvous */
+    unsigned char all_name[SW_NAME_BYTES];
+    int is_tree;                  /* hosts are linked as a tree, and not as a star: tree.c */
+    int unlinked;                 /* at the creator: hosts that have not said LINKED */
+    int needs_link, told_linked;  /* in a far rendezvous: to the host above; LINKED was sent */
+    struct sw_connection above;   /* owned: the link to the host above; .fd -1: none */
     struct sw_frame_join strange; /* of a rank that contradicts others; .header.bytes 0: none */
 };
 
@@ -92,6 +101,24 @@ symwin_status sw_rendezvous_tell(struct rendezvous *m, int rank, union sw_frame 
  * ranks with `awaited` must send READY. */
 symwin_status sw_rendezvous_hand_out(struct rendezvous *m);
 
+/* Numbers processes and hosts of the ranks that have joined: fills in the table. */
+symwin_status sw_rendezvous_number(struct rendezvous *m);
+
+/* ---- tree.c ---- */
+
+/* At the creator, when all ranks have joined: if hosts are to be a tree, tells each where the one
+ * above it listens. m->unlinked then counts down to 0 (sw_tree_is_linked()). */
+symwin_status sw_tree_begin(struct rendezvous *m);
+/* LINKED has come. Returns 0 if that was not to be said. */
+int sw_tree_linked(struct rendezvous *m, struct slot *s);
+
+/* In a far rendezvous: ABOVE has come; a host below has joined; the thread that joins for the host,
+ * which does not hold the lock then, makes the link to the one above. */
+symwin_status sw_tree_above(struct rendezvous *m, const struct sw_place *place);
+void sw_tree_join(struct rendezvous *m, struct sw_accepted *accepted,
+                  const struct sw_frame_join *join);
+void sw_tree_connect(struct rendezvous *m, const struct sw_frame_join *join);
+
 /* ---- join_check.c ---- */
 
 /* Fails if the rank that joins contradicts those before it. `accepted` NULL: a thread. */
@@ -119,6 +146,7 @@ void sw_rendezvous_late(struct sw_poll_watch *timer, short events);
 /* The lowest rank that joined for another host, whose process does not answer; -1: all do. */
 int sw_rendezvous_silent(const struct rendezvous *m);
 void sw_rendezvous_free(struct rendezvous *m);
+int sw_rendezvous_is_over(const struct sw_id *id);
 void sw_rendezvous_forget(void); /* in a forked child: what is remembered */
 
 /* ---- rendezvous.c ---- */
@@ -131,11 +159,11 @@ symwin_status sw_rendezvous_close(const struct sw_id *id);
 
 /* A thread of this process joins and waits until all ranks have joined or the rendezvous has
  * failed. Same status for all ranks. SYMWIN_BUSY: the rendezvous was moved. `up` NULL, or the
- * connection to the creator, where the rank has joined; moved into the rendezvous, which is far. */
+ * connection to the creator of the id `all`, where the rank has joined; moved into the rendezvous,
+ * which is far. */
 symwin_status sw_rendezvous_join(const struct sw_id *id, const struct sw_frame_join *join,
-                                 struct sw_connection *up, struct sw_group **out);
-
-int sw_rendezvous_is_over(const struct sw_id *id);
+                                 struct sw_connection *up, const struct sw_id *all,
+                                 struct sw_group **out);
 
 /* For the rank that opened a far rendezvous and cannot join at the creator. With a folder: its
  * ranks are on the creator's host, whose local socket is there. NULL: the last error tells them
@@ -145,56 +173,5 @@ symwin_status sw_rendezvous_give_up(const struct sw_id *id, symwin_status status
 
 /* In a forked child: forgets all. */
 void sw_rendezvous_forked(void);
-
-/* ---- listener.c ---- */
-
-/* An accepted connection of a process that wants to join. */
-struct sw_accepted {
-    struct sw_poll_watch watch;
-    struct sw_accepted *next; /* newest first */
-    struct sw_connection connection;
-    pid_t pid; /* as seen from here; 0: not visible */
-    struct sw_frame_hello hello;
-    struct sw_frame_challenge challenge;
-    struct rendezvous *rendezvous; /* NULL: no HELLO yet */
-    int has_slot;                  /* authenticated */
-    int rank;                      /* -1: it contradicts others */
-};
-
-/* What the listener tells those who open it. */
-struct sw_listener_events {
-    /* Finds the rendezvous of that name. A failure says why there is none. *secret: of the one that
-     * had the name; NULL: unknown. */
-    symwin_status (*find)(const unsigned char name[SW_NAME_BYTES], struct rendezvous **out,
-                          int *culprit, const unsigned char **secret);
-    /* A rank has proved that it knows the secret. */
-    void (*joined)(struct sw_accepted *accepted, const struct sw_frame_join *join);
-    /* One that cannot join has. */
-    void (*refused)(struct rendezvous *rendezvous, const struct sw_frame_refusal *refusal);
-    /* A frame of a rank that has joined; NULL: its connection has ended. */
-    void (*received)(struct sw_accepted *accepted, const union sw_frame *frame);
-    /* This process has failed; the last error says how. */
-    void (*failed)(struct rendezvous *rendezvous, symwin_status status);
-    void (*no_room)(int error); /* accept() found no descriptor; `error` is its errno */
-};
-
-/* Opens what is not open yet: the local socket in a private folder, and a TCP socket if the id has
- * an address. Writes folder and port to the id. Having no folder is no failure: threads of this
- * process can join without it. */
-symwin_status sw_listener_open(struct sw_id *id, const struct sw_listener_events *events);
-
-/* Once for each successful sw_listener_open(); the last one closes the sockets. `linger`: a second
- * later, so that late ranks of a failed rendezvous learn why. */
-void sw_listener_close(int linger);
-
-/* Iterates over the accepted connections of a rendezvous; `last` NULL: the first. */
-struct sw_accepted *sw_listener_next(const struct rendezvous *rendezvous,
-                                     const struct sw_accepted *last);
-void sw_listener_drop(struct sw_accepted *accepted);
-void sw_listener_refuse(struct sw_accepted *accepted, symwin_status status, int culprit,
-                        const char *text);
-void sw_listener_redirect(struct sw_accepted *accepted, const char *folder);
-void sw_listener_clear(void); /* refuses all without a slot: their descriptors are needed */
-void sw_listener_forked(void);
 
 #endif

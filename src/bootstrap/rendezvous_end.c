@@ -35,10 +35,12 @@ static unsigned past_count;
 void sw_rendezvous_free(struct rendezvous *m)
 {
     sw_up_drop(m);
+    sw_connection_drop(&m->above);
     sw_rank_table_free(&m->table);
     free(m->file);
     free(m->slots);
     sw_wipe(&m->id, sizeof m->id);
+    sw_wipe(&m->all, sizeof m->all);
     free(m);
 }
 
@@ -59,7 +61,7 @@ static int is_linked(const struct rendezvous *m, const struct sw_accepted *v)
     for (r = 0; r < m->nranks && m->slots != NULL; r++)
         if (m->slots[r].accepted == v && m->slots[r].linked)
             return 1;
-    return 0;
+    return v->is_link;
 }
 
 /* After a failure: processes and hosts that already have a group learn of it as of any end of a
@@ -161,12 +163,19 @@ void sw_rendezvous_fail(struct rendezvous *m, symwin_status status)
     sw_poll_changed();
 }
 
-/* The lowest rank that has not joined; if all have, the lowest that is awaited and not ready. */
+/* The lowest rank that has not joined; if all have, the lowest that has not said that its host is
+ * linked, or that is awaited and not ready. */
 static int first_late(const struct rendezvous *m)
 {
     const int all_joined = m->joined == m->nranks;
     int r = 0;
 
+    if (m->unlinked > 0) {
+        while (r < m->nranks - 1 &&
+               (m->slots[r].has_links || !m->slots[r].remote || m->slots[r].accepted == NULL))
+            r++;
+        return r;
+    }
     while (r < m->nranks - 1 &&
            (all_joined ? !m->slots[r].awaited || m->slots[r].ready : m->slots[r].taken))
         r++;
@@ -205,10 +214,11 @@ static int ask_hosts(struct rendezvous *m)
 
 void sw_rendezvous_fail_late(struct rendezvous *m)
 {
-    const int all_joined = m->joined == m->nranks, silent = sw_rendezvous_silent(m);
+    const int all_joined = m->joined == m->nranks && m->unlinked == 0;
+    const int silent = sw_rendezvous_silent(m);
     const int late = silent >= 0 && !all_joined ? silent : first_late(m);
 
-    if (all_joined)
+    if (all_joined || (m->unlinked > 0 && silent < 0))
         sw_fail(SYMWIN_TIMEOUT,
                 "%s: rank %d joined, but was not ready within %d ms, the timeout of rank %d", call,
                 late, m->timeout_ms, m->first_due);
@@ -239,7 +249,8 @@ void sw_rendezvous_late(struct sw_poll_watch *watch, short events)
         sw_rendezvous_decide(m, sw_fail(SYMWIN_TIMEOUT,
                                         "%s: the process that made the id did not answer in time",
                                         call));
-    } else if (m->far || m->joined == m->nranks || m->asked || ask_hosts(m) == 0) {
+    } else if (m->far || (m->joined == m->nranks && m->unlinked == 0) || m->asked ||
+               ask_hosts(m) == 0) {
         sw_rendezvous_fail_late(m);
     }
 }
@@ -250,10 +261,13 @@ symwin_status sw_rendezvous_find(const unsigned char name[SW_NAME_BYTES], struct
     struct rendezvous *m = sw_rendezvous.list;
     unsigned i;
 
-    while (m != NULL && memcmp(m->name, name, SW_NAME_BYTES) != 0)
+    while (m != NULL && memcmp(m->name, name, SW_NAME_BYTES) != 0 &&
+           (m->all.family == 0 || memcmp(m->all_name, name, SW_NAME_BYTES) != 0))
         m = m->next;
     *out = m;
     *secret = NULL;
+    if (m != NULL)
+        *secret = memcmp(m->name, name, SW_NAME_BYTES) == 0 ? m->id.secret : m->all.secret;
     *culprit = SW_FRAME_UNKNOWN;
     if (m != NULL)
         return SYMWIN_OK;
@@ -267,6 +281,17 @@ symwin_status sw_rendezvous_find(const unsigned char name[SW_NAME_BYTES], struct
         return sw_fail(past->status, "%s", past->text);
     }
     return sw_fail(SYMWIN_INVALID, "%s: this id has been used, or another process made it", call);
+}
+
+int sw_rendezvous_is_over(const struct sw_id *id)
+{
+    const struct rendezvous *m = sw_rendezvous.list;
+    unsigned char name[SW_NAME_BYTES];
+
+    sw_id_name(id, name);
+    while (m != NULL && memcmp(m->name, name, SW_NAME_BYTES) != 0)
+        m = m->next;
+    return m == NULL;
 }
 
 void sw_rendezvous_forget(void)

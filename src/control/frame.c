@@ -79,7 +79,10 @@ static size_t frame_bytes(const union sw_frame *frame)
         return sizeof frame->message;
     case SW_FRAME_ASK:
     case SW_FRAME_WELL:
+    case SW_FRAME_LINKED:
         return sizeof frame->header;
+    case SW_FRAME_ABOVE:
+        return sizeof frame->above;
     }
     return 0;
 }

@@ -16,9 +16,14 @@
  *   creator -> GO         to the lowest rank of a process: all processes are ready
  *           -> REFUSAL    instead, at any time: why creation fails
  *
- * On another host, the lowest rank gets GO right after its TABLE: the ranks of its host join once
- * more, with an id that it creates. Its other ranks send READY to the first creator when they have
- * sent JOIN to the second.
+ * On another host, the lowest rank gets GO after its TABLE: the ranks of its host join once more,
+ * with an id that it creates. Its other ranks send READY to the first creator when they have sent
+ * JOIN to the second. If hosts are too many for a star (tree.c):
+ *
+ *   creator -> ABOVE      after TABLE: where the host listens to which this one gets a link
+ *   rank    -> LINKED     this host's links are there; when all hosts have said so, GO
+ *
+ * The link begins as a join: HELLO, CHALLENGE, JOIN, and READY, which is the answer.
  *
  * A proof is an HMAC-SHA256, keyed with the secret, over both nonces, a word for the direction, and
  * what the sender says about itself. It cannot be replayed, reflected or used by another rank.

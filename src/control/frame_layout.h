@@ -4,6 +4,7 @@
 
 #include "src/base/base.h"
 #include "src/control/exchange.h"
+#include "src/control/message_layout.h"
 #include "symwin.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -28,7 +29,9 @@ enum sw_frame_type {
     SW_FRAME_READY,
     SW_FRAME_MESSAGE,
     SW_FRAME_ASK,
-    SW_FRAME_WELL
+    SW_FRAME_WELL,
+    SW_FRAME_ABOVE,
+    SW_FRAME_LINKED
 };
 
 #define SW_FRAME_MAGIC 0x4e494d53u /* "SMIN" */
@@ -37,14 +40,6 @@ enum sw_frame_type {
 #define SW_NAME_BYTES 16
 #define SW_TABLE_PART 2000  /* locations in a frame */
 #define SW_POSTS_BYTES 4032 /* so that a frame with posts and its HMAC are 4 KiB */
-
-struct sw_frame_header {
-    uint32_t magic;
-    uint16_t form;
-    uint16_t type;
-    uint32_t bytes; /* of the whole frame */
-    uint32_t zero;
-};
 
 struct sw_frame_hello {
     struct sw_frame_header header;
@@ -58,6 +53,13 @@ struct sw_frame_challenge {
     unsigned char proof[SW_DIGEST_BYTES];
 };
 
+/* Where a host listens for those below it. Family 0: nowhere. */
+struct sw_place {
+    uint16_t family, port; /* as in struct sw_id, as is: */
+    unsigned char address[16];
+    int32_t zero;
+};
+
 struct sw_frame_join {
     struct sw_frame_header header;
     uint32_t protocol;
@@ -69,6 +71,7 @@ struct sw_frame_join {
     uint64_t pid_space;                   /* pid namespace of `pid` */
     unsigned char process[SW_NAME_BYTES]; /* equal for ranks of one process */
     unsigned char host[SW_NAME_BYTES];    /* equal for ranks of one host */
+    struct sw_place place;                /* of a rank that joins for its host */
     unsigned char proof[SW_DIGEST_BYTES]; /* over all of the above */
 };
 
@@ -88,6 +91,11 @@ struct sw_frame_pass {
     struct sw_frame_header header;
     int32_t process; /* PAGE: the creator, -1: it has no rank. SOCKET: at the other end */
     int32_t zero;
+};
+
+struct sw_frame_above {
+    struct sw_frame_header header;
+    struct sw_place place; /* of the host above; family 0: that is the creator's */
 };
 
 struct sw_frame_here {
@@ -142,39 +150,6 @@ struct sw_frame_handle {
     int32_t status;    /* SYMWIN_OK: with a descriptor; else the memory could not be exported */
 };
 
-enum sw_message_kind {
-    SW_MESSAGE_OFFER,   /* the sender's end of a channel was created, or that failed */
-    SW_MESSAGE_VERDICT, /* it has mapped the peer's memory, or that failed */
-    SW_MESSAGE_GONE     /* it is destroyed */
-};
-
-/* Memory in an offer. */
-enum sw_message_memory {
-    SW_MESSAGE_NONE,
-    SW_MESSAGE_WINDOW, /* place: offset in the flat range */
-    SW_MESSAGE_OTHER   /* place: offset in the allocation, whose handle is sent too */
-};
-
-#define SW_MESSAGE_TEXT 256
-
-/* From one rank to another. */
-struct sw_frame_message {
-    struct sw_frame_header header;
-    int32_t from, to;
-    int32_t kind;
-    int32_t status;  /* of the sender */
-    uint64_t number; /* of the channel, among those of the two ranks */
-    uint64_t words;  /* offset of the sender's counters in the flat range */
-    uint32_t lanes;
-    int32_t memory;
-    uint64_t place, bytes;
-    uint64_t buffer_id, allocation; /* the mapping's id and size */
-    int32_t is_fabric;              /* its handle is a fabric handle, not a descriptor */
-    int32_t zero;
-    unsigned char fabric[64];
-    char text[SW_MESSAGE_TEXT]; /* the error, unless status is SYMWIN_OK */
-};
-
 union sw_frame {
     struct sw_frame_header header;
     struct sw_frame_hello hello;
@@ -185,6 +160,7 @@ union sw_frame {
     struct sw_frame_refusal refusal;
     struct sw_frame_handle handle;
     struct sw_frame_here here;
+    struct sw_frame_above above;
     struct sw_frame_link link;
     struct sw_frame_post post;
     struct sw_frame_end end;
@@ -192,7 +168,8 @@ union sw_frame {
 };
 
 _Static_assert(sizeof(struct sw_frame_header) == 16, "no padding");
-_Static_assert(sizeof(struct sw_frame_join) == 16 + 6 * 4 + 8 + 2 * SW_NAME_BYTES + SW_DIGEST_BYTES,
+_Static_assert(sizeof(struct sw_frame_join) ==
+                   16 + 6 * 4 + 8 + 2 * SW_NAME_BYTES + 24 + SW_DIGEST_BYTES,
                "no padding");
 _Static_assert(sizeof(struct sw_frame_handle) == 16 + 24, "no padding");
 _Static_assert(sizeof(struct sw_frame_message) == 16 + 8 * 4 + 6 * 8 + 64 + 256, "no padding");

@@ -291,7 +291,7 @@ static symwin_status group_fill(struct sw_group *group, const struct sw_topology
     group->processes = topology->processes;
     group->host = topology->host;
     group->hosts = topology->hosts;
-    group->fan = topology->hosts; /* a star */
+    group->fan = SW_HOST_FAN;
     group->reports = calloc((size_t)topology->nranks, sizeof *group->reports);
     group->process_of = calloc((size_t)topology->nranks, sizeof *group->process_of);
     group->host_of = calloc((size_t)topology->nranks, sizeof *group->host_of);

@@ -13,6 +13,10 @@
 #include "src/control/rank_table.h"
 #include "src/driver/driver.h"
 
+#ifndef SW_HOST_FAN
+#define SW_HOST_FAN 4 /* so many hosts are linked below one, at most; tests set it to 1 */
+#endif
+
 struct sw_segment;
 struct sw_message;
 struct sw_received_handle;
@@ -44,7 +48,7 @@ struct sw_group {
     int processes; /* number of processes on all hosts */
     int host;      /* number of this host; host 0 decides */
     int hosts;
-    int fan;         /* the most links that a host has to others below it: host_link.h */
+    int fan;         /* SW_HOST_FAN, but for tests: the most links to hosts below one */
     int *process_of; /* owned: of each rank */
     int *host_of;    /* owned: of each rank */
     struct sw_peer_socket **sockets;            /* owned, each too: to each process; NULL: none */

@@ -231,11 +231,19 @@ int main(void)
          "rank 3 did not join"},
         {"absent on the fourth host", "aabbccddee", ABSENT, 7, SYMWIN_TIMEOUT,
          "rank 7 did not join"},
+        {"killed, who joined for a host above others", "aabbccddeeffgg", KILLED, 2,
+         SYMWIN_PEER_LOST, "rank 2"},
+        {"killed, who joined for a host below another", "aabbccddeeffgg", KILLED, 10,
+         SYMWIN_PEER_LOST, "rank 10"},
+        {"stopped, who joined for a host above others", "aabbccddeeffgg", STOPPED, 2,
+         SYMWIN_TIMEOUT, "rank 2, which joins"},
     };
     size_t i;
 
     processes_run("five hosts of two", 10, all_come, (void *)(uintptr_t) "aabbccddee");
     processes_run("five hosts in turn", 10, all_come, (void *)(uintptr_t) "abcdeabcde");
+    processes_run("seven hosts, two of them not linked to the creator's", 14, all_come,
+                  (void *)(uintptr_t) "aabbccddeeffgg");
     for (i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
         run(&jobs[i]);
     take_over();

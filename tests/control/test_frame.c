@@ -104,7 +104,7 @@ static void test_lengths(void)
 {
     int type, wrong = 0, count = 0;
 
-    for (type = SW_FRAME_HELLO; type <= SW_FRAME_WELL; type++) {
+    for (type = SW_FRAME_HELLO; type <= SW_FRAME_LINKED; type++) {
         union sw_frame frame;
         uint32_t bytes;
 

@@ -1,6 +1,6 @@
-/* Hosts that are a tree, all in this process: each has two ranks, and links to the host above it and
- * the two below. Posts, ends, leaves and messages get from each host to all, and the host that has
- * gone or does not answer is named everywhere. */
+/* Hosts that are a tree, all in this process: each has two ranks, and links to the host above
+ * it and the two below. Posts, ends, leaves and messages get from each host to all, and the
+ * host that has gone or does not answer is named everywhere. */
 #include "host_pair.h"
 
 enum { TREE = 7, FAN = 2, EACH = 2, ALL = TREE * EACH, ROUNDS = 5, WAIT_MS = 20000 };

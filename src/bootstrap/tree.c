@@ -1,0 +1,187 @@
+/* How hosts get links, if they are too many for a star. Host h is below (h - 1) / SW_HOST_FAN
+ * (host_link.h), and the hosts below the creator's are linked by the connections by which they
+ * have joined. The process that joins for a host listens by TCP, and its JOIN says where
+ * (client.c). When all ranks have joined, the creator tells each host where the one above it
+ * listens (ABOVE). The host joins there too, with the secret of the creator's id, and that
+ * connection is the link. A host whose links are all there says so (LINKED); when all have, the
+ * creator goes on (hand_out.c). What fails until then is for the creator to decide, as before.
+ *
+ * * Under the poll lock. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "src/bootstrap/member.h"
+#include "src/bootstrap/rendezvous.h"
+
+static const char call[] = "symwin_comm_create";
+
+enum { TRY_MS = 500 }; /* for one attempt; who is lost or stopped is for the creator to find */
+
+static int host_above(int host)
+{
+    return (host - 1) / SW_HOST_FAN;
+}
+
+/* ---- at the creator ---- */
+
+/* The rank that has joined for a host. */
+static int joiner_of(const struct rendezvous *m, int host)
+{
+    int r = 0;
+
+    while (r < m->nranks - 1 && !(m->slots[r].remote && m->slots[r].accepted != NULL &&
+                                  (int)m->table.locations[r].host == host))
+        r++;
+    return r;
+}
+
+static symwin_status tell_above(struct rendezvous *m, int host)
+{
+    const int above = host_above(host), rank = joiner_of(m, host);
+    symwin_status status = SYMWIN_OK;
+    union sw_frame frame;
+    int next;
+
+    for (next = 0; next < m->nranks && status == SYMWIN_OK;) {
+        next = sw_rank_table_put(&m->table, next, &frame);
+        status = sw_rendezvous_tell(m, rank, &frame, SW_FRAME_TABLE, -1);
+    }
+    memset(&frame, 0, sizeof frame.above);
+    if (above > 0)
+        frame.above.place = m->slots[joiner_of(m, above)].place;
+    if (status == SYMWIN_OK)
+        status = sw_rendezvous_tell(m, rank, &frame, SW_FRAME_ABOVE, -1);
+    return status;
+}
+
+symwin_status sw_tree_begin(struct rendezvous *m)
+{
+    symwin_status status = sw_rendezvous_number(m);
+    int h;
+
+    if (status != SYMWIN_OK || m->table.hosts <= SW_HOST_FAN + 1)
+        return status;
+    m->is_tree = 1;
+    m->unlinked = m->table.hosts - 1;
+    for (h = 1; h < m->table.hosts && status == SYMWIN_OK; h++)
+        status = tell_above(m, h);
+    return status;
+}
+
+int sw_tree_linked(struct rendezvous *m, struct slot *s)
+{
+    if (m->unlinked == 0 || s->has_links)
+        return 0;
+    s->has_links = 1;
+    m->unlinked--;
+    return 1;
+}
+
+/* ---- in a far rendezvous ---- */
+
+/* How many of the hosts below this one have joined here. */
+static int count_links(const struct rendezvous *m, int host)
+{
+    struct sw_accepted *v = NULL;
+    int count = 0;
+
+    while ((v = sw_listener_next(m, v)) != NULL)
+        count += v->is_link && host_above((int)m->table.locations[v->rank].host) == host;
+    return count;
+}
+
+/* Says LINKED once all links are there. */
+static void look(struct rendezvous *m)
+{
+    const int host = sw_up_host(m);
+    int h, due = 0;
+    union sw_frame frame;
+
+    if (!m->is_tree || host < 0 || m->told_linked || m->proposed || m->up.fd < 0 ||
+        (host_above(host) > 0 && m->above.fd < 0))
+        return;
+    for (h = 1; h < m->table.hosts; h++)
+        due += host_above(h) == host;
+    if (count_links(m, host) < due)
+        return;
+    m->told_linked = 1;
+    sw_frame_seal(&frame, SW_FRAME_LINKED);
+    sw_connection_send(&m->up, &frame, -1, sw_now_ms() + 100); /* if it fails, its watch sees why */
+}
+
+symwin_status sw_tree_above(struct rendezvous *m, const struct sw_place *place)
+{
+    const int host = sw_up_host(m);
+
+    if (host < 0 || m->is_tree || (host_above(host) > 0) != (place->family != 0))
+        return sw_fail(SYMWIN_DENIED, "%s: the process that made the id sent a wrong frame", call);
+    m->is_tree = 1;
+    if (place->family != 0) {
+        const uint32_t interface = sw_id_interface(&m->all);
+
+        m->all.family = place->family;
+        m->all.port = place->port;
+        memcpy(m->all.address, place->address, sizeof m->all.address);
+        if (interface != 0)
+            sw_id_set_interface(&m->all, interface);
+        m->needs_link = 1;
+        pthread_cond_broadcast(&sw_rendezvous.changed);
+    }
+    look(m);
+    return SYMWIN_OK;
+}
+
+/* The same host may come again, if it has not heard that it came. */
+static void drop_older(struct rendezvous *m, int rank)
+{
+    struct sw_accepted *v = NULL;
+
+    while ((v = sw_listener_next(m, v)) != NULL)
+        if (v->is_link && v->rank == rank) {
+            sw_listener_drop(v);
+            return;
+        }
+}
+
+void sw_tree_join(struct rendezvous *m, struct sw_accepted *accepted,
+                  const struct sw_frame_join *join)
+{
+    union sw_frame frame = {.pass = {.process = 0}};
+
+    if (join->protocol != SW_FRAME_PROTOCOL || join->nranks != m->nranks || join->rank < 0 ||
+        join->rank >= m->nranks || m->slots[join->rank].taken || m->told_linked) {
+        sw_listener_drop(accepted);
+        return;
+    }
+    drop_older(m, join->rank);
+    sw_poll_remove(&accepted->watch); /* what comes then is for the linking process */
+    sw_fork_set_add(accepted->connection.fd);
+    accepted->is_link = 1;
+    sw_frame_seal(&frame, SW_FRAME_READY);
+    sw_connection_send(&accepted->connection, &frame, -1, sw_now_ms() + 1);
+    look(m);
+}
+
+void sw_tree_connect(struct rendezvous *m, const struct sw_frame_join *join)
+{
+    const struct timespec moment = {.tv_nsec = 20000000};
+    struct sw_connection connection = {.fd = -1};
+    struct sw_id above = m->all;
+    symwin_status status;
+
+    memset(above.creator, 1, sizeof above.creator); /* whoever listens there does so already */
+    above.folder[0] = '\0';
+    sw_poll_unlock();
+    status = sw_client_link(&above, join, sw_now_ms() + TRY_MS, &connection);
+    if (status != SYMWIN_OK)
+        nanosleep(&moment, NULL);
+    sw_poll_lock();
+    sw_wipe(&above, sizeof above);
+    if (status != SYMWIN_OK)
+        return;
+    m->needs_link = 0;
+    m->above = connection;
+    if (!m->over)
+        look(m);
+}
