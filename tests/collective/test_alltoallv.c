@@ -350,11 +350,12 @@ static void grids(const struct rank *r, struct arrays *a)
 
 static CUresult (*plain_question)(void *, CUpointer_attribute, CUdeviceptr);
 static CUdeviceptr arrays_begin, arrays_end;
-static int questions; /* about these arrays */
+static int questions; /* about these arrays, but for the number of their memory */
 
 static CUresult note_question(void *answer, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
-    questions += ptr >= arrays_begin && ptr < arrays_end;
+    questions += attribute != CU_POINTER_ATTRIBUTE_BUFFER_ID && ptr >= arrays_begin &&
+                 ptr < arrays_end;
     return plain_question(answer, attribute, ptr);
 }
 
@@ -371,7 +372,8 @@ static int questions_of(const struct rank *r, const uint64_t *arrays, int on_dev
     return questions;
 }
 
-/* Answers of the driver take up to 3 us: it is asked about the same arrays once. */
+/* Answers of the driver take up to 3 us: it is asked about the same arrays once. Which memory is
+ * there it tells at once. */
 static void asks_once(const struct rank *r)
 {
     uint64_t *const host = aligned_alloc(4096, 4096); /* nothing else is in its page */
