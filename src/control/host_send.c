@@ -44,12 +44,14 @@ static int may_speak_for(const struct sw_host_link *link, int rank)
 
 /* ---- which frame is next: under link->queue ---- */
 
-/* Whether this rank's post is to be sent: see struct sw_exchange_hosts. */
-static int is_due(const struct sw_host_link *link, int rank)
+/* Whether this rank's post is to be sent: see struct sw_exchange_hosts. A rank whose post completes
+ * the round may not have said yet that it has posted. */
+static int is_due(const struct sw_host_link *link, int rank, int is_complete)
 {
     const struct sw_group *group = link->group;
 
-    return may_speak_for(link, rank) && sw_exchange_rounds(group->exchange, rank) > link->round &&
+    return may_speak_for(link, rank) &&
+           (is_complete || sw_exchange_rounds(group->exchange, rank) > link->round) &&
            (sw_host_link_is_below(link) || group->posts_sent[rank] <= link->round);
 }
 
@@ -57,13 +59,14 @@ static int is_due(const struct sw_host_link *link, int rank)
 static int next_posts(struct sw_host_link *link, struct sw_frame_post *frame)
 {
     struct sw_group *group = link->group;
+    const int is_complete = sw_exchange_complete(group->exchange) > link->round;
 
     frame->round = link->round;
     frame->bytes = frame->zero = 0;
     for (; link->next_post < group->nranks; link->next_post++) {
         const int rank = link->next_post;
 
-        if (!is_due(link, rank))
+        if (!is_due(link, rank, is_complete))
             continue;
         if (!sw_frame_add_post(frame, rank, sw_exchange_data(group->exchange, rank, link->round)))
             break;

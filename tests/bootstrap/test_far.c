@@ -100,7 +100,10 @@ static void comes_to_stopped(struct processes *p, int rank)
     processes_note(
         p, rank, processes_comm_with(p, rank, &p->id, rank == 2 ? SHORT_MS : 2 * SHORT_MS, &comm));
     must_be(p->rank[rank].status == SYMWIN_TIMEOUT, "TIMEOUT", rank);
-    must_be(rank != 0 || host_error_has("rank 1, which joins"), "the stopped one is named", rank);
+    must_be(
+        rank != 0 || host_error_has("rank 1, which joins") ||
+            host_error_has("rank 1 has joined, but did not come"), /* it had, on a busy machine */
+        "the stopped one is named", rank);
 }
 
 static void come_to_stopped(void)
