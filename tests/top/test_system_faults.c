@@ -246,6 +246,15 @@ static int is_elsewhere(const struct board *b)
     return strcmp(b->hit, "lstat") == 0;
 }
 
+/* Of two ranks of a host that have not found each other, the sentence names both. */
+static int was_not_found(const struct plan *plan, const char *text)
+{
+    static const char words[] = "did not find rank ";
+    const char *at = strstr(text, words);
+
+    return at != NULL && is_victims(plan, atoi(at + sizeof words - 1));
+}
+
 /* While ranks of two hosts meet, each learns of a failure in one of several ways, and fails. On
  * each host a process creates an id: rank 0, and any rank of the other host. */
 static const char *judge_hosts(const struct plan *plan, const struct processes *p)
@@ -258,6 +267,7 @@ static const char *judge_hosts(const struct plan *plan, const struct processes *
         if (p->rank[r].step != CREATE || p->rank[r].status == SYMWIN_OK)
             return "an agreed call failed on some ranks only";
         if (!is_victims(plan, r) && !is_victims(plan, culprit(text)) &&
+            !was_not_found(plan, text) &&
             (plan->victim == 2 || strstr(text, "the process that made the id") == NULL))
             return "another rank is blamed";
     }
