@@ -326,6 +326,20 @@ int sw_pool_make_room(int device)
     return sw_pool_shed(device, 0, NULL);
 }
 
+symwin_status sw_pool_create_apart(const char *call, int device, size_t bytes, struct sw_memory *m)
+{
+    struct sw_memory_kind kind;
+    symwin_status status = sw_memory_kind_find(call, device, &kind);
+
+    if (status != SYMWIN_OK)
+        return status;
+    bytes = (bytes + kind.granularity - 1) / kind.granularity * kind.granularity;
+    status = sw_memory_create(call, &kind, bytes, 0, m);
+    if (status == SYMWIN_NO_MEMORY && sw_pool_make_room(device))
+        status = sw_memory_create(call, &kind, bytes, 0, m);
+    return status;
+}
+
 /* ---- trim and stats -------------------------------------------------------------------------- */
 
 symwin_status symwin_mem_trim(int device, size_t keep_bytes)

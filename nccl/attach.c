@@ -16,8 +16,7 @@ enum ability { ABLE, UNWILLING, UNABLE, INVALID_SETTING };
 struct record {
     char magic[8];
     char version[24];
-    uint64_t host; /* of what names it */
-    int64_t process;
+    uint64_t host;     /* of what names it */
     uint64_t settings; /* of the variables and tables that decide */
     int32_t ability;   /* an enum ability */
     int32_t capability;

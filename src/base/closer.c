@@ -182,25 +182,32 @@ static void *name_and_run(void *arg)
     return run(NULL);
 }
 
+int sw_thread_begin(pthread_t *thread, void *(*run)(void *), void *data)
+{
+    sigset_t all, before;
+    int error;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(thread, NULL, run, data);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error == 0;
+}
+
 int sw_thread_start(void *(*run)(void *), const char *name)
 {
     struct start start = {.run = run, .name = name};
-    sigset_t all, before;
     pthread_t thread;
-    int error;
+    int begun;
 
     sem_init(&start.named, 0, 0);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&thread, NULL, name_and_run, &start);
-    while (error == 0 && sem_wait(&start.named) != 0)
+    begun = sw_thread_begin(&thread, name_and_run, &start);
+    while (begun && sem_wait(&start.named) != 0)
         ;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     sem_destroy(&start.named);
-    if (error != 0)
-        return 0;
-    pthread_detach(thread);
-    return 1;
+    if (begun)
+        pthread_detach(thread);
+    return begun;
 }
 
 void sw_closer_close(int fd)

@@ -3,7 +3,12 @@
 #ifndef SYMWIN_THREADS_H
 #define SYMWIN_THREADS_H
 
-/* Starts a detached thread with all signals blocked: they belong to the program. 0: no room. */
+#include <pthread.h>
+
+/* Starts a thread with all signals blocked: they belong to the program. 0: no room. */
+int sw_thread_begin(pthread_t *thread, void *(*run)(void *), void *data);
+
+/* The same, detached. */
 int sw_thread_start(void *(*run)(void *), const char *name);
 
 /* ---- closer.c: unwanted descriptors of other processes --------------------------------------- */

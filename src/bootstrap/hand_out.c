@@ -244,7 +244,7 @@ static symwin_status give_link(struct rendezvous *m, struct sw_topology *topolog
 /* In a far rendezvous: the link to the host above, and those to hosts below. */
 static symwin_status give_far_links(struct rendezvous *m, struct sw_topology *topology)
 {
-    const int above = (topology->host - 1) / SW_HOST_FAN;
+    const int above = sw_host_above(topology->host);
     symwin_status status;
     struct sw_accepted *v = NULL;
 

@@ -99,7 +99,7 @@ static symwin_status open_link(struct sw_topology *topology, const struct sw_fra
 /* Whether one of the two hosts is above the other. */
 static int are_linked(int a, int b)
 {
-    return (a > b && (a - 1) / SW_HOST_FAN == b) || (b > a && (b - 1) / SW_HOST_FAN == a);
+    return (a > b && sw_host_above(a) == b) || (b > a && sw_host_above(b) == a);
 }
 
 /* Receives the descriptors: page and sockets for the lowest rank of a process, also the links for
@@ -132,7 +132,7 @@ static symwin_status receive_descriptors(struct sw_member *m, struct sw_topology
     for (r = 0; r < rank && (int)topology->locations[r].host != topology->host; r++)
         ;
     for (links = 0, h = 1; h < topology->hosts; h++)
-        links += h == topology->host || (h - 1) / SW_HOST_FAN == topology->host;
+        links += h == topology->host || sw_host_above(h) == topology->host;
     for (i = r == rank ? links : 0; i > 0 && status == SYMWIN_OK; i--) {
         status = sw_client_recv_frame(connection, frame, SW_FRAME_LINK, &fd, deadline);
         if (status != SYMWIN_OK)

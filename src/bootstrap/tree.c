@@ -18,11 +18,6 @@ static const char call[] = "symwin_comm_create";
 
 enum { TRY_MS = 500 }; /* for one attempt; who is lost or stopped is for the creator to find */
 
-static int host_above(int host)
-{
-    return (host - 1) / SW_HOST_FAN;
-}
-
 /* ---- at the creator ---- */
 
 /* The rank that has joined for a host. */
@@ -38,7 +33,7 @@ static int joiner_of(const struct rendezvous *m, int host)
 
 static symwin_status tell_above(struct rendezvous *m, int host)
 {
-    const int above = host_above(host), rank = joiner_of(m, host);
+    const int above = sw_host_above(host), rank = joiner_of(m, host);
     symwin_status status = SYMWIN_OK;
     union sw_frame frame;
     int next;
@@ -87,7 +82,7 @@ static int count_links(const struct rendezvous *m, int host)
     int count = 0;
 
     while ((v = sw_listener_next(m, v)) != NULL)
-        count += v->is_link && host_above((int)m->table.locations[v->rank].host) == host;
+        count += v->is_link && sw_host_above((int)m->table.locations[v->rank].host) == host;
     return count;
 }
 
@@ -99,10 +94,10 @@ static void look(struct rendezvous *m)
     union sw_frame frame;
 
     if (!m->is_tree || host < 0 || m->told_linked || m->proposed || m->up.fd < 0 ||
-        (host_above(host) > 0 && m->above.fd < 0))
+        (sw_host_above(host) > 0 && m->above.fd < 0))
         return;
     for (h = 1; h < m->table.hosts; h++)
-        due += host_above(h) == host;
+        due += sw_host_above(h) == host;
     if (count_links(m, host) < due)
         return;
     m->told_linked = 1;
@@ -114,7 +109,7 @@ symwin_status sw_tree_above(struct rendezvous *m, const struct sw_place *place)
 {
     const int host = sw_up_host(m);
 
-    if (host < 0 || m->is_tree || (host_above(host) > 0) != (place->family != 0))
+    if (host < 0 || m->is_tree || (sw_host_above(host) > 0) != (place->family != 0))
         return sw_fail(SYMWIN_DENIED, "%s: the process that made the id sent a wrong frame", call);
     m->is_tree = 1;
     if (place->family != 0) {

@@ -113,28 +113,19 @@ static symwin_status create_late(struct sw_copies *copies, const char *call)
     return status;
 }
 
-/* The capture that a stream is in; 0: none. */
-static symwin_status capture_of(CUstream stream, const char *call, cuuint64_t *id)
-{
-    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-    const symwin_status status = sw_check_stream(
-        sw_drv.cuStreamGetCaptureInfo_v2(stream, &capturing, id, NULL, NULL, NULL), call,
-        "cuStreamGetCaptureInfo");
-
-    if (capturing != CU_STREAM_CAPTURE_STATUS_ACTIVE)
-        *id = 0;
-    return status;
-}
-
 symwin_status sw_copies_check(const symwin_comm *comm, const char *call, CUstream stream)
 {
     const CUstream side = comm->calls->copies.captured_side;
-    cuuint64_t asked = 0, id = 0;
-    symwin_status status = capture_of(stream, call, &asked);
+    struct sw_stream_seen asked, other = {.result = CUDA_SUCCESS};
+    symwin_status status;
 
-    if (status == SYMWIN_OK && asked != 0 && side != NULL)
-        status = capture_of(side, call, &id);
-    if (status == SYMWIN_OK && id != 0 && id != asked)
+    sw_capture_see(stream, &asked);
+    status = sw_check_stream(asked.result, call, "cuStreamGetCaptureInfo");
+    if (status == SYMWIN_OK && asked.capture.id != 0 && side != NULL)
+        sw_capture_see(side, &other);
+    if (status == SYMWIN_OK)
+        status = sw_check_stream(other.result, call, "cuStreamGetCaptureInfo");
+    if (status == SYMWIN_OK && other.capture.id != 0 && other.capture.id != asked.capture.id)
         return sw_fail(SYMWIN_BUSY,
                        "%s: a call by copies of rank %d's communicator is in another capture; end "
                        "that one first",

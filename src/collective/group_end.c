@@ -1,5 +1,4 @@
 /* The end of a group: finds the buffers of its calls, lets ranks agree, and launches all. */
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -168,16 +167,10 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* The program's signals belong to the program's threads. */
 static symwin_status worker_begin(struct worker *w, symwin_status (*run)(void *), void *of)
 {
-    sigset_t signals, before;
-
     *w = (struct worker){.run = run, .of = of};
-    sigfillset(&signals);
-    pthread_sigmask(SIG_SETMASK, &signals, &before);
-    w->is_thread = pthread_create(&w->thread, NULL, worker_main, w) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    w->is_thread = sw_thread_begin(&w->thread, worker_main, w);
     return w->is_thread ? SYMWIN_OK
                         : sw_fail(SYMWIN_NO_MEMORY, "%s: no thread for a rank's calls", end_call);
 }

@@ -17,6 +17,12 @@
 #define SW_HOST_FAN 4 /* so many hosts are linked below one, at most; tests set it to 1 */
 #endif
 
+/* The host that a host other than 0 is linked below. */
+static inline int sw_host_above(int host)
+{
+    return (host - 1) / SW_HOST_FAN;
+}
+
 struct sw_segment;
 struct sw_message;
 struct sw_received_handle;

@@ -206,8 +206,7 @@ static void now_known(int device, CUdeviceptr address, size_t bytes, unsigned lo
     asked.known[i].buffer = buffer;
 }
 
-/* The driver's number of the memory at an address, which no other memory gets; 0: there is none. */
-static unsigned long long buffer_at(CUdeviceptr address)
+unsigned long long sw_buffer_at(CUdeviceptr address)
 {
     unsigned long long id = 0;
 
@@ -219,14 +218,14 @@ static unsigned long long buffer_at(CUdeviceptr address)
 
 int sw_is_known(int device, CUdeviceptr address, size_t bytes)
 {
-    const unsigned long long buffer = buffer_at(address);
+    const unsigned long long buffer = sw_buffer_at(address);
 
     return buffer != 0 && is_known(device, address, bytes, buffer);
 }
 
 void sw_now_known(int device, CUdeviceptr address, size_t bytes)
 {
-    now_known(device, address, bytes, buffer_at(address));
+    now_known(device, address, bytes, sw_buffer_at(address));
 }
 
 static int ask_whether_on_device(CUdeviceptr address)

@@ -96,6 +96,9 @@ symwin_status sw_device_resolve(const char *call, int device, int *out);
 /* Whether an address is device memory that the host cannot read: managed memory is not. */
 int sw_is_on_device(const void *ptr);
 
+/* The driver's number of the memory at an address, which no other memory gets; 0: there is none. */
+unsigned long long sw_buffer_at(CUdeviceptr address);
+
 /* A question about an address takes the driver up to 3 us. So a thread remembers the last arrays
  * that were right for a device, and asks for the number of the memory alone. */
 int sw_is_known(int device, CUdeviceptr address, size_t bytes);

@@ -312,19 +312,6 @@ static int open_in(int which)
     return opened;
 }
 
-/* Starts the thread with all signals blocked: they belong to the program. */
-static int thread_start(void)
-{
-    sigset_t all, before;
-    int error;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&listener.thread, NULL, serve, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error == 0;
-}
-
 /* The thread may be waiting for a mutex that is never unlocked once the process ends: then it is
  * not joined. This polls because ThreadSanitizer does not know pthread_clockjoin_np(). */
 static void stop(void)
@@ -362,7 +349,7 @@ static void start(void)
     for (which = 0; which < SW_TEMP_FOLDERS && listener.kick >= 0; which++)
         if (open_in(which))
             break;
-    if (listener.socket < 0 || !thread_start()) {
+    if (listener.socket < 0 || !sw_thread_begin(&listener.thread, serve, NULL)) {
         if (listener.socket >= 0)
             unlink(listener.address.sun_path);
         close_fd(&listener.socket);

@@ -145,6 +145,9 @@ symwin_status sw_memory_hold(const char *call, CUdeviceptr ptr, struct sw_alloca
 /* Gives all kept memory of a device back to it. 0: there was none. */
 int sw_pool_make_room(int device);
 
+/* Creates at least `bytes` in no pool, for which pools give back what they keep. */
+symwin_status sw_pool_create_apart(const char *call, int device, size_t bytes, struct sw_memory *m);
+
 /* Takes ownership of imported memory; the caller's address is at byte `offset`. */
 symwin_status sw_pool_import(const char *call, const struct sw_memory *m, size_t offset);
 

@@ -1,7 +1,6 @@
 /* NCCL's communicators of a rank: one for each rail that it serves, and one of all ranks. They
  * never block (blocking=0), so that the host waits for a rank with a deadline. */
 #include <limits.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -269,16 +268,16 @@ static symwin_status await_stream(struct sw_wide *wide, const char *call, CUstre
 
 symwin_status sw_rails_connect(struct sw_wide *wide, const char *call)
 {
-    const int rails = SW_LANES * wide->rail_count;
+    const int rails = sw_rails_count(wide);
     const CUstream stream = wide->lanes[0].streams[0];
     const struct sw_engine *e = wide->engine;
     symwin_status status = SYMWIN_OK;
     int i, result, culprit;
 
-    for (i = 0; i <= rails && status == SYMWIN_OK; i++) {
-        struct ncclComm *const comm = i < rails ? wide->rails[i] : wide->all;
+    for (i = 0; i < rails && status == SYMWIN_OK; i++) {
+        struct ncclComm *const comm = *sw_rail_at(wide, i);
         /* Verdicts are 0, and their sums; those of all ranks are not kept. */
-        void *const word = (void *)(uintptr_t)word_address(wide, i < rails ? SW_LANES + i : 0);
+        void *const word = (void *)(uintptr_t)word_address(wide, i + 1 < rails ? SW_LANES + i : 0);
 
         result = e->all_reduce(word, word, 1, sw_engine_type(SYMWIN_U32), sw_engine_op(SYMWIN_SUM),
                                comm, stream);
@@ -341,7 +340,6 @@ static void *abort_main(void *arg)
 static void begin_abort(struct aborts *aborts, struct ncclComm *comm)
 {
     struct one_abort *one = malloc(sizeof *one);
-    sigset_t signals, before;
     pthread_t thread;
     int begun = 0;
 
@@ -349,10 +347,7 @@ static void begin_abort(struct aborts *aborts, struct ncclComm *comm)
         *one = (struct one_abort){aborts, comm};
         atomic_fetch_add(&aborts->holders, 1);
         atomic_fetch_add(&aborts->left, 1);
-        sigfillset(&signals); /* they belong to the program's threads */
-        pthread_sigmask(SIG_SETMASK, &signals, &before);
-        begun = pthread_create(&thread, NULL, abort_main, one) == 0;
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        begun = sw_thread_begin(&thread, abort_main, one);
     }
     if (begun)
         pthread_detach(thread);
@@ -375,9 +370,8 @@ static void abort_all(struct sw_wide *wide)
         return; /* they are lost */
     aborts->engine = wide->engine;
     atomic_store(&aborts->holders, 1);
-    for (i = 0; i <= SW_LANES * wide->rail_count && wide->rails != NULL; i++) {
-        struct ncclComm **const comm = i < SW_LANES * wide->rail_count ? &wide->rails[i]
-                                                                       : &wide->all;
+    for (i = 0; i < sw_rails_count(wide) && wide->rails != NULL; i++) {
+        struct ncclComm **const comm = sw_rail_at(wide, i);
 
         if (*comm != NULL)
             begin_abort(aborts, *comm);
@@ -396,9 +390,8 @@ void sw_rails_destroy(struct sw_wide *wide, int in_order)
     atomic_store(&wide->is_ended, 1);
     pthread_mutex_lock(&wide->nccl); /* whoever is in NCCL leaves */
     pthread_mutex_unlock(&wide->nccl);
-    for (i = 0; i <= SW_LANES * wide->rail_count && wide->rails != NULL && in_order; i++) {
-        struct ncclComm **const comm = i < SW_LANES * wide->rail_count ? &wide->rails[i]
-                                                                       : &wide->all;
+    for (i = 0; i < sw_rails_count(wide) && wide->rails != NULL && in_order; i++) {
+        struct ncclComm **const comm = sw_rail_at(wide, i);
 
         if (*comm == NULL || !finalize(wide, *comm, until))
             continue;
@@ -481,14 +474,12 @@ symwin_status sw_batch_end(struct sw_batch *b)
     struct sw_wide *wide = b->wide;
     const int result = wide->engine->group_end();
     symwin_status status = SYMWIN_OK;
-    const int rails = SW_LANES * wide->rail_count;
     int i;
 
     if (b->result == SW_ENGINE_OK)
         b->result = result;
-    for (i = 0; i <= rails && status == SYMWIN_OK && b->result != SW_ENGINE_OK; i++)
-        status = sw_rail_settle(wide, b->call, "ncclGroupEnd",
-                                i < rails ? wide->rails[i] : wide->all, b->result);
+    for (i = 0; i < sw_rails_count(wide) && status == SYMWIN_OK && b->result != SW_ENGINE_OK; i++)
+        status = sw_rail_settle(wide, b->call, "ncclGroupEnd", *sw_rail_at(wide, i), b->result);
     sw_rail_end(wide);
     return status == SYMWIN_OK ? mark(b, b->number + 1) : status;
 }

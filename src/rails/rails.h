@@ -96,6 +96,17 @@ static inline struct ncclComm **sw_rails_of(const struct sw_wide *wide, int lane
     return wide->rails + (size_t)lane * (size_t)wide->rail_count;
 }
 
+/* All communicators of NCCL that this rank has: those of `rails`, then that of all ranks. */
+static inline int sw_rails_count(const struct sw_wide *wide)
+{
+    return SW_LANES * wide->rail_count + 1;
+}
+
+static inline struct ncclComm **sw_rail_at(struct sw_wide *wide, int i)
+{
+    return i < SW_LANES * wide->rail_count ? &wide->rails[i] : &wide->all;
+}
+
 /* Makes this rank's communicators of NCCL. Collective. */
 symwin_status sw_rails_create(struct sw_wide *wide, const char *call);
 /* Lets NCCL connect the ranks of each, for which calls and captures would wait. Collective, with

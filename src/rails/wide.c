@@ -1,7 +1,6 @@
 /* Creation and end of wide communicators, and the thread that ends all of one when a part of it
  * ends: the kernels of the domain, NCCL's calls on the rails, the exchange of all ranks. */
 #include <limits.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -15,14 +14,13 @@ enum { LOOK_NS = 5000000, GRACE_MS = 1000, LEAVE_MS = 2000, PART_UNIT = 512 };
 /* NCCL's result for a communicator that has failed: SW_ENGINE_OK if none has. */
 static int failure_of(struct sw_wide *wide)
 {
-    const int rails = SW_LANES * wide->rail_count;
     int i, state, result = SW_ENGINE_OK;
 
     if (!sw_rail_try(wide)) /* who is in NCCL hears of it */
         return SW_ENGINE_OK;
-    for (i = 0; i <= rails && result == SW_ENGINE_OK; i++) {
+    for (i = 0; i < sw_rails_count(wide) && result == SW_ENGINE_OK; i++) {
         state = SW_ENGINE_OK;
-        result = wide->engine->get_state(i < rails ? wide->rails[i] : wide->all, &state);
+        result = wide->engine->get_state(*sw_rail_at(wide, i), &state);
         if (result == SW_ENGINE_OK && state != SW_ENGINE_IN_PROGRESS)
             result = state;
     }
@@ -256,18 +254,10 @@ static symwin_status make_lanes(struct sw_wide *wide)
  * failed may still write to it. */
 static symwin_status make_scratch(struct sw_wide *wide, const char *call)
 {
-    const int device = wide->comm->device;
     const size_t bytes = scratch_bytes();
-    struct sw_memory_kind kind;
-    symwin_status status = sw_memory_kind_find(call, device, &kind);
-    size_t whole;
+    const symwin_status status = sw_pool_create_apart(call, wide->comm->device, bytes,
+                                                      &wide->memory);
 
-    if (status != SYMWIN_OK)
-        return status;
-    whole = (bytes + kind.granularity - 1) / kind.granularity * kind.granularity;
-    status = sw_memory_create(call, &kind, whole, 0, &wide->memory);
-    if (status == SYMWIN_NO_MEMORY && sw_pool_make_room(device))
-        status = sw_memory_create(call, &kind, whole, 0, &wide->memory);
     wide->scratch = (char *)(uintptr_t)wide->memory.base;
     wide->scratch_bytes = bytes;
     wide->half = bytes / 2;
@@ -294,14 +284,17 @@ static symwin_status make_resources(struct sw_wide *wide, const char *call)
 
 static symwin_status start_watcher(struct sw_wide *wide, const char *call)
 {
-    sigset_t all, before;
-
-    sigfillset(&all); /* they belong to the program's threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    wide->has_watcher = pthread_create(&wide->watcher, NULL, watch, wide) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    wide->has_watcher = sw_thread_begin(&wide->watcher, watch, wide);
     return wide->has_watcher ? SYMWIN_OK
                              : sw_fail(SYMWIN_NO_MEMORY, "%s: no thread for a communicator", call);
+}
+
+/* On a step in NCCL, of which the failing rank has told all and has the text. */
+static symwin_status agree_on_nccl(symwin_comm *comm, const char *call, symwin_status status)
+{
+    return status != SYMWIN_OK && sw_exchange_ended(comm->group->exchange)
+               ? status
+               : sw_comm_agree(comm, call, status, NULL, 0);
 }
 
 /* Each step is agreed on, so that no rank waits for one that has failed. */
@@ -330,17 +323,13 @@ static symwin_status build(struct sw_wide *wide, const char *call,
     status = sw_comm_agree(comm, call, make_inner(wide, options), NULL, 0);
     if (status != SYMWIN_OK)
         return status;
-    status = sw_rails_create(wide, call);
-    if (status == SYMWIN_OK || !sw_exchange_ended(comm->group->exchange))
-        status = sw_comm_agree(comm, call, status, NULL, 0);
+    status = agree_on_nccl(comm, call, sw_rails_create(wide, call));
     if (status != SYMWIN_OK)
         return status;
     status = sw_comm_agree(comm, call, make_resources(wide, call), NULL, 0);
     if (status != SYMWIN_OK)
         return status;
-    status = sw_rails_connect(wide, call);
-    if (status == SYMWIN_OK || !sw_exchange_ended(comm->group->exchange))
-        status = sw_comm_agree(comm, call, status, NULL, 0);
+    status = agree_on_nccl(comm, call, sw_rails_connect(wide, call));
     if (status != SYMWIN_OK)
         return status;
     status = symwin_window_register(wide->comm->inner, wide->scratch, wide->scratch_bytes, 0,

@@ -257,16 +257,6 @@ void sw_registrations_destroy(symwin_comm *comm)
 
 /* ---- what serves some bytes ------------------------------------------------------------------ */
 
-/* Whether the address still belongs to that buffer. */
-static int is_current(uintptr_t address, uint64_t buffer_id)
-{
-    unsigned long long id = 0;
-
-    return sw_drv.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID,
-                                        (CUdeviceptr)address) == CUDA_SUCCESS &&
-           id == buffer_id;
-}
-
 int sw_connected_is_current(const symwin_comm *comm, const struct sw_connected *c, uintptr_t begin,
                             size_t bytes)
 {
@@ -285,7 +275,7 @@ static int serves_current(const symwin_comm *comm, const struct sw_use *use, uin
     uintptr_t last;
 
     if ((buffer_id & SW_RESERVATION) == 0)
-        return is_current(begin, buffer_id);
+        return sw_buffer_at(begin) == buffer_id;
     if (c == NULL)
         return 1;
     last = (uintptr_t)c->window.ptr + c->window.bytes;

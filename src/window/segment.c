@@ -108,13 +108,10 @@ int sw_segment_is_current(const struct sw_segment *segment, int rank, size_t off
     for (p = 0; p < own->stretch.pieces; p++) {
         const struct sw_segment_piece *piece = &own->pieces[p];
         const size_t from = piece->offset > offset ? piece->offset : offset;
-        unsigned long long id = 0;
 
         if (piece->offset >= offset + bytes || piece->offset + piece->bytes <= offset)
             continue;
-        if (sw_drv.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID,
-                                         address + (from - offset)) != CUDA_SUCCESS ||
-            id != piece->buffer_id)
+        if (sw_buffer_at(address + (from - offset)) != piece->buffer_id)
             return 0;
     }
     return 1;

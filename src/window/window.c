@@ -149,16 +149,9 @@ void sw_window_detach_all(symwin_comm *comm)
 symwin_status sw_own_memory_create(symwin_comm *comm, const char *call)
 {
     struct sw_memory *memory = &comm->memory->memory;
-    size_t bytes = SW_STATE_BYTES(comm->nranks, comm->slot_bytes);
-    struct sw_memory_kind kind;
-    symwin_status status = sw_memory_kind_find(call, comm->device, &kind);
+    symwin_status status = sw_pool_create_apart(
+        call, comm->device, SW_STATE_BYTES(comm->nranks, comm->slot_bytes), memory);
 
-    if (status != SYMWIN_OK)
-        return status;
-    bytes = (bytes + kind.granularity - 1) / kind.granularity * kind.granularity;
-    status = sw_memory_create(call, &kind, bytes, 0, memory);
-    if (status == SYMWIN_NO_MEMORY && sw_pool_make_room(comm->device))
-        status = sw_memory_create(call, &kind, bytes, 0, memory);
     if (status == SYMWIN_NO_MEMORY)
         sw_fail(status,
                 "%s; pass a smaller slot_bytes, or free memory of the device, also "
@@ -167,7 +160,7 @@ symwin_status sw_own_memory_create(symwin_comm *comm, const char *call)
     if (status != SYMWIN_OK)
         return status;
     comm->stage = SW_COMM_MEMORY;
-    return sw_memory_fill(memory->base, 0, bytes);
+    return sw_memory_fill(memory->base, 0, memory->bytes);
 }
 
 symwin_status sw_own_memory_register(symwin_comm *comm, const char *call)
