@@ -303,7 +303,7 @@ static symwin_status introduce(symwin_comm *comm, uint64_t values[V_COUNT])
     values[V_FLAGS] = comm->flags;
     values[V_MAX_BLOCKS] = (uint64_t)comm->max_blocks;
     values[V_GRANULARITY] = granularity;
-    return sw_tuning_introduce(comm, create_call, &values[V_TUNING]);
+    return sw_tuning_introduce(comm, create_call, 1, &values[V_TUNING]);
 }
 
 /* The ordinal of a rank's device in this process; it may be another one in the rank's process. -1:

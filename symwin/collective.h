@@ -57,7 +57,9 @@ typedef enum symwin_op {
     X(SYMWIN_ALGO_TWOSHOT_PUT, 7, twoshot_put)   /* push of shares, results into windows */        \
     X(SYMWIN_ALGO_COPIES, 8, copies) /* over windows: copy engines; see symwin_allreduce_with() */ \
     X(SYMWIN_ALGO_TWOSHOT_BULK, 9, twoshot_bulk) /* over windows: few multiprocessors; sm_90 */    \
-    X(SYMWIN_ALGO_PUT, 10, put) /* over windows: stores into the outputs; not of all-reduces */
+    X(SYMWIN_ALGO_PUT, 10, put) /* over windows: stores into the outputs; not of all-reduces */    \
+    X(SYMWIN_ALGO_RAILS, 11, rails) /* over several domains: each rail moves a share, in pieces */ \
+    X(SYMWIN_ALGO_NCCL, 12, nccl)   /* over several domains: a call of NCCL's over all ranks */
 
 typedef enum symwin_algo {
 #define SYMWIN_ALGO_ENUM(name, value, text) name = value,
@@ -180,6 +182,12 @@ typedef symwin_collective_options symwin_allreduce_options;
  * output for anything else. Without failures, an output is written between the beginning and the
  * end of its rank's call, as with all algorithms.
  *
+ * A communicator over several domains has other algorithms, for the way between the domains: RAILS,
+ * in which each rail moves a share of the message in `blocks` pieces (0: the library's number);
+ * ONESHOT of all-reduces, broadcasts and reduces, with one exchange between domains; and NCCL, a
+ * call of NCCL's over all ranks, which has no averages and no PREMUL_SUM. With ONESHOT, `blocks`
+ * and `threads` are those of the kernels inside a domain.
+ *
  *   SYMWIN_INVALID      as symwin_allreduce(); or a wrong options->size, algo, blocks or threads;
  *                       or PREMUL_SUM without a scalar, or with one that is not where it is said to
  *                       be; or a scalar with another operation
@@ -197,8 +205,8 @@ SYMWIN_API symwin_status symwin_allreduce_with(symwin_comm *comm, const void *in
 
 typedef struct symwin_collective_info {
     symwin_algo algo; /* not AUTO */
-    int blocks;       /* of the grid */
-    int threads;      /* of a block */
+    int blocks;       /* of the grid; over several domains: pieces of the message */
+    int threads;      /* of a block; over several domains: 0 */
     /* 1: from a row of a table (docs/tuning.md); 0: from the model, or as requested */
     int measured;
 } symwin_collective_info;

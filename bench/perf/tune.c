@@ -10,6 +10,9 @@
  * Where parts have unequal lengths, "put" is a one-shot whose parts all go straight into windows.
  * While one is timed, the communicator's table says so; otherwise it says that none does.
  *
+ * Of a communicator over several domains the ways between them are tried, and numbers of pieces in
+ * place of grids.
+ *
  * All ranks run the same steps: each knows the slowest rank's times.
  */
 #include <stdio.h>
@@ -19,7 +22,7 @@
 #include "perf.h"
 #include "src/collective/select.h"
 
-enum { MOST_CHOICES = 512, FINALISTS = 8, THREADS = 7, FINAL_REPETITIONS = 5 };
+enum { MOST_PIECES = 32, MOST_CHOICES = 512, FINALISTS = 8, THREADS = 7, FINAL_REPETITIONS = 5 };
 
 #define WORSE 1.25       /* ends a series of grids: slower than the series' best by this */
 #define FAR 2.0          /* ends it too: slower than the best of all by this */
@@ -53,7 +56,8 @@ struct row {
 
 struct tuning {
     struct rank *r;
-    char gpu[128];
+    char gpu[160];
+    int domains;
     struct draft draft; /* of rank 0: the table (docs/tuning.md) until it is complete */
     struct row *rows;   /* owned */
     int row_count, row_room;
@@ -213,15 +217,41 @@ static int try_threads(struct tuning *t, struct tried *tried, symwin_algo algo, 
 
 /* Algorithms with and without flags differ for floats only. For floats, those without flags move
  * half the bytes, so only they are tried. Tables cannot name what needs one offset. */
-static int is_candidate(symwin_collective collective, symwin_algo algo, symwin_type type)
+static int is_candidate(const struct tuning *t, symwin_algo algo)
 {
-    const int is_float = sw_type_is_float(type);
+    const symwin_collective collective = t->collective;
+    const int is_float = sw_type_is_float(t->type);
 
+    if (t->domains > 1)
+        return sw_way_is_there(collective, algo);
     for (int i = 0; i < SW_ALGOS && is_float; i++)
         if (sw_algorithm(collective, (symwin_algo)i)->integers == algo)
             return 0;
     return sw_algo_is_in_tables(collective, algo) && !sw_algorithm(collective, algo)->one_offset &&
            (is_float || sw_algorithm(collective, algo)->integers == SYMWIN_ALGO_AUTO);
+}
+
+/* A way between domains: by rails with 32 pieces and fewer, of collectives that go in pieces. */
+static int try_way(struct tuning *t, symwin_algo algo)
+{
+    struct tried *tried = &t->tried[0];
+    const int first = tried->count, rails = algo == SYMWIN_ALGO_RAILS &&
+                                            sw_way_is_there(t->collective, SYMWIN_ALGO_ONESHOT);
+    symwin_collective_info info;
+    int good = 1;
+
+    for (int pieces = rails ? MOST_PIECES : 1; pieces > 0 && good; pieces /= 2) {
+        struct choice choice = {algo, rails ? pieces : 0, 0, pieces, 0};
+
+        good = find_grid(t, &choice, &info);
+        if (!good || info.blocks == 0)
+            continue;
+        if (tried->count == first)
+            good = check_choice(t, &choice);
+        good = good && measure_choice(t, &choice, calls_for(t, 60, 2, 16), 1);
+        tried->list[tried->count++] = choice;
+    }
+    return good;
 }
 
 static int try_algo(struct tuning *t, symwin_algo algo)
@@ -412,11 +442,12 @@ static int tune_size(struct tuning *t)
     t->measured_before = t->measured;
     t->tried[0].count = t->tried[1].count = 0;
     for (int i = 0; symwin_algo_name((symwin_algo)i) != NULL && good; i++)
-        if (is_candidate(t->collective, (symwin_algo)i, t->type))
-            good = try_algo(t, (symwin_algo)i);
+        if (is_candidate(t, (symwin_algo)i))
+            good = t->domains > 1 ? try_way(t, (symwin_algo)i) : try_algo(t, (symwin_algo)i);
     for (int kind = 0; kind < 2 && good; kind++)
         good = play_final(t, &t->tried[kind]);
-    for (int registered = 0; registered < 2 && good; registered++) {
+    /* Windows make no difference to what goes between domains. */
+    for (int registered = 0; registered < (t->domains > 1 ? 1 : 2) && good; registered++) {
         const struct choice best = best_of(t, registered);
 
         if (!registered || !is_same(&best, &t->last[0])) /* already checked */
@@ -506,6 +537,14 @@ static int tune_collective(struct tuning *t)
     return good;
 }
 
+/* Between domains some collectives have one way. */
+static int has_choice(const struct tuning *t)
+{
+    const unsigned ways = collective_of(t->collective)->ways;
+
+    return t->domains == 1 || (ways & (ways - 1)) != 0;
+}
+
 static int tune_all(struct tuning *t)
 {
     const struct perf_options *o = &t->r->job->options;
@@ -513,10 +552,11 @@ static int tune_all(struct tuning *t)
 
     for (int i = 0; (c = options_nth(o->collective_order, o->collectives, i)) >= 0 && good; i++) {
         t->collective = (symwin_collective)c;
-        good = !options_can_tune(c) || tune_collective(t);
+        good = !options_can_tune(c) || !has_choice(t) || tune_collective(t);
     }
     if (good && t->measured == 0)
-        return fail(SYMWIN_INVALID, "--tune: every size is smaller than an element");
+        return fail(SYMWIN_INVALID, "--tune: every size is smaller than an element, or there is no "
+                                    "choice over several domains");
     return good;
 }
 
@@ -526,15 +566,20 @@ static int tune_all(struct tuning *t)
 static int check_gpus(struct rank *r, struct tuning *t)
 {
     symwin_device_info info;
-    int good = ok(symwin_device_query(r->device, &info));
+    symwin_comm_info comm = {.domains = 1};
+    int good = ok(symwin_device_query(r->device, &info)) && ok(symwin_comm_query(r->comm, &comm));
     uint64_t words[8] = {0};
 
+    t->domains = comm.domains;
+
     if (good) {
-        snprintf(t->gpu, sizeof t->gpu, "%s", info.name);
+        snprintf(t->gpu, sizeof t->gpu - 32, "%s", info.name);
         memcpy(words, info.name, sizeof words);
         if (strpbrk(t->gpu, ",#\n") != NULL)
             good = fail(SYMWIN_UNSUPPORTED, "--tune: a table cannot contain the GPU name \"%s\"",
                         t->gpu);
+        if (t->domains > 1)
+            snprintf(t->gpu + strlen(t->gpu), 32, SW_TUNING_DOMAINS, t->domains);
     }
     good = meet(r, good, words, 8);
     for (int i = 1; i < r->job->nranks && good; i++)

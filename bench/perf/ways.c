@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "perf.h"
+#include "src/collective/select.h"
 
 /* ---- kinds of memory ---- */
 
@@ -114,7 +115,8 @@ int way_serves(const struct way *way, symwin_collective collective)
         if ((int)collective == PERF_SENDRECV)
             return way->algo == SYMWIN_ALGO_AUTO || way->algo == SYMWIN_ALGO_ONESHOT;
         return way->algo == SYMWIN_ALGO_AUTO ||
-               collective_of(collective)->algos[way->algo].chosen != SW_ABSENT;
+               collective_of(collective)->algos[way->algo].chosen != SW_ABSENT ||
+               sw_way_is_there(collective, way->algo);
     case WAY_OWN:
         return way->collective == collective;
     case WAY_NCCL:

@@ -7,7 +7,7 @@
 
 #define SW_TYPES 12
 #define SW_OPS 6
-#define SW_ALGOS 11
+#define SW_ALGOS 13
 #define SW_ONE(name, value, text) +1
 enum { SW_COLLECTIVES = 0 SYMWIN_COLLECTIVE_LIST(SW_ONE) };
 #undef SW_ONE

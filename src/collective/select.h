@@ -6,6 +6,20 @@
 
 /* ---- tuning.c: tables of measured choices ---------------------------------------------------- */
 
+/* Whether a communicator over several domains has it. */
+static inline int sw_way_is_there(symwin_collective collective, symwin_algo algo)
+{
+    return algo > SYMWIN_ALGO_AUTO && algo < SW_ALGOS &&
+           (sw_collectives[collective].ways >> algo & 1) != 0;
+}
+
+/* Whether a row of measured choices may name it. */
+static inline int sw_algo_is_in_tables(symwin_collective collective, symwin_algo algo)
+{
+    return sw_algo_is_there(collective, algo) || sw_way_is_there(collective, algo) ||
+           (sw_collectives[collective].straight && algo == SYMWIN_ALGO_PUT);
+}
+
 struct sw_tuning_row {
     uint64_t bytes;           /* the largest call that the row serves: sw_collective_size() */
     symwin_algo algo;         /* not AUTO */
@@ -22,11 +36,13 @@ symwin_status sw_tuning_parse(const char *call, const char *name, const char *te
                               const char *gpu, int nranks, struct sw_tuning **out);
 void sw_tuning_close(struct sw_tuning *tuning); /* NULL is allowed */
 
-/* When a communicator is created. sw_tuning_introduce() opens comm->tuning and returns the values
+/* When a communicator is created. sw_tuning_introduce() opens comm->tuning, of so many domains, in
+ * place of what was open, and returns the values
  * that this rank puts on its ballot. When the ballots of all ranks are there, sw_tuning_agree()
  * checks whether the values, from value `at` on, agree. */
 #define SW_TUNING_VALUES 2
-symwin_status sw_tuning_introduce(symwin_comm *comm, const char *call,
+#define SW_TUNING_DOMAINS " in %d domains" /* behind a GPU's name, in tables of several */
+symwin_status sw_tuning_introduce(symwin_comm *comm, const char *call, int domains,
                                   uint64_t values[SW_TUNING_VALUES]);
 symwin_status sw_tuning_agree(symwin_comm *comm, const char *call, int at);
 /* When comm->sharers is known: the library's own tables are of ranks with a device each, and go

@@ -108,6 +108,7 @@ struct sw_collective {
     /* With multicast: for small messages, and for messages for which `small` would not be selected.
      * AUTO: none. */
     symwin_algo small_multicast, large_multicast;
+    unsigned ways;                    /* over several domains: bits 1 << algorithm */
     const struct sw_algorithm *algos; /* indexed by symwin_algo; SW_ALGOS elements */
 };
 
@@ -136,13 +137,6 @@ static inline int sw_joins(symwin_collective collective)
 static inline int sw_algo_is_there(symwin_collective collective, symwin_algo algo)
 {
     return sw_algorithm(collective, algo)->chosen != SW_ABSENT;
-}
-
-/* Whether a row of measured choices may name it. */
-static inline int sw_algo_is_in_tables(symwin_collective collective, symwin_algo algo)
-{
-    return sw_algo_is_there(collective, algo) ||
-           (sw_collectives[collective].straight && algo == SYMWIN_ALGO_PUT);
 }
 
 static inline int sw_algo_needs(symwin_collective collective, symwin_algo algo, unsigned what)

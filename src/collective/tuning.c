@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -438,16 +439,20 @@ symwin_status sw_tuning_open(const char *call, const char *gpu, int nranks, stru
 
 /* ---- agreement ---- */
 
-symwin_status sw_tuning_introduce(symwin_comm *comm, const char *call,
+symwin_status sw_tuning_introduce(symwin_comm *comm, const char *call, int domains,
                                   uint64_t values[SW_TUNING_VALUES])
 {
-    char gpu[128] = "";
+    char gpu[160] = "";
     struct sw_part part = {gpu, 0};
     unsigned char digest[SW_DIGEST_BYTES];
     symwin_status status;
 
-    status = sw_check(sw_drv.cuDeviceGetName(gpu, sizeof gpu, comm->device),
+    sw_tuning_close(comm->tuning);
+    comm->tuning = NULL;
+    status = sw_check(sw_drv.cuDeviceGetName(gpu, 128, comm->device),
                       "cuDeviceGetName of device %d", comm->device);
+    if (domains > 1)
+        snprintf(gpu + strlen(gpu), 32, SW_TUNING_DOMAINS, domains);
     if (status == SYMWIN_OK)
         status = sw_tuning_open(call, gpu, comm->nranks, &comm->tuning);
     if (status != SYMWIN_OK)

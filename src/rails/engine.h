@@ -36,6 +36,9 @@ _Static_assert(sizeof(struct sw_engine_config) == 32, "NCCL reads no padding");
     X(all_reduce, "ncclAllReduce",                                                                 \
       (const void *in, void *out, size_t count, int type, int op, struct ncclComm *comm,           \
        struct CUstream_st *stream))                                                                \
+    X(all_gather, "ncclAllGather",                                                                 \
+      (const void *in, void *out, size_t count, int type, struct ncclComm *comm,                   \
+       struct CUstream_st *stream))                                                                \
     X(reduce_scatter, "ncclReduceScatter",                                                         \
       (const void *in, void *out, size_t count, int type, int op, struct ncclComm *comm,           \
        struct CUstream_st *stream))                                                                \

@@ -146,7 +146,7 @@ symwin_status sw_reduce_parts(const struct sw_wide_call *c)
 }
 
 /* The parts for a domain are joined on the rank that is on their receiver's rail. */
-static symwin_status exchange_joined(const struct sw_wide_call *c)
+symwin_status sw_exchange_joined(const struct sw_wide_call *c)
 {
     const struct sw_wide *w = c->wide;
     const struct sw_domains *d = &w->domains;
@@ -253,14 +253,6 @@ symwin_status sw_exchange_all(const struct sw_wide_call *c)
         status = sw_batch_end(&b);
     }
     return status;
-}
-
-symwin_status sw_exchange_each(const struct sw_wide_call *c)
-{
-    const struct sw_domains *d = &c->wide->domains;
-    const size_t all = c->r->count * c->element * (size_t)d->nranks;
-
-    return d->regular && all <= 2 * c->wide->half ? exchange_joined(c) : sw_exchange_all(c);
 }
 
 /* To or from one rank. */

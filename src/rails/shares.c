@@ -1,11 +1,8 @@
 /* All-reduce, broadcast and reduce over several domains. Each rail moves a share of the message,
- * which the rank has that serves the rail. Large messages go in pieces. Of an all-reduce each piece
- * goes by a lane, so that kernels of one run while others are on their way. */
+ * which the rank has that serves the rail. Large messages go in pieces, each by a lane, so that
+ * kernels of one run while others are on their way. Short ones, and what is left of others, have
+ * one exchange between domains (ways.c chooses). */
 #include "src/rails/wide_call.h"
-
-/* Up to SHORT_BYTES, two steps are quicker than three. A piece of fewer than LEAST_BYTES gains less
- * than its own calls cost (docs/scaling.md). */
-enum { SHORT_BYTES = 32 << 10, LEAST_BYTES = 256 << 10 };
 
 /* ---- shares ---------------------------------------------------------------------------------- */
 
@@ -15,17 +12,16 @@ struct piece {
     uint64_t share, own;
 };
 
-static int serve_alike(const struct sw_domains *d, int domain)
+int sw_serve_alike(const struct sw_domains *d, int domain)
 {
     return d->rails % d->size_of[domain] == 0;
 }
 
-/* Whether shares can be reduced and gathered in all domains. */
-static int divides(const struct sw_domains *d)
+int sw_shares_divide(const struct sw_domains *d)
 {
     int i = 0;
 
-    while (i < d->count && (serve_alike(d, i) || d->size_of[i] <= SW_TABLE_RANKS))
+    while (i < d->count && (sw_serve_alike(d, i) || d->size_of[i] <= SW_TABLE_RANKS))
         i++;
     return i == d->count;
 }
@@ -40,17 +36,21 @@ static void counts_of(const struct sw_wide *w, uint64_t share, uint64_t *counts)
                                        sw_rail_first(&w->domains, w->domain, i));
 }
 
-/* The most elements of a piece: a rank that serves most rails has room for its shares in `room`
- * bytes. The same on all ranks. */
-static uint64_t most_of_piece(const struct sw_wide_call *c, size_t room)
+/* The elements of a piece, of `whole`: as many as there are to be pieces, if a rank that serves
+ * most rails has room for its shares. The same on all ranks. */
+static uint64_t elements_of_piece(const struct sw_wide_call *c, uint64_t whole)
 {
     const struct sw_domains *d = &c->wide->domains;
+    const uint64_t rails = (uint64_t)d->rails, pieces = c->way.pieces,
+                   even = (whole / rails + pieces - 1) / pieces * rails;
     int most = 1, i;
+    uint64_t room;
 
     for (i = 0; i < d->count; i++)
         if ((d->rails + d->size_of[i] - 1) / d->size_of[i] > most)
             most = (d->rails + d->size_of[i] - 1) / d->size_of[i];
-    return room / c->element / (uint64_t)most * (uint64_t)d->rails;
+    room = c->wide->part / c->element / (uint64_t)most * rails;
+    return even < room ? even : room;
 }
 
 static struct piece piece_of(const struct sw_wide_call *c, uint64_t at, uint64_t left,
@@ -62,17 +62,6 @@ static struct piece piece_of(const struct sw_wide_call *c, uint64_t at, uint64_t
     p.share = p.count / rails;
     p.own = p.share * (uint64_t)c->wide->rail_count;
     return p;
-}
-
-/* Where there is enough for all lanes, each has a piece. */
-static uint64_t most_for_lanes(const struct sw_wide_call *c, uint64_t whole)
-{
-    const uint64_t rails = (uint64_t)c->wide->domains.rails, most = most_of_piece(c, c->wide->part),
-                   least = (LEAST_BYTES / c->element + rails - 1) / rails * rails,
-                   even = (whole / rails + SW_LANES - 1) / SW_LANES * rails,
-                   wanted = even > least ? even : least;
-
-    return wanted < most ? wanted : most;
 }
 
 static char *part_of(const struct sw_wide_call *c, unsigned number)
@@ -88,7 +77,7 @@ static symwin_status share_sums(const struct sw_wide_call *c, const struct piece
     uint64_t counts[SW_TABLE_RANKS];
     const symwin_parts parts = {.counts = counts};
 
-    if (serve_alike(&c->wide->domains, c->wide->domain))
+    if (sw_serve_alike(&c->wide->domains, c->wide->domain))
         return symwin_reduce_scatter_with(c->inner, in, to, p->own, r->type, r->op, &c->options,
                                           c->stream);
     counts_of(c->wide, p->share, counts);
@@ -97,8 +86,7 @@ static symwin_status share_sums(const struct sw_wide_call *c, const struct piece
 }
 
 /* Inside the domain: all get all shares. */
-static symwin_status gather_shares(const struct sw_wide_call *c, const struct piece *p,
-                                   const char *from)
+static symwin_status gather_shares(const struct sw_wide_call *c, const struct piece *p, char *from)
 {
     const symwin_collective_options options = {.size = sizeof options,
                                                .algo = c->options.algo,
@@ -108,52 +96,10 @@ static symwin_status gather_shares(const struct sw_wide_call *c, const struct pi
     uint64_t counts[SW_TABLE_RANKS];
     const symwin_parts parts = {.counts = counts};
 
-    if (serve_alike(&c->wide->domains, c->wide->domain))
+    if (sw_serve_alike(&c->wide->domains, c->wide->domain))
         return symwin_allgather_with(c->inner, from, out, p->own, c->r->type, &options, c->stream);
     counts_of(c->wide, p->share, counts);
     return symwin_allgatherv_with(c->inner, from, out, &parts, c->r->type, &options, c->stream);
-}
-
-/* What of a call goes in shares of rails; the rest, or all of a short message, does not. */
-static uint64_t in_shares(const struct sw_wide_call *c, int can)
-{
-    const uint64_t count = c->r->count, rails = (uint64_t)c->wide->domains.rails;
-
-    return !can || count * c->element <= SHORT_BYTES ? 0 : count / rails * rails;
-}
-
-/* Calls `rest` for what comes behind `whole` elements. */
-static symwin_status in_rests(const struct sw_wide_call *c, uint64_t whole,
-                              symwin_status (*rest)(const struct sw_wide_call *, uint64_t,
-                                                    uint64_t))
-{
-    const uint64_t count = c->r->count, room = c->wide->half / c->element;
-    symwin_status status = SYMWIN_OK;
-    uint64_t at, some;
-
-    for (at = whole; at < count && status == SYMWIN_OK; at += some) {
-        some = count - at < room ? count - at : room;
-        status = rest(c, at, some);
-    }
-    return status;
-}
-
-/* Calls `piece` for shares of rails, and `rest` for the rest. */
-static symwin_status
-in_pieces(const struct sw_wide_call *c, int can,
-          symwin_status (*piece)(const struct sw_wide_call *, const struct piece *),
-          symwin_status (*rest)(const struct sw_wide_call *, uint64_t, uint64_t))
-{
-    const uint64_t whole = in_shares(c, can), most = most_of_piece(c, c->wide->half);
-    symwin_status status = SYMWIN_OK;
-    struct piece p;
-    uint64_t at;
-
-    for (at = 0; at < whole && status == SYMWIN_OK; at += p.count) {
-        p = piece_of(c, at, whole - at, most);
-        status = piece(c, &p);
-    }
-    return status == SYMWIN_OK ? in_rests(c, whole, rest) : status;
 }
 
 /* ---- streams --------------------------------------------------------------------------------- */
@@ -167,28 +113,103 @@ symwin_status sw_follow_stream(CUevent event, CUstream from, CUstream to)
                : status;
 }
 
-/* ---- all-reduce ------------------------------------------------------------------------------ */
+/* ---- pieces ---------------------------------------------------------------------------------- */
 
-/* Each rail reduces its share, in place. */
-static symwin_status reduce_on_rails(const struct sw_wide_call *c, const struct piece *p,
-                                     char *shares, CUstream stream, int lane)
+/* What is done with a piece: inside the domain, on the rails, and inside again, with shares in
+ * `room`; and with what goes in no shares: `count` elements from `at` on. */
+struct flow {
+    symwin_status (*first)(const struct sw_wide_call *c, const struct piece *p, char *room);
+    void (*rail)(const struct sw_wide_call *c, const struct piece *p, char *room, CUstream stream,
+                 int i, struct ncclComm *comm, struct sw_batch *b);
+    symwin_status (*last)(const struct sw_wide_call *c, const struct piece *p, char *room);
+    symwin_status (*rest)(const struct sw_wide_call *c, uint64_t at, uint64_t count);
+};
+
+static symwin_status on_rails(const struct sw_wide_call *c, const struct flow *f,
+                              const struct piece *p, char *room, CUstream stream, int lane)
 {
     const struct sw_wide *w = c->wide;
-    struct ncclComm **const rails = sw_rails_of(w, lane);
     struct sw_batch b;
     symwin_status status = sw_batch_begin_in(&b, c, stream, lane);
     int i;
 
     if (status != SYMWIN_OK)
         return status;
-    for (i = 0; i < w->rail_count; i++) {
-        char *share = shares + (uint64_t)i * p->share * c->element;
-
-        sw_batch_note(&b, w->engine->all_reduce(share, share, p->share, sw_engine_type(c->r->type),
-                                                sw_rail_op(c->r), rails[i], stream));
-    }
+    for (i = 0; i < w->rail_count; i++)
+        f->rail(c, p, room, stream, i, sw_rails_of(w, lane)[i], &b);
     sw_batch_verdicts(&b);
     return sw_batch_end(&b);
+}
+
+static symwin_status send_piece(const struct sw_wide_call *c, const struct flow *f, unsigned k,
+                                const struct piece *p)
+{
+    struct sw_wide *w = c->wide;
+    const int lane = (int)(k % SW_LANES);
+    const CUstream stream = sw_lane_stream(c, lane);
+    symwin_status status = f->first(c, p, part_of(c, k));
+
+    if (status == SYMWIN_OK && stream != c->stream)
+        status = sw_follow_stream(w->ready[k % SW_PARTS], c->stream, stream);
+    if (status == SYMWIN_OK)
+        status = on_rails(c, f, p, part_of(c, k), stream, lane);
+    if (status == SYMWIN_OK && stream != c->stream)
+        status = sw_check(sw_drv.cuEventRecord(w->moved[k % SW_PARTS], stream), "cuEventRecord");
+    return status;
+}
+
+static symwin_status take_piece(const struct sw_wide_call *c, const struct flow *f, unsigned k,
+                                const struct piece *p)
+{
+    symwin_status status = SYMWIN_OK;
+
+    if (c->lanes >= 0)
+        status = sw_check(sw_drv.cuStreamWaitEvent(c->stream, c->wide->moved[k % SW_PARTS], 0),
+                          "cuStreamWaitEvent");
+    return status == SYMWIN_OK ? f->last(c, p, part_of(c, k)) : status;
+}
+
+/* While NCCL has as many pieces as there are lanes, the next one is begun inside, and the oldest is
+ * ended: that one's part of the scratch is the next one's. What shares leave, or all of a message
+ * that has none, has one exchange. */
+static symwin_status run_flow(const struct sw_wide_call *c, const struct flow *f)
+{
+    const uint64_t rails = (uint64_t)c->wide->domains.rails, count = c->r->count,
+                   whole = c->way.algo == SYMWIN_ALGO_RAILS ? count / rails * rails : 0,
+                   most = elements_of_piece(c, whole), room = c->wide->half / c->element;
+    struct piece p[SW_PARTS] = {{0}};
+    symwin_status status = SYMWIN_OK;
+    unsigned sent = 0, taken = 0;
+    uint64_t at, some;
+
+    for (at = 0; at < whole && status == SYMWIN_OK; sent++) {
+        p[sent % SW_PARTS] = piece_of(c, at, whole - at, most);
+        at += p[sent % SW_PARTS].count;
+        status = send_piece(c, f, sent, &p[sent % SW_PARTS]);
+        if (status == SYMWIN_OK && sent - taken == SW_LANES) {
+            status = take_piece(c, f, taken, &p[taken % SW_PARTS]);
+            taken++;
+        }
+    }
+    for (; taken < sent && status == SYMWIN_OK; taken++)
+        status = take_piece(c, f, taken, &p[taken % SW_PARTS]);
+    for (; at < count && status == SYMWIN_OK; at += some) {
+        some = count - at < room ? count - at : room;
+        status = f->rest(c, at, some);
+    }
+    return status;
+}
+
+/* ---- all-reduce ------------------------------------------------------------------------------ */
+
+/* Each rail reduces its share, in place. */
+static void reduce_share(const struct sw_wide_call *c, const struct piece *p, char *room,
+                         CUstream stream, int i, struct ncclComm *comm, struct sw_batch *b)
+{
+    char *const share = room + (uint64_t)i * p->share * c->element;
+
+    sw_batch_note(b, c->wide->engine->all_reduce(share, share, p->share, sw_engine_type(c->r->type),
+                                                 sw_rail_op(c->r), comm, stream));
 }
 
 /* Two steps: the domain's sum on each rank, then each rail adds all of it. A rank that serves
@@ -218,56 +239,11 @@ static symwin_status reduce_all_short(const struct sw_wide_call *c, uint64_t at,
     return sw_batch_end(&b);
 }
 
-/* A piece is reduced inside, and is on its way on the rails. */
-static symwin_status send_piece(const struct sw_wide_call *c, unsigned k, const struct piece *p)
-{
-    struct sw_wide *w = c->wide;
-    const int lane = (int)(k % SW_LANES);
-    const CUstream stream = sw_lane_stream(c, lane);
-    symwin_status status = share_sums(c, p, part_of(c, k));
-
-    if (status == SYMWIN_OK && stream != c->stream)
-        status = sw_follow_stream(w->ready[k % SW_PARTS], c->stream, stream);
-    if (status == SYMWIN_OK)
-        status = reduce_on_rails(c, p, part_of(c, k), stream, lane);
-    if (status == SYMWIN_OK && stream != c->stream)
-        status = sw_check(sw_drv.cuEventRecord(w->moved[k % SW_PARTS], stream), "cuEventRecord");
-    return status;
-}
-
-static symwin_status take_piece(const struct sw_wide_call *c, unsigned k, const struct piece *p)
-{
-    symwin_status status = SYMWIN_OK;
-
-    if (c->lanes >= 0)
-        status = sw_check(sw_drv.cuStreamWaitEvent(c->stream, c->wide->moved[k % SW_PARTS], 0),
-                          "cuStreamWaitEvent");
-    return status == SYMWIN_OK ? gather_shares(c, p, part_of(c, k)) : status;
-}
-
-/* While NCCL has as many pieces as there are lanes, the next one is reduced inside, and the oldest
- * is gathered: that one's part of the scratch is the next one's. */
 symwin_status sw_reduce_all(const struct sw_wide_call *c)
 {
-    const uint64_t whole = in_shares(c, divides(&c->wide->domains)),
-                   most = most_for_lanes(c, whole);
-    struct piece p[SW_PARTS] = {{0}};
-    symwin_status status = SYMWIN_OK;
-    unsigned sent = 0, taken = 0;
-    uint64_t at;
+    static const struct flow flow = {share_sums, reduce_share, gather_shares, reduce_all_short};
 
-    for (at = 0; at < whole && status == SYMWIN_OK; sent++) {
-        p[sent % SW_PARTS] = piece_of(c, at, whole - at, most);
-        at += p[sent % SW_PARTS].count;
-        status = send_piece(c, sent, &p[sent % SW_PARTS]);
-        if (status == SYMWIN_OK && sent - taken == SW_LANES) {
-            status = take_piece(c, taken, &p[taken % SW_PARTS]);
-            taken++;
-        }
-    }
-    for (; taken < sent && status == SYMWIN_OK; taken++)
-        status = take_piece(c, taken, &p[taken % SW_PARTS]);
-    return status == SYMWIN_OK ? in_rests(c, whole, reduce_all_short) : status;
+    return run_flow(c, &flow);
 }
 
 /* ---- broadcast and reduce -------------------------------------------------------------------- */
@@ -298,34 +274,36 @@ static symwin_status broadcast_short(const struct sw_wide_call *c, uint64_t at, 
 
 /* The root's domain has all of a piece first; then each rail passes on its share, and the other
  * domains gather. */
-static symwin_status broadcast_piece(const struct sw_wide_call *c, const struct piece *p)
+static symwin_status spread_inside(const struct sw_wide_call *c, const struct piece *p, char *room)
 {
     const struct sw_wide *w = c->wide;
-    const int root = c->r->root, domain = w->domains.domain_of[root];
+    const int root = c->r->root;
     const char *in = c->r->comm->rank == root ? c->in + p->at * c->element : NULL;
-    char *const out = c->out + p->at * c->element;
-    symwin_status status = SYMWIN_OK;
-    struct sw_batch b;
-    int i;
 
-    if (w->domain == domain)
-        status = symwin_broadcast(c->inner, in, out, p->count, c->r->type,
+    (void)room;
+    return w->domain != w->domains.domain_of[root]
+               ? SYMWIN_OK
+               : symwin_broadcast(c->inner, in, c->out + p->at * c->element, p->count, c->r->type,
                                   w->domains.index_of[root], c->stream);
-    if (status == SYMWIN_OK)
-        status = sw_batch_begin(&b, c);
-    if (status != SYMWIN_OK)
-        return status;
-    for (i = 0; i < w->rail_count; i++) {
-        const uint64_t at = (uint64_t)(w->first_rail + i) * p->share * c->element;
-        char *const share = w->scratch + (uint64_t)i * p->share * c->element;
+}
 
-        sw_batch_note(&b, w->engine->broadcast(out + at, w->domain == domain ? out + at : share,
-                                               p->share * c->element, SW_ENGINE_BYTES, domain,
-                                               w->rails[i], c->stream));
-    }
-    sw_batch_verdicts(&b);
-    status = sw_batch_end(&b);
-    return status == SYMWIN_OK && w->domain != domain ? gather_shares(c, p, w->scratch) : status;
+static void pass_share(const struct sw_wide_call *c, const struct piece *p, char *room,
+                       CUstream stream, int i, struct ncclComm *comm, struct sw_batch *b)
+{
+    const struct sw_wide *w = c->wide;
+    const int domain = w->domains.domain_of[c->r->root];
+    char *const from = c->out + (p->at + (uint64_t)(w->first_rail + i) * p->share) * c->element,
+                *const to = w->domain == domain ? from : room + (uint64_t)i * p->share * c->element;
+
+    sw_batch_note(b, w->engine->broadcast(from, to, p->share * c->element, SW_ENGINE_BYTES, domain,
+                                          comm, stream));
+}
+
+static symwin_status gather_passed(const struct sw_wide_call *c, const struct piece *p, char *room)
+{
+    const struct sw_wide *w = c->wide;
+
+    return w->domain != w->domains.domain_of[c->r->root] ? gather_shares(c, p, room) : SYMWIN_OK;
 }
 
 static symwin_status reduce_short(const struct sw_wide_call *c, uint64_t at, uint64_t count)
@@ -352,42 +330,73 @@ static symwin_status reduce_short(const struct sw_wide_call *c, uint64_t at, uin
 }
 
 /* Each rail reduces its share to the root's domain, where the root collects them. */
-static symwin_status reduce_piece(const struct sw_wide_call *c, const struct piece *p)
+static void reduce_to_domain(const struct sw_wide_call *c, const struct piece *p, char *room,
+                             CUstream stream, int i, struct ncclComm *comm, struct sw_batch *b)
 {
     const struct sw_wide *w = c->wide;
-    const struct sw_request *r = c->r;
-    const int domain = w->domains.domain_of[r->root], index = w->domains.index_of[r->root];
-    symwin_status status = share_sums(c, p, w->scratch);
-    struct sw_batch b;
-    int i;
+    char *const share = room + (uint64_t)i * p->share * c->element;
 
-    if (status == SYMWIN_OK)
-        status = sw_batch_begin(&b, c);
-    if (status != SYMWIN_OK)
-        return status;
-    for (i = 0; i < w->rail_count; i++) {
-        char *const share = w->scratch + (uint64_t)i * p->share * c->element;
+    sw_batch_note(b, w->engine->reduce(share, share, p->share, sw_engine_type(c->r->type),
+                                       sw_rail_op(c->r), w->domains.domain_of[c->r->root], comm,
+                                       stream));
+}
 
-        sw_batch_note(&b, w->engine->reduce(share, share, p->share, sw_engine_type(r->type),
-                                            sw_rail_op(r), domain, w->rails[i], c->stream));
-    }
-    sw_batch_verdicts(&b);
-    status = sw_batch_end(&b);
-    if (status != SYMWIN_OK || w->domain != domain)
-        return status;
-    return symwin_gather(c->inner, w->scratch, c->out + p->at * c->element, p->own, r->type, index,
-                         c->stream);
+static symwin_status collect_shares(const struct sw_wide_call *c, const struct piece *p, char *room)
+{
+    const struct sw_domains *d = &c->wide->domains;
+    const int root = c->r->root;
+
+    return c->wide->domain != d->domain_of[root]
+               ? SYMWIN_OK
+               : symwin_gather(c->inner, room, c->out + p->at * c->element, p->own, c->r->type,
+                               d->index_of[root], c->stream);
 }
 
 symwin_status sw_broadcast_all(const struct sw_wide_call *c)
 {
-    return in_pieces(c, divides(&c->wide->domains), broadcast_piece, broadcast_short);
+    static const struct flow flow = {spread_inside, pass_share, gather_passed, broadcast_short};
+
+    return run_flow(c, &flow);
 }
 
 symwin_status sw_reduce_to_root(const struct sw_wide_call *c)
 {
-    const struct sw_domains *d = &c->wide->domains;
+    static const struct flow flow = {share_sums, reduce_to_domain, collect_shares, reduce_short};
 
-    return in_pieces(c, divides(d) && serve_alike(d, d->domain_of[c->r->root]), reduce_piece,
-                     reduce_short);
+    return run_flow(c, &flow);
+}
+
+/* ---- NCCL alone ------------------------------------------------------------------------------ */
+
+symwin_status sw_by_nccl(const struct sw_wide_call *c)
+{
+    const struct sw_request *r = c->r;
+    const struct sw_wide *w = c->wide;
+    const struct sw_engine *e = w->engine;
+    const int type = sw_engine_type(r->type), op = sw_engine_op(r->op);
+    const size_t bytes = (size_t)r->count * c->element;
+    struct sw_batch b;
+    const symwin_status status = sw_batch_begin(&b, c);
+    int result = SW_ENGINE_OK;
+
+    if (status != SYMWIN_OK)
+        return status;
+    switch (r->collective) {
+    case SYMWIN_ALLREDUCE:
+        result = e->all_reduce(c->in, c->out, r->count, type, op, w->all, c->stream);
+        break;
+    case SYMWIN_REDUCE:
+        result = e->reduce(c->in, c->out, r->count, type, op, r->root, w->all, c->stream);
+        break;
+    case SYMWIN_REDUCE_SCATTER:
+        result = e->reduce_scatter(c->in, c->out, r->count, type, op, w->all, c->stream);
+        break;
+    case SYMWIN_ALLGATHER:
+        result = e->all_gather(c->in, c->out, bytes, SW_ENGINE_BYTES, w->all, c->stream);
+        break;
+    default: /* a broadcast */
+        result = e->broadcast(c->in, c->out, bytes, SW_ENGINE_BYTES, r->root, w->all, c->stream);
+    }
+    sw_batch_note(&b, result);
+    return sw_batch_end(&b);
 }

@@ -217,7 +217,7 @@ static symwin_status make_inner(struct sw_wide *wide, const symwin_comm_options 
 
 static size_t scratch_bytes(void)
 {
-    return sw_driver_is_emulated() ? (size_t)256 << 10 : (size_t)16 << 20;
+    return sw_driver_is_emulated() ? (size_t)256 << 10 : (size_t)64 << 20;
 }
 
 static symwin_status make_event(CUevent *event)
@@ -304,12 +304,17 @@ static symwin_status build(struct sw_wide *wide, const char *call,
     symwin_comm *comm = wide->comm;
     symwin_window *window;
     symwin_status status = sw_engine_load(call, &wide->engine);
-    uint64_t values[] = {status == SYMWIN_OK ? (uint64_t)wide->engine->version : 0,
-                         (uint64_t)sw_comm_patience(comm)};
+    uint64_t values[2 + SW_TUNING_VALUES] = {status == SYMWIN_OK ? (uint64_t)wide->engine->version
+                                                                 : 0,
+                                             (uint64_t)sw_comm_patience(comm)};
     int64_t patience = INT_MAX;
     int r;
 
-    status = sw_comm_agree(comm, call, status, values, 2);
+    if (status == SYMWIN_OK)
+        status = sw_tuning_introduce(comm, call, wide->domains.count, &values[2]);
+    status = sw_comm_agree(comm, call, status, values, 2 + SW_TUNING_VALUES);
+    if (status == SYMWIN_OK)
+        status = sw_tuning_agree(comm, call, 2); /* the same on all ranks */
     if (status != SYMWIN_OK)
         return status;
     wide->version = INT_MAX;

@@ -4,6 +4,13 @@
 
 #include "src/rails/rails.h"
 
+/* How a call goes between domains. */
+struct sw_way {
+    symwin_algo algo; /* ONESHOT: one exchange; RAILS; NCCL */
+    unsigned pieces;  /* of rails, if there is room for them */
+    int measured;     /* from a table */
+};
+
 /* A call, from its first check to its end. */
 struct sw_wide_call {
     const struct sw_request *r;
@@ -11,7 +18,8 @@ struct sw_wide_call {
     symwin_comm *inner;
     CUstream stream;
     int is_captured;
-    int lanes;      /* which of their streams, as [lanes]; -1: another capture has them */
+    int lanes; /* which of their streams, as [lanes]; -1: another capture has them */
+    struct sw_way way;
     size_t element; /* bytes */
     const char *in;
     char *out;
@@ -81,11 +89,29 @@ symwin_status sw_wide_check(const struct sw_request *r);
 symwin_status sw_wide_check_pairs(const struct sw_pair_call *const *calls, size_t n,
                                   const char *call);
 
+/* ---- ways.c: which way ----------------------------------------------------------------------- */
+
+/* The same on all ranks, if all ask for the same. */
+symwin_status sw_way_choose(const struct sw_request *r, struct sw_way *way);
+
+/* By the model: of a message of `bytes`, with pieces of at most `most` bytes; and what a way takes,
+ * in us, if nothing else is on the links. */
+struct sw_way sw_way_by_model(symwin_collective collective, int domains, int rails, double bytes,
+                              double most);
+double sw_way_us(symwin_collective collective, int domains, int rails, double bytes,
+                 symwin_algo algo, unsigned pieces);
+
 /* ---- shares.c: one message for all, or of all: each rail has a share of it ---- */
 
 /* What comes in a stream waits for what is in another. */
 symwin_status sw_follow_stream(CUevent event, CUstream from, CUstream to);
 
+/* Whether each rank of a domain serves as many rails; whether shares can be reduced and gathered in
+ * all domains. */
+int sw_serve_alike(const struct sw_domains *d, int domain);
+int sw_shares_divide(const struct sw_domains *d);
+
+symwin_status sw_by_nccl(const struct sw_wide_call *c); /* and those of parts but all-to-all */
 symwin_status sw_reduce_all(const struct sw_wide_call *c);
 symwin_status sw_broadcast_all(const struct sw_wide_call *c);
 symwin_status sw_reduce_to_root(const struct sw_wide_call *c);
@@ -94,8 +120,8 @@ symwin_status sw_reduce_to_root(const struct sw_wide_call *c);
 
 symwin_status sw_gather_all(const struct sw_wide_call *c);
 symwin_status sw_reduce_parts(const struct sw_wide_call *c);
-symwin_status sw_exchange_each(const struct sw_wide_call *c); /* all-to-all */
-symwin_status sw_exchange_all(const struct sw_wide_call *c);  /* the same, of unequal parts too */
+symwin_status sw_exchange_joined(const struct sw_wide_call *c); /* all-to-all, by rails */
+symwin_status sw_exchange_all(const struct sw_wide_call *c);    /* the same, of unequal parts too */
 symwin_status sw_collect(const struct sw_wide_call *c, int gathers); /* or scatters */
 symwin_status sw_gather_unequal(const struct sw_wide_call *c);
 symwin_status sw_reduce_unequal(const struct sw_wide_call *c);

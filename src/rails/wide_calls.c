@@ -213,6 +213,8 @@ static int is_in_window(const struct sw_wide_call *c, const void *buffer)
 
 static symwin_status launch(struct sw_wide_call *c)
 {
+    if (c->way.algo == SYMWIN_ALGO_NCCL && sw_way_is_there(c->r->collective, SYMWIN_ALGO_RAILS))
+        return c->r->collective == SYMWIN_ALLTOALL ? sw_exchange_all(c) : sw_by_nccl(c);
     switch (c->r->collective) {
     case SYMWIN_ALLREDUCE: /* uses windows if both are in some, as in one domain */
         if (!is_in_window(c, c->in) || !is_in_window(c, c->out))
@@ -221,7 +223,7 @@ static symwin_status launch(struct sw_wide_call *c)
     case SYMWIN_ALLGATHER:
         return sw_gather_all(c);
     case SYMWIN_ALLTOALL:
-        return sw_exchange_each(c);
+        return sw_exchange_joined(c);
     case SYMWIN_BROADCAST:
         return sw_broadcast_all(c);
     case SYMWIN_GATHER:
@@ -259,17 +261,6 @@ static void set_average(struct sw_request *r)
                                            : sw_e5m2_from_f32(narrow);
 }
 
-/* What a call of the domain alone would be. */
-static symwin_status answer(const struct sw_request *r, symwin_collective_info *info)
-{
-    const struct sw_wide *w = r->comm->wide;
-    struct sw_request inside = *r;
-
-    inside.comm = r->comm->inner;
-    inside.root = w->domains.domain_of[r->root] == w->domain ? w->domains.index_of[r->root] : 0;
-    return sw_request_run(&inside, info);
-}
-
 static symwin_status run(const struct sw_request *request, symwin_collective_info *info)
 {
     struct sw_request r = *request;
@@ -290,6 +281,8 @@ static symwin_status run(const struct sw_request *request, symwin_collective_inf
     status = sw_scope_enter_context(comm->context, &scope);
     if (status == SYMWIN_OK)
         status = sw_wide_check(&r);
+    if (status == SYMWIN_OK)
+        status = sw_way_choose(&r, &c.way);
     if (status == SYMWIN_OK && sw_collectives[r.collective].reduces && r.op == SYMWIN_AVG)
         set_average(&r);
     if (r.op == SYMWIN_PREMUL_SUM) {
@@ -298,11 +291,11 @@ static symwin_status run(const struct sw_request *request, symwin_collective_inf
                                                       : (const void *)&r.scalar;
     }
     if (r.options != NULL) {
-        c.options.blocks = r.options->blocks;
+        c.options.blocks = r.options->algo == SYMWIN_ALGO_RAILS ? 0 : r.options->blocks;
         c.options.threads = r.options->threads;
     }
     if (status == SYMWIN_OK && info != NULL)
-        status = answer(&r, info);
+        *info = (symwin_collective_info){c.way.algo, (int)c.way.pieces, 0, c.way.measured};
     else if (status == SYMWIN_OK && (r.count > 0 || sw_collectives[r.collective].no_data ||
                                      sw_collectives[r.collective].by_parts)) {
         const cuuint64_t capture = capture_of(c.stream);
@@ -325,10 +318,13 @@ static symwin_status run(const struct sw_request *request, symwin_collective_inf
 static symwin_status check_later(const struct sw_request *r)
 {
     symwin_status status = sw_comm_enter(r->comm, r->name);
+    struct sw_way way;
 
     if (status != SYMWIN_OK)
         return status;
     status = sw_wide_check(r);
+    if (status == SYMWIN_OK)
+        status = sw_way_choose(r, &way);
     if (status == SYMWIN_OK && sw_collectives[r->collective].by_parts &&
         r->comm->nranks > SW_TABLE_RANKS)
         status = sw_fail(SYMWIN_UNSUPPORTED,

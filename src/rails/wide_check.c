@@ -256,11 +256,6 @@ symwin_status sw_wide_check(const struct sw_request *r)
     if (r->count > SW_MOST_BYTES / symwin_type_bytes(r->type) / (uint64_t)r->comm->nranks)
         return sw_fail(SYMWIN_INVALID, "%s: count is %llu, more than any memory holds", r->name,
                        (unsigned long long)r->count);
-    if (r->options != NULL && r->options->algo != SYMWIN_ALGO_AUTO)
-        return sw_fail(SYMWIN_UNSUPPORTED,
-                       "%s: the communicator's ranks are in several domains, where a call has "
-                       "several steps; pass SYMWIN_ALGO_AUTO, not %s",
-                       r->name, symwin_algo_name(r->options->algo));
     if (is->reduces && r->op == SYMWIN_AVG && !sw_type_is_float(r->type))
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: there are no averages of integers over several domains; pass "

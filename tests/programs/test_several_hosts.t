@@ -42,4 +42,29 @@ like($errors, qr/^usage: .*run.sh PROGRAM/, 'and the usage');
 ($status, $output, $errors) = run_hosts('HOSTS=x', $program);
 is("$status $errors", qq{2 run.sh: HOSTS is "x" and RANKS "2": give numbers\n}, 'no number');
 
+# A table of ways between domains, and calls that take them by it.
+my $perf = "$build/bench/symwin-perf -t 1 --collective allreduce,allgather -b 8K -e 512K -f 8";
+($status, $output, $errors) = run_hosts('', "$perf --tune $folder/table -d bf16,i32");
+is("$status $errors", '0 ', 'symwin-perf --tune over two hosts: exit status');
+my @rows = grep { /,/ && !/^#|^collective/ } split /\n/, slurp("$folder/table");
+my $row =
+  qr/^all(reduce|gather),symwin emulated GPU in 2 domains,4,[24],(float|integer),0,\d+,(\w+),/;
+is(scalar(grep { !/$row/ || $3 !~ /^(oneshot|rails|nccl)$/ } @rows), 0, 'each row names a way');
+cmp_ok(scalar @rows, '>=', 4, 'and each key has rows');
+my $header = 'collective,gpu,nranks,width,kind,registered,bytes,algo,blocks,threads';
+my $key = 'symwin emulated GPU in 2 domains,4,2,float,0';
+open my $table, '>', "$folder/own" or die $!;
+print $table "$header\nallreduce,$key,8192,nccl,0,0\nallreduce,$key,524288,rails,3,0\n",
+  "allgather,$key,8192,oneshot,0,0\nallgather,$key,524288,nccl,0,0\n";
+close $table;
+($status, $output, $errors) =
+  run_hosts("SYMWIN_TUNING=$folder/own", "$perf -d bf16 -n 1 -w 0");
+my @took = $output =~ /(\w+:\d+x\d+)/g;
+is("@took", 'nccl:1x0 rails:3x0 rails:3x0 rails:1x0 nccl:1x0 nccl:1x0',
+    'calls go by the table, or by the model where a row cannot serve');
+($status, $output, $errors) =
+  run_hosts("SYMWIN_TUNING=$folder/own", "sh -c 'test \$SYMWIN_RANK = 1 && unset SYMWIN_TUNING; " .
+      "exec $perf -d bf16 -n 1 -w 0'");
+like($errors, qr/tables of choices differ: rank 0 has/, 'ranks with different tables');
+
 done_testing();

@@ -5,6 +5,7 @@
 #define TEST_ROOM (1 << 20)
 #include "parts.h"
 #include "rails.h"
+#include "src/collective/select.h"
 #include <sys/syscall.h>
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -50,6 +51,22 @@ static int largest_of(const char *hosts)
     return most;
 }
 
+/* A way that the call can go over any domains, or the library's choice. */
+static void choose_way(struct job *j, uint32_t dice)
+{
+    static const symwin_algo ways[] = {SYMWIN_ALGO_AUTO, SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_RAILS,
+                                       SYMWIN_ALGO_NCCL};
+    const symwin_algo way = ways[dice % 4];
+    const symwin_collective is = j->is->collective;
+
+    if (!sw_way_is_there(is, way) ||
+        (way == SYMWIN_ALGO_NCCL && j->is->reduces && j->op >= SYMWIN_AVG) ||
+        (way == SYMWIN_ALGO_RAILS && (is == SYMWIN_ALLTOALL || is == SYMWIN_REDUCE)))
+        return;
+    j->options.algo = way;
+    j->options.blocks = way == SYMWIN_ALGO_RAILS ? (int)(dice / 4 % 9) : 0; /* pieces */
+}
+
 /* Any collective. Sums of floats are in no fixed order: whole numbers, whose sums are exact. */
 static struct job any(const struct rank *r, unsigned number)
 {
@@ -82,6 +99,7 @@ static struct job any(const struct rank *r, unsigned number)
         j.count = most;
     j.in = GUARD + mix(own + 7) % 3 * element;
     j.out = GUARD + mix(own + 8) % 3 * element;
+    choose_way(&j, mix(all + 10));
     return j;
 }
 
@@ -301,6 +319,8 @@ static void late_pieces(const struct rank *r, const char *hosts)
     struct job j = any(r, 5000);
 
     j.is = &allreduce;
+    j.options.algo = SYMWIN_ALGO_RAILS;
+    j.options.blocks = 7; /* pieces */
     j.type = SYMWIN_U64;
     j.op = SYMWIN_SUM;
     j.in_place = 0;
@@ -379,6 +399,8 @@ static void two_captures(const struct rank *r)
     int i;
 
     j.is = &allreduce;
+    j.options.algo = SYMWIN_ALGO_RAILS;
+    j.options.blocks = 7; /* pieces */
     j.type = SYMWIN_U64;
     j.op = SYMWIN_SUM;
     j.in_place = 0;
@@ -410,6 +432,8 @@ static void graphs(const struct rank *r)
     for (i = 0; i < SHAPES; i++) {
         j = any(r, 2000 + i);
         j.is = &shapes[i];
+        j.options.algo = SYMWIN_ALGO_AUTO;
+        choose_way(&j, i);
         j.count = i % 2 == 0 ? 33 : 70000;
         while ((j.count * symwin_type_bytes(j.type) + GUARD + 72) * (uint64_t)r->nranks > ROOM)
             j.count /= 2;
@@ -545,10 +569,14 @@ static void main_of(struct processes *p, int rank)
 /* Hosts of as many ranks as they have GPUs: here many processes, which make few calls. */
 static void many(struct processes *p, int rank)
 {
-    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    struct rank r = {.nranks = p->count, .rank = rank};
+    symwin_comm_info comm;
 
     rails_set_engine(rank);
+    r.device = rank % harness_device_count();
     open_rank(p, &r, WAIT_MS);
+    host_must(symwin_comm_query(r.comm, &comm), "symwin_comm_query");
+    must_equal(comm.domains, domains_of(places_arg(p)), "domains", rank);
     run_any(&r);
     messages(&r, 1);
     late_pieces(&r, places_arg(p));

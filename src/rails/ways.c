@@ -1,0 +1,185 @@
+/* Which way a call takes between domains, and in how many pieces: what the caller asks for, a table
+ * of measured choices, or a model. All ranks decide alike: what one rank knows alone has no part in
+ * it. */
+#include "src/rails/wide_call.h"
+
+/* ---- the model ------------------------------------------------------------------------------- */
+
+/* Of NCCL 2.28.9, by its own cost model: a call, a hop between hosts, both in us; the share of the
+ * network's rate. docs/scaling.md has the source, and what was assumed. */
+static const struct protocol {
+    int tree; /* all-reduces only */
+    double call, hop, share;
+} protocols[] = {
+    {0, 6.6, 5.0, 0.5}, {0, 14.0, 8.5, 0.92},        {0, 8.4, 14.0, 1.0},
+    {1, 6.8, 5.0, .24}, {1, 14.0, 8.5, 0.92 * .938}, {1, 8.4, 14.0, 0.92},
+};
+
+/* Bytes in a us: of each rail, and of each device's links inside. From a kernel to one of another
+ * stream, and the first byte of a step inside: us. */
+#define RAIL_RATE 50e3
+#define INSIDE_RATE 340e3
+#define HANDOVER_US 1.0
+#define INSIDE_US 2.3
+
+enum { MOST_PIECES = 32 };
+
+/* A call of NCCL on a rail: all of it, and how long the rail is in use. */
+static double rail_us(symwin_collective collective, int domains, double bytes, double *in_use)
+{
+    const int twice = collective == SYMWIN_ALLREDUCE ? 2 : 1;
+    double least = 0;
+    size_t i;
+    int hops;
+
+    for (i = 0; i < sizeof protocols / sizeof protocols[0]; i++) {
+        const struct protocol *p = &protocols[i];
+        double part = collective == SYMWIN_ALLREDUCE ? (domains - 1.0) / domains : 1.0, us;
+
+        if (p->tree && collective != SYMWIN_ALLREDUCE)
+            continue;
+        hops = domains - 1;
+        if (p->tree) {
+            part = domains == 2 ? 0.5 : 1.0;
+            for (hops = 0; 1 << hops < domains;)
+                hops++;
+        }
+        part *= twice * bytes / (RAIL_RATE * p->share);
+        us = p->call + twice * hops * p->hop + part;
+        if (least == 0 || us < least) {
+            least = us;
+            *in_use = part;
+        }
+    }
+    return least;
+}
+
+/* A step inside, in which each rank sends, or gets, all but its own of `bytes`, or `times` that. */
+static double inside_us(double bytes, double times)
+{
+    return INSIDE_US + times * bytes / INSIDE_RATE;
+}
+
+double sw_way_us(symwin_collective collective, int domains, int rails, double bytes,
+                 symwin_algo algo, unsigned pieces)
+{
+    const double others = rails - 1.0, piece = bytes / pieces;
+    double in_use = 0, step, rail, slowest;
+
+    if (algo == SYMWIN_ALGO_ONESHOT)
+        return inside_us(bytes, collective == SYMWIN_ALLREDUCE ? others : rails > 1) + HANDOVER_US +
+               rail_us(collective, domains, bytes, &in_use);
+    step = inside_us(piece, others / rails);
+    rail = rail_us(collective, domains, piece / rails, &in_use);
+    slowest = rail / (pieces < SW_LANES ? pieces : SW_LANES);
+    slowest = in_use > slowest ? in_use : slowest;
+    slowest = 2 * step > slowest ? 2 * step : slowest;
+    return 2 * step + rail + 2 * HANDOVER_US + (pieces - 1) * slowest;
+}
+
+struct sw_way sw_way_by_model(symwin_collective collective, int domains, int rails, double bytes,
+                              double most)
+{
+    struct sw_way way = {SYMWIN_ALGO_ONESHOT, 1, 0};
+    double least = sw_way_us(collective, domains, rails, bytes, way.algo, 1), us;
+    unsigned pieces;
+
+    for (pieces = 1; pieces <= MOST_PIECES; pieces *= 2) {
+        if (bytes / pieces > most && pieces < MOST_PIECES)
+            continue; /* there is no room */
+        us = sw_way_us(collective, domains, rails, bytes, SYMWIN_ALGO_RAILS, pieces);
+        if (us < least) {
+            least = us;
+            way = (struct sw_way){SYMWIN_ALGO_RAILS, pieces, 0};
+        }
+    }
+    return way;
+}
+
+/* ---- the choice ------------------------------------------------------------------------------ */
+
+/* NCCL alone has no sums of elements that are multiplied first, as averages are here. */
+static int nccl_reduces(const struct sw_request *r)
+{
+    return !sw_collectives[r->collective].reduces || sw_engine_op(r->op) >= 0;
+}
+
+/* Whether a call can go that way, on all ranks. */
+static int can_go(const struct sw_request *r, size_t bytes, symwin_algo algo)
+{
+    const struct sw_wide *w = r->comm->wide;
+
+    if (!sw_way_is_there(r->collective, algo))
+        return 0;
+    if (algo == SYMWIN_ALGO_NCCL)
+        return nccl_reduces(r);
+    if (algo != SYMWIN_ALGO_RAILS)
+        return 1;
+    switch (r->collective) {
+    case SYMWIN_ALLREDUCE:
+    case SYMWIN_BROADCAST:
+        return sw_shares_divide(&w->domains);
+    case SYMWIN_REDUCE:
+        return sw_shares_divide(&w->domains) &&
+               sw_serve_alike(&w->domains, w->domains.domain_of[r->root]);
+    case SYMWIN_ALLTOALL: /* joined in the scratch */
+        return w->domains.regular && bytes * (size_t)r->comm->nranks <= 2 * w->half;
+    default:
+        return 1;
+    }
+}
+
+static struct sw_way by_itself(const struct sw_request *r, size_t bytes)
+{
+    static const symwin_algo order[] = {SYMWIN_ALGO_RAILS, SYMWIN_ALGO_NCCL, SYMWIN_ALGO_ONESHOT};
+    const struct sw_wide *w = r->comm->wide;
+    struct sw_way way = {SYMWIN_ALGO_ONESHOT, 1, 0};
+    int i = 0;
+
+    if (sw_way_is_there(r->collective, SYMWIN_ALGO_ONESHOT)) {
+        if (can_go(r, bytes, SYMWIN_ALGO_RAILS))
+            way = sw_way_by_model(r->collective, w->domains.count, w->domains.rails, (double)bytes,
+                                  (double)w->part * w->domains.rails);
+        return way;
+    }
+    while (!can_go(r, bytes, order[i]))
+        i++;
+    way.algo = order[i];
+    return way;
+}
+
+symwin_status sw_way_choose(const struct sw_request *r, struct sw_way *way)
+{
+    const size_t bytes = (size_t)r->count * symwin_type_bytes(r->type);
+    const symwin_algo asked = r->options != NULL ? r->options->algo : SYMWIN_ALGO_AUTO;
+    const struct sw_tuning_row *row;
+
+    *way = by_itself(r, bytes);
+    if (asked == SYMWIN_ALGO_AUTO) {
+        row = sw_tuning_find(r->comm->tuning, r->collective, r->type, 0,
+                             sw_collective_size(r->collective, r->comm->nranks, bytes));
+        if (row != NULL && bytes > 0 && can_go(r, bytes, row->algo))
+            *way = (struct sw_way){row->algo, row->blocks, 1};
+    } else if (!sw_way_is_there(r->collective, asked)) {
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: the communicator's ranks are in several domains, where the call cannot "
+                       "go by %s; pass SYMWIN_ALGO_AUTO",
+                       r->name, symwin_algo_name(asked));
+    } else if (!can_go(r, bytes, asked)) {
+        return sw_fail(SYMWIN_UNSUPPORTED, "%s: %s; pass SYMWIN_ALGO_AUTO", r->name,
+                       asked == SYMWIN_ALGO_NCCL
+                           ? "NCCL alone has no average and no pre-multiplied "
+                             "sum here"
+                       : r->collective == SYMWIN_ALLTOALL
+                           ? "the parts do not fit into the communicator's memory, or its domains "
+                             "differ in size, so it cannot go by rails"
+                           : "the domains' sizes do not let it go by rails");
+    } else if (asked == SYMWIN_ALGO_RAILS && r->options->blocks > 0) {
+        *way = (struct sw_way){asked, (unsigned)r->options->blocks, 0};
+    } else if (way->algo != asked) {
+        *way = (struct sw_way){asked, 1, 0};
+    }
+    if (way->pieces < 1)
+        way->pieces = 1;
+    return SYMWIN_OK;
+}
