@@ -24,6 +24,10 @@ static const struct protocol {
 
 enum { MOST_PIECES = 32 };
 
+/* Times as close as this are equal: then the message goes in fewer pieces, each of which costs more
+ * where ranks share a device or the network is slower than assumed. */
+#define ALIKE 1.05
+
 /* A call of NCCL on a rail: all of it, and how long the rail is in use. */
 static double rail_us(symwin_collective collective, int domains, double bytes, double *in_use)
 {
@@ -80,20 +84,21 @@ double sw_way_us(symwin_collective collective, int domains, int rails, double by
 struct sw_way sw_way_by_model(symwin_collective collective, int domains, int rails, double bytes,
                               double most)
 {
-    struct sw_way way = {SYMWIN_ALGO_ONESHOT, 1, 0};
-    double least = sw_way_us(collective, domains, rails, bytes, way.algo, 1), us;
-    unsigned pieces;
+    const double alone = sw_way_us(collective, domains, rails, bytes, SYMWIN_ALGO_ONESHOT, 1);
+    double us[MOST_PIECES + 1], least = alone;
+    unsigned fewest = 1, pieces;
 
-    for (pieces = 1; pieces <= MOST_PIECES; pieces *= 2) {
-        if (bytes / pieces > most && pieces < MOST_PIECES)
-            continue; /* there is no room */
-        us = sw_way_us(collective, domains, rails, bytes, SYMWIN_ALGO_RAILS, pieces);
-        if (us < least) {
-            least = us;
-            way = (struct sw_way){SYMWIN_ALGO_RAILS, pieces, 0};
-        }
+    while (bytes / fewest > most && fewest < MOST_PIECES) /* there is no room */
+        fewest *= 2;
+    for (pieces = fewest; pieces <= MOST_PIECES; pieces *= 2) {
+        us[pieces] = sw_way_us(collective, domains, rails, bytes, SYMWIN_ALGO_RAILS, pieces);
+        least = us[pieces] < least ? us[pieces] : least;
     }
-    return way;
+    if (least == alone)
+        return (struct sw_way){SYMWIN_ALGO_ONESHOT, 1, 0};
+    for (pieces = fewest; us[pieces] > ALIKE * least;)
+        pieces *= 2;
+    return (struct sw_way){SYMWIN_ALGO_RAILS, pieces, 0};
 }
 
 /* ---- the choice ------------------------------------------------------------------------------ */

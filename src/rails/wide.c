@@ -217,7 +217,7 @@ static symwin_status make_inner(struct sw_wide *wide, const symwin_comm_options 
 
 static size_t scratch_bytes(void)
 {
-    return sw_driver_is_emulated() ? (size_t)256 << 10 : (size_t)64 << 20;
+    return sw_driver_is_emulated() ? (size_t)256 << 10 : (size_t)80 << 20;
 }
 
 static symwin_status make_event(CUevent *event)

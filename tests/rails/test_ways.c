@@ -5,7 +5,7 @@
 
 #define KIB 1024.0
 #define MIB (1024 * KIB)
-#define PART (64 * MIB / SW_PARTS) /* of the scratch, on a GPU */
+#define PART (80 * MIB / SW_PARTS) /* of the scratch, on a GPU */
 
 enum { GPUS = 8 };
 
@@ -68,9 +68,9 @@ static void the_least(void)
 
                         worse += bytes / pieces <= GPUS * PART &&
                                  sw_way_us(collectives[c], hosts, GPUS, bytes, all[a], pieces) <
-                                     least;
+                                     least / 1.05;
                     }
-    tap_ok(worse == 0, "the least time of all: %d are less", worse);
+    tap_ok(worse == 0, "the least time of all, but for 5 %%: %d are less", worse);
 }
 
 static void choices(void)
@@ -86,7 +86,7 @@ static void choices(void)
         {SYMWIN_ALLREDUCE, 128, 4 * KIB, SYMWIN_ALGO_ONESHOT, 1, 1},
         {SYMWIN_ALLREDUCE, 2, 1 * MIB, SYMWIN_ALGO_RAILS, 1, 2},
         {SYMWIN_ALLREDUCE, 128, 16 * MIB, SYMWIN_ALGO_RAILS, 2, 8},
-        {SYMWIN_ALLREDUCE, 128, 1024 * MIB, SYMWIN_ALGO_RAILS, 16, 32},
+        {SYMWIN_ALLREDUCE, 128, 1024 * MIB, SYMWIN_ALGO_RAILS, 16, 16},
         {SYMWIN_BROADCAST, 2, 8, SYMWIN_ALGO_ONESHOT, 1, 1},
         {SYMWIN_BROADCAST, 4, 64 * MIB, SYMWIN_ALGO_RAILS, 2, 32},
         {SYMWIN_REDUCE, 4, 64 * MIB, SYMWIN_ALGO_RAILS, 2, 32},
