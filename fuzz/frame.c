@@ -64,6 +64,8 @@ static size_t right_length(const uint8_t *data, size_t bytes)
         return sizeof(struct sw_frame_header);
     case SW_FRAME_ABOVE:
         return sizeof(struct sw_frame_above);
+    case SW_FRAME_BEHIND:
+        return sizeof(struct sw_frame_behind);
     }
     return 0;
 }
@@ -177,6 +179,9 @@ static size_t check_far(const union sw_frame *frame)
         return sizeof frame->header;
     case SW_FRAME_ABOVE:
         return sizeof frame->above;
+    case SW_FRAME_BEHIND:
+        check_rank(frame->behind.rank == SW_NOBODY ? 0 : frame->behind.rank, SYMWIN_OK);
+        return sizeof frame->behind;
     }
     return 0;
 }

@@ -23,6 +23,7 @@ struct page_slot {
     _Atomic uint64_t waits;
     /* Used for the lowest rank of another host: when a frame last came from that host. */
     _Atomic int64_t heard;
+    _Atomic uint64_t calls; /* see exchange_calls.c */
     unsigned char data[2][SW_EXCHANGE_BYTES];
 };
 

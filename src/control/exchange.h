@@ -136,6 +136,20 @@ int sw_exchange_culprit(const struct sw_exchange *x, int rank);
 int sw_exchange_allowance(const struct sw_exchange *x, int rank);
 void sw_exchange_ask(struct sw_exchange *x);
 
+/* ---- exchange_calls.c: who is behind ---- */
+
+/* Of calls that all ranks make, this rank is in its n-th: 2 n - 1; or has ended it: 2 n. */
+void sw_exchange_count(struct sw_exchange *x, int rank, uint64_t calls);
+/* Of the ranks whose frames arrive through the link to a host whose lowest rank is `through`, this
+ * one has made fewest calls; SW_NOBODY: several. */
+void sw_exchange_heard_behind(struct sw_exchange *x, int through, int rank, uint64_t calls);
+/* The rank with the fewest, without those behind the link to `but` (-1: of all), SW_NOBODY: several
+ * are in one call; -1: no rank has counted any. */
+int sw_exchange_fewest(const struct sw_exchange *x, int but, uint64_t *calls);
+/* That of all, if it is another rank than `rank`, and has counted fewer than `calls`; else
+ * SW_NOBODY. Hosts that were asked tell theirs (sw_exchange_ask()). */
+int sw_exchange_behind(const struct sw_exchange *x, int rank, uint64_t calls);
+
 /* `rank` is the lowest rank of its process. That process shuts its peer sockets because the
  * exchange has ended, not because it died. */
 void sw_exchange_be_quiet(struct sw_exchange *x, int rank);

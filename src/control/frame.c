@@ -83,6 +83,8 @@ static size_t frame_bytes(const union sw_frame *frame)
         return sizeof frame->header;
     case SW_FRAME_ABOVE:
         return sizeof frame->above;
+    case SW_FRAME_BEHIND:
+        return sizeof frame->behind;
     }
     return 0;
 }
@@ -226,6 +228,9 @@ int sw_frame_valid(union sw_frame *frame, size_t bytes)
                (frame->link.creator == 0 || frame->link.creator == 1);
     case SW_FRAME_POST:
         return posts_valid(&frame->post);
+    case SW_FRAME_BEHIND:
+        return (rank_in(frame->behind.rank, SW_MAX_RANKS) || frame->behind.rank == SW_NOBODY) &&
+               frame->behind.calls < SW_MOST_CALLS;
     case SW_FRAME_LEAVE:
         return rank_in(frame->end.rank, SW_MAX_RANKS);
     case SW_FRAME_END:

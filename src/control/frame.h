@@ -36,7 +36,7 @@
  * memory; MESSAGE, from one rank to another, with a descriptor if it offers memory.
  *
  * Between hosts, over TCP (host_link.c): POST, of as many ranks as are ready; LEAVE, END, MESSAGE;
- * ASK, which WELL answers.
+ * ASK, which WELL answers, or BEHIND if ranks there have counted calls.
  */
 #ifndef SYMWIN_FRAME_H
 #define SYMWIN_FRAME_H

@@ -31,12 +31,13 @@ enum sw_frame_type {
     SW_FRAME_ASK,
     SW_FRAME_WELL,
     SW_FRAME_ABOVE,
-    SW_FRAME_LINKED
+    SW_FRAME_LINKED,
+    SW_FRAME_BEHIND
 };
 
 #define SW_FRAME_MAGIC 0x4e494d53u /* "SMIN" */
 #define SW_FRAME_FORM 1            /* version of header, HELLO, CHALLENGE, REFUSAL: never changes */
-#define SW_FRAME_PROTOCOL 7        /* version of all that follows a proof */
+#define SW_FRAME_PROTOCOL 8        /* version of all that follows a proof */
 #define SW_NAME_BYTES 16
 #define SW_TABLE_PART 2000  /* locations in a frame */
 #define SW_POSTS_BYTES 4032 /* so that a frame with posts and its HMAC are 4 KiB */
@@ -133,6 +134,16 @@ struct sw_frame_end {
     int32_t rank;
 };
 
+#define SW_MOST_CALLS ((uint64_t)1 << 40)
+
+/* Of the ranks that the sender speaks for, this one has made fewest calls; SW_NOBODY: several. */
+struct sw_frame_behind {
+    struct sw_frame_header header;
+    int32_t rank;
+    int32_t zero;
+    uint64_t calls;
+};
+
 #define SW_FRAME_UNKNOWN (-2) /* this process does not know the id: not yet, or no longer */
 
 struct sw_frame_refusal {
@@ -164,6 +175,7 @@ union sw_frame {
     struct sw_frame_link link;
     struct sw_frame_post post;
     struct sw_frame_end end;
+    struct sw_frame_behind behind;
     struct sw_frame_message message;
 };
 

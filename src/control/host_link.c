@@ -174,6 +174,11 @@ static int handle_frame(struct sw_host_link *link, const union sw_frame *frame)
         return 1;
     case SW_FRAME_WELL:
         return 1;
+    case SW_FRAME_BEHIND:
+        if (frame->behind.rank != SW_NOBODY && !speaks_for(link, frame->behind.rank))
+            return 0;
+        sw_exchange_heard_behind(x, link->rank, frame->behind.rank, frame->behind.calls);
+        return 1;
     default:
         return 0;
     }

@@ -121,6 +121,14 @@ static int next_end(struct sw_host_link *link, union sw_frame *frame)
     return 1;
 }
 
+static void fill_answer(const struct sw_host_link *link, union sw_frame *frame)
+{
+    memset(frame, 0, sizeof frame->behind);
+    frame->behind.rank = sw_exchange_fewest(link->group->exchange, link->rank,
+                                            &frame->behind.calls);
+    sw_frame_seal(frame, frame->behind.rank >= 0 ? SW_FRAME_BEHIND : SW_FRAME_WELL);
+}
+
 /* Returns 0 if there is none. A rank's messages come before its leave. So do the end and its
  * reason: else the other host would find another reason. */
 static int next_frame(struct sw_host_link *link, union sw_frame *frame)
@@ -132,11 +140,14 @@ static int next_frame(struct sw_host_link *link, union sw_frame *frame)
         sw_frame_seal(frame, SW_FRAME_POST);
         return 1;
     }
-    if (link->asks || link->answers) {
-        int *what = link->asks ? &link->asks : &link->answers;
-
-        *what = 0;
-        sw_frame_seal(frame, what == &link->asks ? SW_FRAME_ASK : SW_FRAME_WELL);
+    if (link->asks) {
+        link->asks = 0;
+        sw_frame_seal(frame, SW_FRAME_ASK);
+        return 1;
+    }
+    if (link->answers) {
+        link->answers = 0;
+        fill_answer(link, frame);
         return 1;
     }
     if (next_end(link, frame))

@@ -85,7 +85,7 @@ static symwin_status settle_until(struct sw_wide *wide, const char *call, const 
                        : sw_fail(SYMWIN_ABORTED, "%s: the communicator has ended", call);
         }
         if (sw_now_ms() > until) {
-            *culprit = sw_wide_culprit(wide, &status);
+            *culprit = sw_wide_culprit(wide, &status, wide->calls_made);
             return lost(call, function, status, *culprit);
         }
         if (sw_now_ms() > until - 2 * SW_NAMING_MS)
@@ -109,7 +109,7 @@ static symwin_status settle_until(struct sw_wide *wide, const char *call, const 
         return sw_exchange_status(x, call);
     if (result != SW_ENGINE_REMOTE_ERROR)
         return status;
-    *culprit = sw_wide_culprit(wide, &status);
+    *culprit = sw_wide_culprit(wide, &status, wide->calls_made);
     return *culprit == SW_NOBODY ? status : lost(call, function, status, *culprit);
 }
 
@@ -423,6 +423,9 @@ symwin_status sw_batch_begin_in(struct sw_batch *b, const struct sw_wide_call *c
                            .lane = lane,
                            .marks = !c->is_captured};
     b->number = b->marks ? 2 * c->wide->lanes[lane].batches++ + 1 : 0;
+    if (b->marks && c->r->comm != NULL) /* it is no message */
+        atomic_store(&c->wide->lanes[lane].known[b->number / 2 % SW_KNOWN],
+                     c->wide->calls_made << 24 | (b->number & 0xffffff));
     status = mark(b, b->number); /* which may wait for room in the stream */
     if (status == SYMWIN_OK)
         status = sw_rail_begin(c->wide, c->r->name);

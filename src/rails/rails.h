@@ -16,9 +16,15 @@ enum { SW_LANES = 4, SW_PARTS = SW_LANES + 1 };
 /* Multiprocessors that kernels inside leave to those of NCCL's. */
 enum { SW_SPARE = 32 };
 
+/* Batches of NCCL's calls of which a lane knows in which call of the communicator they were. */
+enum { SW_KNOWN = 256 };
+
 struct sw_lane {
     CUstream streams[2]; /* owned: where NCCL works while kernels do; [1]: in captures */
     uint32_t batches;    /* of calls of NCCL's so far that are in no graph */
+    /* Of the latest ones, by their numbers: calls_made of the communicator << 24, and the number's
+     * lowest bits. */
+    _Atomic uint64_t known[SW_KNOWN];
 };
 
 struct sw_wide {
@@ -44,7 +50,8 @@ struct sw_wide {
     CUdeviceptr words_address;
     struct sw_lane lanes[SW_LANES];
     CUevent ready[SW_PARTS], moved[SW_PARTS], last_call, edge; /* owned */
-    int has_last; /* last_call is recorded behind the last call outside captures */
+    uint64_t calls_made; /* collectives outside captures, as sw_exchange_count() has them */
+    int has_last;        /* last_call is recorded behind the last call outside captures */
     struct sw_wide_captured {
         cuuint64_t id;   /* of the capture; 0: none */
         CUstream stream; /* of the last call in it */
@@ -132,8 +139,9 @@ int64_t sw_wide_patience(const struct sw_wide *wide);
 
 /* Whom to name when NCCL waits too long or has lost a rank, as far as the exchange can tell: a rank
  * whose host does not answer (*status: TIMEOUT), if hosts were asked (sw_exchange_ask()) for a
- * while, or one that leaves (PEER_LOST). SW_NOBODY: *status stays. */
-int sw_wide_culprit(const struct sw_wide *wide, symwin_status *status);
+ * while; one that leaves (PEER_LOST); or the one that has made fewest collectives, if it has counted
+ * fewer than `calls`. SW_NOBODY: *status stays. */
+int sw_wide_culprit(const struct sw_wide *wide, symwin_status *status, uint64_t calls);
 
 /* Ends it if the domain's communicator has ended, or if a rank's part of a call has failed. */
 void sw_wide_look(symwin_comm *comm);

@@ -104,7 +104,7 @@ int64_t sw_wide_patience(const struct sw_wide *wide)
     return ms + SW_NAMING_MS + (wide->comm->group->host == 0 ? 0 : SW_NAMING_MS / 2);
 }
 
-int sw_wide_culprit(const struct sw_wide *wide, symwin_status *status)
+int sw_wide_culprit(const struct sw_wide *wide, symwin_status *status, uint64_t calls)
 {
     const struct sw_exchange *x = wide->comm->group->exchange;
     int r, late;
@@ -119,12 +119,12 @@ int sw_wide_culprit(const struct sw_wide *wide, symwin_status *status)
             *status = SYMWIN_PEER_LOST;
             return r;
         }
-    return SW_NOBODY;
+    return *status == SYMWIN_TIMEOUT ? sw_exchange_behind(x, wide->comm->rank, calls) : SW_NOBODY;
 }
 
 /* Ends it, if that is due, for a call that NCCL has for too long, or because NCCL has failed. Until
  * then the other hosts are asked whether they are there. */
-static void judge(const struct sw_wide *wide, symwin_status status, int is_due)
+static void judge(const struct sw_wide *wide, symwin_status status, uint64_t calls, int is_due)
 {
     struct sw_exchange *x = wide->comm->group->exchange;
     int culprit;
@@ -132,7 +132,7 @@ static void judge(const struct sw_wide *wide, symwin_status status, int is_due)
     sw_exchange_ask(x);
     if (!is_due)
         return;
-    culprit = sw_wide_culprit(wide, &status);
+    culprit = sw_wide_culprit(wide, &status, calls);
     sw_exchange_fail(x, status, culprit);
 }
 
@@ -142,7 +142,16 @@ struct stay {
     int64_t entered_at;
 };
 
-static int64_t longest_stay(const struct sw_wide *wide, struct stay *stays)
+/* Those of its call that a rank has counted that has made the call; 0: unknown. */
+static uint64_t calls_of(const struct sw_lane *lane, uint32_t number)
+{
+    const uint64_t known = atomic_load(&lane->known[number / 2 % SW_KNOWN]);
+
+    return (known & 0xffffff) == (number & 0xffffff) ? (known >> 24) + 1 : 0;
+}
+
+/* *calls: see calls_of(). */
+static int64_t longest_stay(const struct sw_wide *wide, struct stay *stays, uint64_t *calls)
 {
     const int64_t now = sw_now_ms();
     int64_t longest = 0;
@@ -153,8 +162,10 @@ static int64_t longest_stay(const struct sw_wide *wide, struct stay *stays)
 
         if (seen != stays[i].inside)
             stays[i] = (struct stay){seen, now};
-        if (seen % 2 == 1 && now - stays[i].entered_at > longest)
+        if (seen % 2 == 1 && now - stays[i].entered_at > longest) {
             longest = now - stays[i].entered_at;
+            *calls = calls_of(&wide->lanes[i], seen);
+        }
     }
     return longest;
 }
@@ -168,6 +179,7 @@ static void *watch(void *arg)
     struct stay stays[SW_LANES] = {{0}};
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* other threads may be capturing */
     int64_t failed_at = 0, stay;
+    uint64_t calls = 0;
     int result;
 
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
@@ -180,10 +192,10 @@ static void *watch(void *arg)
         if (failed_at == 0 && result == SW_ENGINE_REMOTE_ERROR)
             failed_at = sw_now_ms();
         if (failed_at != 0 && !sw_exchange_ended(x))
-            judge(wide, SYMWIN_PEER_LOST, sw_now_ms() - failed_at > GRACE_MS);
-        stay = longest_stay(wide, stays);
+            judge(wide, SYMWIN_PEER_LOST, 0, sw_now_ms() - failed_at > GRACE_MS);
+        stay = longest_stay(wide, stays, &calls);
         if (stay > 0 && !sw_exchange_ended(x) && stay > most_ms - 2 * SW_NAMING_MS)
-            judge(wide, SYMWIN_TIMEOUT, stay > most_ms);
+            judge(wide, SYMWIN_TIMEOUT, calls, stay > most_ms);
         if (!sw_exchange_ended(x))
             continue;
         (void)symwin_comm_abort(wide->comm->inner);
@@ -367,6 +379,7 @@ symwin_status sw_wide_create(symwin_comm *comm, const char *call, struct sw_doma
     wide->index = domains->index_of[comm->rank];
     wide->first_rail = sw_rail_first(domains, wide->domain, wide->index);
     wide->rail_count = sw_rail_first(domains, wide->domain, wide->index + 1) - wide->first_rail;
+    sw_exchange_count(comm->group->exchange, comm->rank, 0);
     comm->wide = wide;
     status = build(wide, call, options);
     if (status != SYMWIN_OK)

@@ -246,6 +246,15 @@ static symwin_status launch(struct sw_wide_call *c)
     return SYMWIN_UNSUPPORTED;
 }
 
+/* A collective begins, or has ended, or has not been made. All ranks make those outside captures. */
+static void count_call(struct sw_wide *w, cuuint64_t capture, int step)
+{
+    if (capture != 0)
+        return;
+    w->calls_made += (uint64_t)step;
+    sw_exchange_count(w->comm->group->exchange, w->comm->rank, w->calls_made);
+}
+
 /* An average is a pre-multiplied sum inside, as NCCL has it: of elements times 1 / ranks. */
 static void set_average(struct sw_request *r)
 {
@@ -300,6 +309,7 @@ static symwin_status run(const struct sw_request *request, symwin_collective_inf
                                      sw_collectives[r.collective].by_parts)) {
         const cuuint64_t capture = capture_of(c.stream);
 
+        count_call(c.wide, capture, 1);
         status = find_lanes(&c, capture);
         if (status == SYMWIN_OK)
             status = come_after(c.wide, r.name, c.stream, capture);
@@ -307,6 +317,7 @@ static symwin_status run(const struct sw_request *request, symwin_collective_inf
             status = launch(&c);
         if (status == SYMWIN_OK)
             status = be_last(c.wide, r.name, c.stream, capture);
+        count_call(c.wide, capture, status == SYMWIN_OK ? 1 : -1);
         abandon(comm, status, capture);
     }
     sw_scope_leave(&scope);

@@ -27,6 +27,7 @@ static const struct claim {
     {"host 0: an end that blames rank 3", 0, SW_FRAME_END, 3, 0, SYMWIN_ABORTED, 3},
     {"host 0: an end that blames nobody", 0, SW_FRAME_END, SW_NOBODY, 0, SYMWIN_ABORTED, SW_NOBODY},
     {"host 0: one that blames whom there is not", 0, SW_FRAME_END, 4, 0, SYMWIN_PEER_LOST, 2},
+    {"host 0: its own rank 1 is behind", 0, SW_FRAME_BEHIND, 1, 7, SYMWIN_PEER_LOST, 2},
     {"host 1: a post of rank 1", 1, SW_FRAME_POST, 1, 0, SYMWIN_OK, 0},
     {"host 1: a post of its own rank 2", 1, SW_FRAME_POST, 2, 0, SYMWIN_PEER_LOST, 0},
     {"host 1: a post of a later round", 1, SW_FRAME_POST, 0, 7, SYMWIN_PEER_LOST, 0},
@@ -284,6 +285,52 @@ static void test_asked(int host)
     pair_close(&p);
 }
 
+static int is_behind(const struct pair *p, int rank, uint64_t calls, int want)
+{
+    int turns = 0;
+
+    while (sw_exchange_behind(p->group.exchange, rank, calls) != want && turns++ < SOON_MS)
+        host_pause_ms(1);
+    return sw_exchange_behind(p->group.exchange, rank, calls) == want;
+}
+
+/* Who has made fewest calls, of both hosts' ranks; an odd number is that of a rank in a call. */
+static void test_behind(void)
+{
+    struct sw_exchange *x;
+    union sw_frame frame;
+    struct pair p;
+
+    pair_open(&p, 0);
+    x = p.group.exchange;
+    tap_ok(sw_exchange_behind(x, 0, 9) == SW_NOBODY, "nobody has counted, and is behind");
+    sw_exchange_count(x, 0, 4);
+    sw_exchange_count(x, 1, 4);
+    say(&p, SW_FRAME_ASK, 0, 0);
+    tap_ok(sw_connection_receive(&p.other, &frame, NULL, sw_now_ms() + SOON_MS) == 0 &&
+               frame.header.type == SW_FRAME_BEHIND && frame.behind.rank == 0 &&
+               frame.behind.calls == 4,
+           "a host that is asked tells who has made fewest");
+    tap_ok(is_behind(&p, 1, 5, 0) && is_behind(&p, 0, 5, SW_NOBODY) &&
+               is_behind(&p, 1, 4, SW_NOBODY),
+           "another rank is behind, if it has made fewer");
+    say(&p, SW_FRAME_BEHIND, 3, 2);
+    tap_ok(is_behind(&p, 0, 4, 3), "a rank of another host");
+    say(&p, SW_FRAME_ASK, 0, 0);
+    tap_ok(sw_connection_receive(&p.other, &frame, NULL, sw_now_ms() + SOON_MS) == 0 &&
+               frame.header.type == SW_FRAME_BEHIND && frame.behind.rank == 0,
+           "a host is not told of its own ranks");
+    say(&p, SW_FRAME_BEHIND, 2, 6);
+    tap_ok(is_behind(&p, 1, 5, 0), "which no longer is");
+    sw_exchange_count(x, 0, 3);
+    tap_ok(is_behind(&p, 1, 5, 0), "one that is in a call");
+    sw_exchange_count(x, 1, 3);
+    tap_ok(is_behind(&p, 2, 5, SW_NOBODY), "two in one call: one waits for the other");
+    say(&p, SW_FRAME_BEHIND, SW_NOBODY, 1);
+    tap_ok(is_behind(&p, 0, 5, SW_NOBODY), "and two of another host");
+    pair_close(&p);
+}
+
 /* What the other host has told is not told to it. */
 static void test_told_leave(void)
 {
@@ -415,6 +462,7 @@ int main(void)
         test_asked((int)i);
         test_many_posts((int)i);
     }
+    test_behind();
     test_told_leave();
     test_forwarded();
     test_end_in_order();

@@ -103,6 +103,9 @@ HARNESS_UNUSED void say(struct pair *p, enum sw_frame_type type, int rank, uint6
     } else if (type == SW_FRAME_MESSAGE) {
         frame.message.from = rank;
         frame.message.to = (int32_t)round;
+    } else if (type == SW_FRAME_BEHIND) {
+        frame.behind.rank = rank;
+        frame.behind.calls = round;
     } else {
         frame.end.rank = rank;
         frame.end.status = type == SW_FRAME_END ? SYMWIN_ABORTED : SYMWIN_OK;

@@ -177,7 +177,8 @@ static const struct ending {
     {"a rank passes another count", DIFFERS, 1, SYMWIN_MISMATCH, " differ", NULL},
     {"a rank alone in its domain leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed",
      "abcd"},
-    {"a rank alone in its domain does not come", LATE, 2, SYMWIN_TIMEOUT, "", "abcd"},
+    {"a rank alone in its domain does not come", LATE, 2, SYMWIN_TIMEOUT, "rank 2", "abcd"},
+    {"the rank that made the id does not come", LATE, 0, SYMWIN_TIMEOUT, "rank 0", "abcd"},
     {"a rank alone in its domain is stopped", STOPPED, 2, SYMWIN_TIMEOUT, "rank 2", "abcd"},
 };
 
