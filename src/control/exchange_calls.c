@@ -8,8 +8,8 @@
 #include "src/control/control.h"
 #include "src/control/control_page.h"
 
-/* In a slot: the number of calls plus 1, then a rank; 0: unknown. The lowest is that with the fewest
- * calls. */
+/* In a slot: the number of calls plus 1, then a rank; 0: unknown. The lowest has the fewest calls.
+ */
 enum { RANK_BITS = 18 };
 _Static_assert(SW_NOBODY == (1 << RANK_BITS) - 1 && SW_MAX_RANKS < SW_NOBODY, "ranks fit");
 

@@ -139,7 +139,7 @@ int64_t sw_wide_patience(const struct sw_wide *wide);
 
 /* Whom to name when NCCL waits too long or has lost a rank, as far as the exchange can tell: a rank
  * whose host does not answer (*status: TIMEOUT), if hosts were asked (sw_exchange_ask()) for a
- * while; one that leaves (PEER_LOST); or the one that has made fewest collectives, if it has counted
+ * while; one that leaves (PEER_LOST); or the one that has made fewest collectives, if it has made
  * fewer than `calls`. SW_NOBODY: *status stays. */
 int sw_wide_culprit(const struct sw_wide *wide, symwin_status *status, uint64_t calls);
 

@@ -246,7 +246,7 @@ static symwin_status launch(struct sw_wide_call *c)
     return SYMWIN_UNSUPPORTED;
 }
 
-/* A collective begins, or has ended, or has not been made. All ranks make those outside captures. */
+/* A collective begins, has ended, or has not been made. All ranks make those outside captures. */
 static void count_call(struct sw_wide *w, cuuint64_t capture, int step)
 {
     if (capture != 0)
