@@ -185,8 +185,8 @@ typedef symwin_collective_options symwin_allreduce_options;
  * A communicator over several domains has other algorithms, for the way between the domains: RAILS,
  * in which each rail moves a share of the message in `blocks` pieces (0: the library's number);
  * ONESHOT of all-reduces, broadcasts and reduces, with one exchange between domains; and NCCL, a
- * call of NCCL's over all ranks, which has no averages and no PREMUL_SUM. With ONESHOT, `blocks`
- * and `threads` are those of the kernels inside a domain.
+ * call of NCCL's over all ranks, which has no PREMUL_SUM. Averages of integers go by NCCL. With
+ * ONESHOT, `blocks` and `threads` are those of the kernels inside a domain.
  *
  *   SYMWIN_INVALID      as symwin_allreduce(); or a wrong options->size, algo, blocks or threads;
  *                       or PREMUL_SUM without a scalar, or with one that is not where it is said to

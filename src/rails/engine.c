@@ -103,6 +103,8 @@ int sw_engine_op(symwin_op op)
         return 2;
     case SYMWIN_MIN:
         return 3;
+    case SYMWIN_AVG: /* of all ranks of NCCL's communicator; integers toward zero */
+        return 4;
     default:
         return -1;
     }

@@ -73,6 +73,6 @@ enum { SW_ENGINE_LEAST = 21800, SW_ENGINE_FP8 = 22400, SW_ENGINE_BYTES = 1 /* nc
 
 /* NCCL's numbers. What only moves goes as SW_ENGINE_BYTES. */
 int sw_engine_type(symwin_type type);
-int sw_engine_op(symwin_op op); /* -1: it has none: averages and pre-multiplied sums */
+int sw_engine_op(symwin_op op); /* -1: it has none: pre-multiplied sums */
 
 #endif

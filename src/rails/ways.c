@@ -103,10 +103,11 @@ struct sw_way sw_way_by_model(symwin_collective collective, int domains, int rai
 
 /* ---- the choice ------------------------------------------------------------------------------ */
 
-/* NCCL alone has no sums of elements that are multiplied first, as averages are here. */
-static int nccl_reduces(const struct sw_request *r)
+/* An average of integers is divided once, by NCCL: nothing here divides sums of several domains. */
+static int divides_once(const struct sw_request *r)
 {
-    return !sw_collectives[r->collective].reduces || sw_engine_op(r->op) >= 0;
+    return sw_collectives[r->collective].reduces && r->op == SYMWIN_AVG &&
+           !sw_type_is_float(r->type);
 }
 
 /* Whether a call can go that way, on all ranks. */
@@ -117,7 +118,9 @@ static int can_go(const struct sw_request *r, size_t bytes, symwin_algo algo)
     if (!sw_way_is_there(r->collective, algo))
         return 0;
     if (algo == SYMWIN_ALGO_NCCL)
-        return nccl_reduces(r);
+        return !sw_collectives[r->collective].reduces || sw_engine_op(r->op) >= 0;
+    if (divides_once(r))
+        return 0;
     if (algo != SYMWIN_ALGO_RAILS)
         return 1;
     switch (r->collective) {
@@ -141,7 +144,7 @@ static struct sw_way by_itself(const struct sw_request *r, size_t bytes)
     struct sw_way way = {SYMWIN_ALGO_ONESHOT, 1, 0};
     int i = 0;
 
-    if (sw_way_is_there(r->collective, SYMWIN_ALGO_ONESHOT)) {
+    if (can_go(r, bytes, SYMWIN_ALGO_ONESHOT)) {
         if (can_go(r, bytes, SYMWIN_ALGO_RAILS))
             way = sw_way_by_model(r->collective, w->domains.count, w->domains.rails, (double)bytes,
                                   (double)w->part * w->domains.rails);
@@ -172,9 +175,8 @@ symwin_status sw_way_choose(const struct sw_request *r, struct sw_way *way)
                        r->name, symwin_algo_name(asked));
     } else if (!can_go(r, bytes, asked)) {
         return sw_fail(SYMWIN_UNSUPPORTED, "%s: %s; pass SYMWIN_ALGO_AUTO", r->name,
-                       asked == SYMWIN_ALGO_NCCL
-                           ? "NCCL alone has no average and no pre-multiplied "
-                             "sum here"
+                       asked == SYMWIN_ALGO_NCCL ? "NCCL alone has no pre-multiplied sum here"
+                       : divides_once(r)         ? "an average of integers goes by NCCL alone"
                        : r->collective == SYMWIN_ALLTOALL
                            ? "the parts do not fit into the communicator's memory, or its domains "
                              "differ in size, so it cannot go by rails"

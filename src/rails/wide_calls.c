@@ -292,7 +292,8 @@ static symwin_status run(const struct sw_request *request, symwin_collective_inf
         status = sw_wide_check(&r);
     if (status == SYMWIN_OK)
         status = sw_way_choose(&r, &c.way);
-    if (status == SYMWIN_OK && sw_collectives[r.collective].reduces && r.op == SYMWIN_AVG)
+    if (status == SYMWIN_OK && sw_collectives[r.collective].reduces && r.op == SYMWIN_AVG &&
+        c.way.algo != SYMWIN_ALGO_NCCL)
         set_average(&r);
     if (r.op == SYMWIN_PREMUL_SUM) {
         c.options.scalar_on_device = r.options != NULL && r.options->scalar_on_device;

@@ -256,10 +256,11 @@ symwin_status sw_wide_check(const struct sw_request *r)
     if (r->count > SW_MOST_BYTES / symwin_type_bytes(r->type) / (uint64_t)r->comm->nranks)
         return sw_fail(SYMWIN_INVALID, "%s: count is %llu, more than any memory holds", r->name,
                        (unsigned long long)r->count);
-    if (is->reduces && r->op == SYMWIN_AVG && !sw_type_is_float(r->type))
+    if (r->collective == SYMWIN_REDUCE_SCATTERV && r->op == SYMWIN_AVG &&
+        !sw_type_is_float(r->type))
         return sw_fail(SYMWIN_UNSUPPORTED,
-                       "%s: there are no averages of integers over several domains; pass "
-                       "SYMWIN_SUM and divide",
+                       "%s: over several domains there are no averages of integers in unequal "
+                       "parts; pass SYMWIN_SUM and divide",
                        r->name);
     if (is->reduces && is_fp8 && r->comm->wide->version < SW_ENGINE_FP8)
         return sw_fail(SYMWIN_UNSUPPORTED,

@@ -60,7 +60,8 @@ static void choose_way(struct job *j, uint32_t dice)
     const symwin_collective is = j->is->collective;
 
     if (!sw_way_is_there(is, way) ||
-        (way == SYMWIN_ALGO_NCCL && j->is->reduces && j->op >= SYMWIN_AVG) ||
+        (way == SYMWIN_ALGO_NCCL && j->is->reduces && j->op == SYMWIN_PREMUL_SUM) ||
+        (way != SYMWIN_ALGO_NCCL && j->op == SYMWIN_AVG && j->type > SYMWIN_F8E5M2) ||
         (way == SYMWIN_ALGO_RAILS && (is == SYMWIN_ALLTOALL || is == SYMWIN_REDUCE)))
         return;
     j->options.algo = way;
@@ -94,6 +95,8 @@ static struct job any(const struct rank *r, unsigned number)
     if (j.is->reduces && j.type <= SYMWIN_BF16 && (r->nranks & (r->nranks - 1)) == 0 &&
         mix(all + 9) % 4 == 0)
         j.op = SYMWIN_AVG; /* a product with a power of two, which is exact */
+    if (j.is->reduces && j.type > SYMWIN_F8E5M2 && mix(all + 11) % 6 == 0)
+        j.op = SYMWIN_AVG;
     j.count = counts[mix(all + 6) % (sizeof counts / sizeof counts[0])];
     if (j.count > most)
         j.count = most;

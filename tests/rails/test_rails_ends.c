@@ -381,10 +381,12 @@ static void refused_parts(const struct life *life, int rank)
 
 static void refused(struct processes *p, int rank)
 {
+    const uint64_t counts[4] = {1, 1, 1, 1};
     const symwin_collective_options put = {.size = sizeof put, .algo = SYMWIN_ALGO_TWOSHOT_PUT},
                                     rails = {.size = sizeof rails, .algo = SYMWIN_ALGO_RAILS},
-                                    nccl = {.size = sizeof nccl, .algo = SYMWIN_ALGO_NCCL};
-    const uint64_t counts[4] = {1, 1, 1, 1};
+                                    nccl = {.size = sizeof nccl,
+                                            .algo = SYMWIN_ALGO_NCCL,
+                                            .scalar = counts};
     const symwin_parts on_device = {.counts = counts, .displacements = counts, .on_device = 1};
     const symwin_parts on_host = {.counts = counts}, no_counts = {.counts = NULL};
     symwin_collective_options device_scalar = {.size = sizeof device_scalar};
@@ -406,18 +408,22 @@ static void refused(struct processes *p, int rank)
                                life.stream) == SYMWIN_UNSUPPORTED &&
                 host_error_has("cannot go by rails"),
             "a gather by rails", rank);
-    must_be(symwin_allreduce_with(life.comm, life.in, life.out, 1, SYMWIN_F32, SYMWIN_AVG, &nccl,
-                                  life.stream) == SYMWIN_UNSUPPORTED &&
-                host_error_has("NCCL alone has no average"),
-            "an average by NCCL", rank);
+    must_be(symwin_allreduce_with(life.comm, life.in, life.out, 1, SYMWIN_F32, SYMWIN_PREMUL_SUM,
+                                  &nccl, life.stream) == SYMWIN_UNSUPPORTED &&
+                host_error_has("NCCL alone has no pre-multiplied sum"),
+            "a pre-multiplied sum by NCCL", rank);
     must_be(symwin_alltoall_with(life.comm, life.in, life.out, 20000, SYMWIN_U32, &rails,
                                  life.stream) == SYMWIN_UNSUPPORTED &&
                 host_error_has("do not fit"),
             "a large all-to-all by rails", rank);
-    must_be(symwin_allreduce(life.comm, life.in, life.out, 1, SYMWIN_I32, SYMWIN_AVG,
-                             life.stream) == SYMWIN_UNSUPPORTED &&
-                host_error_has("averages of integers"),
-            "an average of integers", rank);
+    must_be(symwin_allreduce_with(life.comm, life.in, life.out, 1, SYMWIN_I32, SYMWIN_AVG, &rails,
+                                  life.stream) == SYMWIN_UNSUPPORTED &&
+                host_error_has("an average of integers goes by NCCL alone"),
+            "an average of integers by rails", rank);
+    must_be(symwin_reduce_scatterv(life.comm, life.in, &on_host, life.out, SYMWIN_I32, SYMWIN_AVG,
+                                   life.stream) == SYMWIN_UNSUPPORTED &&
+                host_error_has("no averages of integers in unequal parts"),
+            "an average of integers in unequal parts", rank);
     must_be(symwin_broadcast(life.comm, life.in, life.out, 1, SYMWIN_U32, 4, life.stream) ==
                     SYMWIN_INVALID &&
                 host_error_has("root is 4"),
