@@ -1,6 +1,7 @@
 /* The ranks of a communicator agree on whether symwin serves it, at their first collective, and
- * make symwin's communicator at the first one that is symwin's. All of them compute the verdict
- * from the same records. */
+ * make symwin's communicator then, if any collective is symwin's: the host waits for all ranks in
+ * that call, as in a first one of NCCL's, and in no later one. All of them compute the verdict from
+ * the same records. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -279,7 +280,7 @@ static ncclResult_t begin(struct sw_comm *comm)
     struct record record = record_of(comm);
     ncclResult_t result;
 
-    record.has_id = comm->wants && record.ability == ABLE && comm->rank == 0 &&
+    record.has_id = !serves_nothing(comm) && record.ability == ABLE && comm->rank == 0 &&
                     symwin_unique_id_create(&record.id) == SYMWIN_OK;
     result = sw_meet_begin(comm, &record, sizeof record);
     if (record.has_id && result != ncclSuccess && result != ncclInProgress)
@@ -287,7 +288,8 @@ static ncclResult_t begin(struct sw_comm *comm)
     return result;
 }
 
-/* Agrees, and makes symwin's communicator if rank 0 wants it. */
+/* Agrees, and makes symwin's communicator if rank 0 has an id for it. What rank 0 knew of before
+ * the agreement, as its own GPU, may serve calls, and what they have agreed on none. */
 static ncclResult_t end(struct sw_comm *comm)
 {
     const int agreed = atomic_load(&comm->state) == SW_ATTACHED;
@@ -302,7 +304,7 @@ static ncclResult_t end(struct sw_comm *comm)
     first = result == ncclSuccess ? sw_met(comm, 0) : NULL;
     if (result == ncclSuccess && atomic_load(&comm->state) == SW_ATTACHED) {
         sw_order_forget(comm); /* NCCL's calls so far are over: the meeting came after them */
-        if (first->has_id) {
+        if (first->has_id && !serves_nothing(comm)) {
             comm->opened = 1;
             comm->place = sw_hash(3, first->id.bytes, sizeof first->id.bytes);
             create(comm, &first->id);
@@ -388,12 +390,11 @@ ncclResult_t sw_attach_all(struct sw_comm *const *comms, int count)
 
 /* Sends and receives are symwin's where it has a communicator, which only a collective makes: the
  * ranks that a message is not for do not come. */
-int sw_attach_is_due(struct sw_comm *comm, int ours)
+int sw_attach_is_due(const struct sw_comm *comm)
 {
     const int state = atomic_load(&comm->state);
 
-    comm->wants = ours || comm->sizes[SW_SEND] != 0;
-    return state == SW_BORN || (state == SW_ATTACHED && comm->wants && !comm->opened);
+    return state == SW_BORN || (state == SW_ATTACHED && !comm->opened && !serves_nothing(comm));
 }
 
 /* symwin's communicator, which ends, and its windows with it: nobody finds them any more. */

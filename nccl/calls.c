@@ -212,8 +212,9 @@ ncclResult_t sw_call_serve(const struct sw_call *call)
 
 static int begins_later(struct sw_call *call);
 
-/* The ranks agree at their first collective, and then some may want more than rank 0 did. *later: a
- * thread has the call, and the reference to its communicator; NULL: this is that thread. */
+/* The ranks agree at their first collective, and may find then that symwin serves more than rank 0
+ * knew: they meet once more. *later: a thread has the call, and the reference to its communicator;
+ * NULL: this is that thread. */
 static ncclResult_t alone(struct sw_call *call, int *later)
 {
     struct sw_comm *comm = call->comm;
@@ -221,8 +222,7 @@ static ncclResult_t alone(struct sw_call *call, int *later)
     ncclResult_t result;
 
     sw_call_sort(call);
-    ours = sw_call_is_ours(call);
-    while (sw_call_may_meet(call) && sw_attach_is_due(comm, ours) && meetings++ < 2) {
+    while (sw_call_may_meet(call) && sw_attach_is_due(comm) && meetings++ < 2) {
         comm->meets_for = (CUstream)call->stream;
         result = sw_attach_begin(comm);
         if (result == ncclInProgress && later != NULL && (*later = begins_later(call)) != 0)
@@ -231,9 +231,9 @@ static ncclResult_t alone(struct sw_call *call, int *later)
             result = sw_attach_end(comm);
         if (result != ncclSuccess)
             return result;
-        ours = sw_call_is_ours(call);
     }
-    ours = ours && atomic_load_explicit(&comm->symwin, memory_order_relaxed) != NULL;
+    ours = sw_call_is_ours(call) &&
+           atomic_load_explicit(&comm->symwin, memory_order_relaxed) != NULL;
     call->server = ours ? SW_OURS : SW_NCCLS;
     sw_order_before(call, call->server);
     result = ours ? sw_call_serve(call) : sw_error_is_nccls(sw_call_pass(call));

@@ -69,7 +69,6 @@ struct sw_comm {
     char why[200];
     int several_hosts;             /* symwin goes between them by NCCL; equal on all ranks */
     uint64_t sizes[SW_KINDS];      /* which classes are symwin's; a guess before the agreement */
-    int wants;                     /* the call that makes the ranks agree would be symwin's */
     uint64_t place;                /* among communicators in a group: equal on all ranks */
     int opened;                    /* symwin's communicator was made, or refused */
     _Atomic(symwin_comm *) symwin; /* NULL: there is none */
@@ -136,11 +135,11 @@ void sw_comm_scope_leave(const struct sw_comm_scope *scope);
 /* Learns from NCCL who this rank is. */
 ncclResult_t sw_attach_learn(struct sw_comm *comm);
 
-/* Whether the ranks meet for this collective, all of them: to agree, or to make symwin's
- * communicator, which is tried once. `ours`: the call is symwin's, as far as is known. */
-int sw_attach_is_due(struct sw_comm *comm, int ours);
+/* Whether the ranks meet for this collective, all of them, whosever it is: to agree, or to make
+ * symwin's communicator, which is tried once. */
+int sw_attach_is_due(const struct sw_comm *comm);
 
-/* They meet, and if they agree and rank 0 wants symwin's communicator, they make it as well.
+/* They meet, and if they agree and any call is symwin's, they make its communicator as well.
  * ncclInProgress from sw_attach_begin(): NCCL does not block (blocking=0), and the end may be in
  * another thread. */
 ncclResult_t sw_attach_begin(struct sw_comm *comm);

@@ -240,8 +240,7 @@ static int find_meeting(struct group *g, struct sw_comm **comms)
         int known = 0;
 
         /* What NCCL has of it already keeps it from launching the meeting's own call. */
-        if (!sw_call_may_meet(&g->calls[i]) || comm->group_has_nccls ||
-            !sw_attach_is_due(comm, g->calls[i].server == SW_OURS))
+        if (!sw_call_may_meet(&g->calls[i]) || comm->group_has_nccls || !sw_attach_is_due(comm))
             continue;
         while (known < count && comms[known] != comm)
             known++;

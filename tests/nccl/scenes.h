@@ -88,6 +88,7 @@ int dumped(const char *word, const char *pair);
 #define SCENES(X)                                                                                  \
     X(many) /* scenes_life.c */                                                                    \
     X(memory)                                                                                      \
+    X(warm)                                                                                        \
     X(blocking)                                                                                    \
     X(report)                                                                                      \
     X(abort) /* scenes_abort.c */                                                                  \

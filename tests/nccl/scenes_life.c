@@ -122,6 +122,45 @@ void scene_memory(struct rank *rank)
     room_free(data);
 }
 
+/* ---- only the first call waits on the host ---- */
+
+/* The first calls are NCCL's, and the second ones symwin's: rank 0's returns before the others have
+ * made theirs, whichever communicator they call first. SYMWIN_NCCL_SERVE=all, but no broadcasts and
+ * sends. */
+void scene_warm(struct rank *rank)
+{
+    const long long until = now_us() + 20000000;
+    ncclComm_t comms[2] = {birth(rank, 0), birth(rank, 1)};
+    int *data = room(4096), i;
+    CUstream second;
+
+    EXPECT(cu.cuStreamCreate(&second, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    for (i = 0; i < 2; i++)
+        EXPECT(ncclBroadcast(data, data, 1024, ncclInt32, 0, comms[i], rank->stream), ncclSuccess);
+    EXPECT(drains(rank->stream), 1);
+    data[0] = data[1] = 1;
+    meet(rank);
+    for (i = 0; i < 2; i++) {
+        const int which = rank->rank == 0 ? i : 1 - i;
+
+        while (rank->rank != 0 && atomic_load(&world->flags[FLAG_CALLED]) < 2 && now_us() < until)
+            usleep(500);
+        EXPECT(rank->rank == 0 || atomic_load(&world->flags[FLAG_CALLED]) == 2, 1);
+        EXPECT(ncclAllReduce(data + which, data + which, 1, ncclInt32, ncclSum, comms[which],
+                             which == 0 ? rank->stream : second),
+               ncclSuccess);
+        if (rank->rank == 0)
+            flag_set(FLAG_CALLED);
+    }
+    EXPECT(drains(rank->stream) + drains(second), 2);
+    EXPECT(data[0] == rank->ranks && data[1] == rank->ranks, 1);
+    EXPECT_PASSED(calls(STAND_IN_ncclAllReduce), 0);
+    for (i = 0; i < 2; i++)
+        EXPECT(ncclCommDestroy(comms[i]), ncclSuccess);
+    EXPECT(cu.cuStreamDestroy(second), CUDA_SUCCESS);
+    room_free(data);
+}
+
 /* ---- births that do not block ---- */
 
 /* Polls it until it is ready. No call may block, but on a machine that is loaded a few are slow. */

@@ -100,6 +100,8 @@ push @together, map { [$_, [2, 2], "$all $hosts=ab"] } qw(births groups send_ahe
 push @together, map { ['send_ahead', @$_] } [[2, 1], "$all,sendrecv=none"],
   [[2, 1], "$all,sendrecv=none $hosts=ab"], [[4, 1], "$all,sendrecv=none $hosts=abab"];
 push @together, map { [$_, [4, 1], "$mixed $hosts=abab"] } qw(order captured_order groups);
+push @together, map { ['warm', @$_] } (map { [$_, "$mixed,sendrecv=none"] } @ranks),
+  [[4, 1], "$mixed,sendrecv=none $hosts=abab"];
 push @together, map { [$_, [1, 1], $all] } qw(all_at_once one_by_one);
 push @together, map { ['together', $_, 'SYMWIN_NCCL_SERVE=auto'] } @ranks;
 pass_together(@together);

@@ -77,9 +77,15 @@ for (['SPY_VERSION=9.9',   'rank 1 has another version of symwin'],
 }
 
 # The table has times of GPUs of capability 90: the lowest one decides, and rank 0 learns it.
-unlike(spies('collectives', 2, "$report STAND_IN_SET=1:SPY_CAPABILITY=80"), qr/ symwin  saved /,
-    '  NCCL has all calls');
+# A communicator of symwin's is made at the first collective if any is symwin's, whosever that one
+# is: later ones do not wait on the host.
+unlike(
+    spies('collectives', 2, "$report STAND_IN_SET=1:SPY_CAPABILITY=80", ids => '0 1',
+        released => '0 1', communicators => '0 0', destroyed => '0 0'),
+    qr/ symwin  saved /, '  NCCL has all calls');
 spies('capture', 2, 'STAND_IN_SET=0:SPY_CAPABILITY=100 STAND_IN_PASSED=0', communicators => '1 1');
+spies('capture', 2, 'SYMWIN_NCCL_SERVE=none,gather=all', communicators => '1 1');
+spies('capture', 2, 'SYMWIN_NCCL_SERVE=none,sendrecv=all', communicators => '1 1');
 
 # ---- symwin fails --------------------------------------------------------------------------------
 
