@@ -175,22 +175,26 @@ static ncclResult_t judge(struct sw_comm *comm)
 
 /* ---- who this rank is ---- */
 
-static ncclResult_t number(struct sw_comm *comm, struct sw_from from, int *value)
-{
-    return from.symbol != NULL ? ((sw_comm_number_fn)from.symbol)(atomic_load(&comm->handle), value)
-                               : ncclSystemError;
-}
-
 ncclResult_t sw_attach_learn(struct sw_comm *comm)
 {
-    ncclResult_t result = number(comm, SW_NCCL_OF(comm, ncclCommUserRank), &comm->rank);
+    const struct {
+        struct sw_from from;
+        int *number;
+    } asked[] = {{SW_NCCL_OF(comm, ncclCommUserRank), &comm->rank},
+                 {SW_NCCL_OF(comm, ncclCommCount), &comm->ranks},
+                 {SW_NCCL_OF(comm, ncclCommCuDevice), &comm->device}};
+    size_t i;
 
-    if (result == ncclSuccess)
-        result = number(comm, SW_NCCL_OF(comm, ncclCommCount), &comm->ranks);
-    if (result == ncclSuccess)
-        result = number(comm, SW_NCCL_OF(comm, ncclCommCuDevice), &comm->device);
-    if (result != ncclSuccess)
-        return sw_error_is_nccls(result);
+    for (i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        const sw_comm_number_fn ask = (sw_comm_number_fn)asked[i].from.symbol;
+        ncclResult_t result;
+
+        if (ask == NULL) /* on any rank */
+            return refuse(comm, "NCCL has no function that says who a rank is", -1);
+        result = ask(atomic_load(&comm->handle), asked[i].number);
+        if (result != ncclSuccess)
+            return sw_error_is_nccls(result);
+    }
     if (sw_setup()->report)
         comm->counts = calloc(1, sizeof *comm->counts);
     if (comm->ranks == 1)

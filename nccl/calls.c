@@ -309,13 +309,16 @@ static ncclResult_t pass(struct sw_call *call)
 
 static ncclResult_t run(struct sw_call *call)
 {
-    struct sw_comm *comm = call->from.inside ? NULL : sw_comm_get(call->handle, call->from.caller);
+    struct sw_comm *comm = NULL;
+    ncclResult_t result = call->from.inside ? ncclSuccess
+                                            : sw_comm_get(call->handle, call->from.caller, &comm);
     const int state = comm != NULL ? atomic_load(&comm->state) : SW_REFUSED;
-    ncclResult_t result;
     int kept = 0;
 
     call->comm = comm;
-    if (comm != NULL && atomic_load(&comm->is_later)) {
+    if (result != ncclSuccess) {
+        (void)sw_group_fail(call->from.library, result);
+    } else if (comm != NULL && atomic_load(&comm->is_later)) {
         result = sw_call_refuse_later();
     } else if (comm == NULL || (state != SW_BORN && state != SW_ATTACHED) ||
                atomic_load(&comm->stop)) {

@@ -78,6 +78,8 @@ ncclResult_t sw_group_add(const struct sw_call *call); /* it keeps the reference
 /* A call was passed on at once, since symwin cannot serve it; returns the result. Whether
  * call->comm is the group's to leave: *kept. */
 ncclResult_t sw_group_has_passed(struct sw_call *call, ncclResult_t result, int *kept);
+/* What failed before it came to NCCL fails the group that is open, if any. Returns the result. */
+ncclResult_t sw_group_fail(void *library, ncclResult_t result);
 /* The registration of a window, which is there when NCCL's group has ended. Whether it was added.
  * */
 int sw_group_add_window(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t *handle);

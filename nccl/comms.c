@@ -80,19 +80,25 @@ static struct sw_comm *add(ncclComm_t handle, void *caller)
     return comm;
 }
 
-struct sw_comm *sw_comm_get(ncclComm_t handle, void *caller)
+ncclResult_t sw_comm_get(ncclComm_t handle, void *caller, struct sw_comm **comm)
 {
-    struct sw_comm *comm = sw_comm_find(handle);
+    struct sw_comm *known = sw_comm_find(handle);
+    ncclResult_t result = ncclSuccess;
 
-    if (comm != NULL || handle == NULL)
-        return comm;
-    comm = add(handle, caller);
-    if (comm == NULL || sw_attach_learn(comm) == ncclSuccess)
-        return comm;
-    sw_comm_hide(comm);
-    sw_comm_leave(comm);
-    sw_comm_remove(comm);
-    return NULL;
+    if (known == NULL && handle != NULL) {
+        known = add(handle, caller);
+        if (known == NULL)
+            return sw_error(ncclSystemError, "symwin: no host memory for a communicator");
+        result = sw_attach_learn(known);
+    }
+    if (result == ncclSuccess) {
+        *comm = known;
+        return ncclSuccess;
+    }
+    sw_comm_hide(known);
+    sw_comm_leave(known);
+    sw_comm_remove(known);
+    return result;
 }
 
 void sw_comm_hide(struct sw_comm *comm)

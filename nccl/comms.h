@@ -101,8 +101,9 @@ struct sw_comm {
 struct sw_comm *sw_comm_find(ncclComm_t handle);
 void sw_comm_leave(struct sw_comm *comm);
 
-/* The same, of one that was not known as well; NULL: NCCL says that there is none. */
-struct sw_comm *sw_comm_get(ncclComm_t handle, void *caller);
+/* The same, of one that was not known as well. Unless NCCL says who this rank is, the call must
+ * fail: the other ranks may meet for it, and NCCL would have the call and the meeting at once. */
+ncclResult_t sw_comm_get(ncclComm_t handle, void *caller, struct sw_comm **comm);
 
 /* Nobody finds it any more, but for who is in a call. Then, when all have left, it is gone. */
 void sw_comm_hide(struct sw_comm *comm);

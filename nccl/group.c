@@ -98,6 +98,11 @@ static ncclResult_t keep(ncclResult_t result)
     return result;
 }
 
+ncclResult_t sw_group_fail(void *library, ncclResult_t result)
+{
+    return sw_group_is_open(library) ? keep(result) : result;
+}
+
 ncclResult_t sw_group_add(const struct sw_call *call)
 {
     struct sw_call *calls = grown(group.calls, group.call_count, &group.call_room,

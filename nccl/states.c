@@ -320,9 +320,11 @@ SW_DEFINE(ncclCommWindowRegister,
           (ncclComm_t comm, void *ptr, size_t size, ncclWindow_t *window, int flags),
           (comm, ptr, size, window, flags))
 {
-    struct sw_comm *known = from->inside ? NULL : sw_comm_get(comm, from->caller);
-    ncclResult_t result;
+    struct sw_comm *known = NULL;
+    ncclResult_t result = from->inside ? ncclSuccess : sw_comm_get(comm, from->caller, &known);
 
+    if (result != ncclSuccess)
+        return sw_group_fail(from->library, result);
     if (is_later(known))
         return sw_call_refuse_later();
     result = sw_error_is_nccls(
@@ -368,10 +370,12 @@ SW_DEFINE(ncclRedOpCreatePreMulSum,
            ncclComm_t comm),
           (op, scalar, type, residence, comm))
 {
-    struct sw_comm *known = from->inside ? NULL : sw_comm_get(comm, from->caller);
+    struct sw_comm *known = NULL;
+    ncclResult_t result = from->inside ? ncclSuccess : sw_comm_get(comm, from->caller, &known);
     struct sw_nccl_op *made = NULL;
-    ncclResult_t result;
 
+    if (result != ncclSuccess)
+        return sw_group_fail(from->library, result);
     if (is_later(known))
         return sw_call_refuse_later();
     /* Without memory the call fails here: this rank alone would not know the operation. */

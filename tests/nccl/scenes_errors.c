@@ -7,7 +7,7 @@
 
 #include "scenes.h"
 
-enum { MOST_COMMS = 4, PATIENCE_US = 8000000 };
+enum { MOST_COMMS = 8, IDS = 5, PATIENCE_US = 8000000 };
 enum { FLAG_FAILED, FLAG_FIRED };
 
 struct life {
@@ -81,10 +81,12 @@ static int reduces(struct life *l, ncclComm_t comm, ncclRedOp_t op, int times)
            EXPECT(l->data[1], 3 * times * l->rank->ranks);
 }
 
-/* Ends a group, and returns the first failure in it. */
+/* Ends a group, which fails if a call in it has, and returns the first failure. */
 static ncclResult_t group(ncclResult_t first, ncclResult_t second)
 {
     const ncclResult_t ended = ncclGroupEnd();
+
+    EXPECT((first == ncclSuccess && second == ncclSuccess) || ended != ncclSuccess, 1);
 
     if (ended != ncclSuccess && strstr(ncclGetLastError(NULL), "STAND_IN_FAIL") != NULL &&
         first == ncclSuccess && second == ncclSuccess)
@@ -94,7 +96,7 @@ static ncclResult_t group(ncclResult_t first, ncclResult_t second)
 
 static ncclResult_t init(struct life *l, int which)
 {
-    return ncclCommInitRank(&l->comms[which], l->rank->ranks, world->ids[3 * l->turn + which],
+    return ncclCommInitRank(&l->comms[which], l->rank->ranks, world->ids[IDS * l->turn + which],
                             l->rank->rank);
 }
 
@@ -164,10 +166,53 @@ static int bears_later(struct life *l)
 {
     ncclConfig_t config = {.size = 80, .magic = NCCL_CONFIG_MAGIC, .blocking = 0};
     const ncclResult_t result = ncclCommInitRankConfig(
-        &l->comms[3], l->rank->ranks, world->ids[3 * l->turn + 2], l->rank->rank, &config);
+        &l->comms[3], l->rank->ranks, world->ids[IDS * l->turn + 2], l->rank->rank, &config);
 
     return (result == ncclInProgress || went(l, result)) && over(l, l->comms[3]) &&
            reduces(l, l->comms[3], ncclSum, 1);
+}
+
+/* What is not symwin's by SYMWIN_NCCL_SERVE may fail in NCCL. */
+static int calls_all(struct life *l)
+{
+    const int me = l->rank->rank, ranks = l->rank->ranks;
+    int *in = l->data, *out = l->data + 16;
+    ncclResult_t sent, received;
+
+#define WENT(name, ...)                                                                            \
+    (went(l, name(in, out, 1, ncclInt32, __VA_ARGS__, l->comms[0], l->rank->stream)) &&            \
+     over(l, l->comms[0]))
+    if (!WENT(ncclReduceScatter, ncclSum) || !WENT(ncclReduce, ncclMax, 1) ||
+        !WENT(ncclGather, 1) || !WENT(ncclScatter, 1) ||
+        !went(l, ncclAlltoAll(in, out, 1, ncclInt32, l->comms[0], l->rank->stream)) ||
+        !over(l, l->comms[0]) || !went(l, ncclGroupStart()))
+        return 0;
+#undef WENT
+    sent = ncclSend(in, 1, ncclInt32, (me + 1) % ranks, l->comms[0], l->rank->stream);
+    received = ncclRecv(out, 1, ncclInt32, (me + ranks - 1) % ranks, l->comms[0], l->rank->stream);
+    return went(l, group(sent, received)) && over(l, l->comms[0]);
+}
+
+/* By the rarer functions: of rank 0 and 1, of one rank alone, of rank 1 and what is left of it. */
+static int is_born_otherwise(struct life *l)
+{
+    ncclUniqueId *ids = &world->ids[IDS * l->turn + 3];
+    const int me = l->rank->rank, zero = 0, device = l->rank->device;
+
+    return went(l, ncclCommInitRankScalable(&l->comms[4], l->rank->ranks, me, 1, &ids[0], NULL)) &&
+           reduces(l, l->comms[4], ncclSum, 1) &&
+           went(l, ncclCommInitAll(&l->comms[5], 1, &device)) &&
+           (me == 0 ||
+            went(l, ncclCommShrink(l->comms[0], (int *)&zero, 1, &l->comms[6], NULL, 0))) &&
+           went(l, ncclCommGrow(me == 0 ? l->comms[5] : NULL, 2, &ids[1], me == 0 ? -1 : me,
+                                &l->comms[7], NULL)) &&
+           reduces(l, l->comms[7], ncclSum, 1);
+}
+
+/* Two ends that are not yet the last one. */
+static int ends(struct life *l)
+{
+    return went(l, ncclCommFinalize(l->comms[0])) && went(l, ncclCommRevoke(l->comms[4], 0));
 }
 
 /* ---- a life ---- */
@@ -199,7 +244,7 @@ static ncclResult_t live(struct rank *rank, int turn)
     meet(rank);
     (void)(went(&l, init(&l, 0)) && bears_two(&l) && reduces(&l, l.comms[0], ncclSum, 1) &&
            opens_two(&l) && multiplies(&l) && has_window(&l) && mixes(&l) && bears_later(&l) &&
-           sleeps(&l));
+           sleeps(&l) && calls_all(&l) && is_born_otherwise(&l) && ends(&l));
     finish(&l);
     meet(rank);
     return l.failed;

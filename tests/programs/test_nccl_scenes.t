@@ -113,7 +113,15 @@ my %lives = (
     CommInitRank => 2, CommInitRankConfig => 1, CommSplit => 1, CommWindowRegister => 1,
     CommWindowDeregister => 1, CommSuspend => 1, CommResume => 1, CommDestroy => 4, CommAbort => 4,
     CommGetAsyncError => 10, AllGather => 5, AllReduce => 1, Broadcast => 1, GroupStart => 3,
-    GroupEnd => 3, RedOpCreatePreMulSum => 1, RedOpDestroy => 1
+    GroupEnd => 3, RedOpCreatePreMulSum => 1, RedOpDestroy => 1, CommUserRank => 6, CommCount => 6,
+    CommCuDevice => 6, CommInitRankScalable => 1, CommInitAll => 1, CommShrink => 1, CommGrow => 1,
+    CommFinalize => 1, CommRevoke => 1, ReduceScatter => 1, AlltoAll => 1, Reduce => 1, Gather => 1,
+    Scatter => 1, Send => 1, Recv => 1
+);
+# Whose it must not be, so that NCCL has the call.
+my %serves = (
+    ReduceScatter => 'reduce_scatter', AlltoAll => 'alltoall', Reduce => 'reduce',
+    Gather => 'gather', Scatter => 'scatter', Send => 'sendrecv', Recv => 'sendrecv'
 );
 my $patience = $sanitized ? 'SYMWIN_BOOTSTRAP_TIMEOUT_MS=6000 STAND_IN_TIMEOUT_MS=3000'
   : 'SYMWIN_BOOTSTRAP_TIMEOUT_MS=2000 STAND_IN_TIMEOUT_MS=1000';
@@ -122,9 +130,11 @@ my @failing;
 for my $name (sort { $lives{$b} <=> $lives{$a} || $a cmp $b } keys %lives) {
     my $lives = $lives{$name};
     my $abort = $name eq 'CommAbort' ? 'SCENES_ABORT=1 ' : '';
-    push @failing, "${abort}SCENES_FAIL=nccl$name:" . ($code++ % 6 + 1) . ":$lives";
+    my $nccls = $serves{$name} ? ",$serves{$name}=none" : '';
+    my $fail = "SCENES_FAIL=nccl$name:" . ($code++ % 6 + 1) . ":$lives";
+    push @failing, "$nccls $patience $abort$fail";
 }
-pass_together(map { ['errors', [2, 1], "$mixed $patience $_"] } @failing);
+pass_together(map { ['errors', [2, 1], "$mixed$_"] } @failing);
 
 # Calls of the driver: which one is first, which is next, and whether all that follow fail.
 $patience = $sanitized ? 'SYMWIN_BOOTSTRAP_TIMEOUT_MS=3000 STAND_IN_TIMEOUT_MS=2000'

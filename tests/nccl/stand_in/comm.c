@@ -369,6 +369,8 @@ EXPORTED(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *error), (comm, e
     return ncclSuccess;
 }
 
+#define SAME(code) (code)
+
 static ncclResult_t ask(struct ncclComm *comm, int *answer, size_t member, const char *function)
 {
     const ncclResult_t result = comm_alive(comm, function);
@@ -381,17 +383,17 @@ static ncclResult_t ask(struct ncclComm *comm, int *answer, size_t member, const
     return ncclSuccess;
 }
 
-EXPORTED(ncclCommCount, (ncclComm_t comm, int *count), (comm, count))
+EXPORTED_AS(ncclCommCount, (ncclComm_t comm, int *count), (comm, count), SAME)
 {
     return ask(comm, count, offsetof(struct ncclComm, ranks), "CommCount");
 }
 
-EXPORTED(ncclCommCuDevice, (ncclComm_t comm, int *device), (comm, device))
+EXPORTED_AS(ncclCommCuDevice, (ncclComm_t comm, int *device), (comm, device), SAME)
 {
     return ask(comm, device, offsetof(struct ncclComm, device), "CommCuDevice");
 }
 
-EXPORTED(ncclCommUserRank, (ncclComm_t comm, int *rank), (comm, rank))
+EXPORTED_AS(ncclCommUserRank, (ncclComm_t comm, int *rank), (comm, rank), SAME)
 {
     return ask(comm, rank, offsetof(struct ncclComm, rank), "CommUserRank");
 }

@@ -16,13 +16,15 @@ enum {
 
 /* Defines an NCCL function: `EXPORTED(name, parameters, arguments) { body }`. The exported function
  * counts the call and has the fault that STAND_IN_FAIL asks for. pNAME is the same function. */
-#define EXPORTED(name, params, args)                                                               \
+#define EXPORTED(name, params, args) EXPORTED_AS(name, params, args, group_fault)
+/* The same, of a function that is in no group. */
+#define EXPORTED_AS(name, params, args, fails)                                                     \
     static ncclResult_t own_##name params;                                                         \
     STAND_IN_API ncclResult_t name params                                                          \
     {                                                                                              \
         const int fault = reach_count(STAND_IN_##name);                                            \
                                                                                                    \
-        return fault >= 0 ? group_fault((ncclResult_t)fault) : own_##name args;                    \
+        return fault >= 0 ? fails((ncclResult_t)fault) : own_##name args;                          \
     }                                                                                              \
     STAND_IN_API ncclResult_t p##name params __attribute__((alias(#name)));                        \
     static ncclResult_t own_##name params
@@ -194,7 +196,7 @@ struct ncclComm {
 };
 
 struct ncclComm *comm_create(int ranks, int rank, int blocking);
-void comm_pends(struct ncclComm *comm, int more); /* jobs */
+void comm_pends(struct ncclComm *comm, int more);           /* jobs */
 ncclResult_t comm_place(struct ncclComm *comm, int device); /* -1: the current context */
 ncclResult_t comm_open(struct ncclComm *comm, const struct wire_kind *kind);
 ncclResult_t comm_join(struct ncclComm *comm); /* meets the other ranks */
