@@ -108,6 +108,7 @@ typedef struct {
 #define SW_NCCL_STATES(X)                                                                          \
     X(ncclCommShrink, (ncclComm_t comm, int *excluded, int count, ncclComm_t *child,               \
                        ncclConfig_t *config, int flags))                                           \
+    X(ncclCommFinalize, (ncclComm_t comm))                                                         \
     X(ncclCommDestroy, (ncclComm_t comm))                                                          \
     X(ncclCommAbort, (ncclComm_t comm))                                                            \
     X(ncclCommRevoke, (ncclComm_t comm, int flags))                                                \

@@ -15,6 +15,7 @@ enum sw_state {
     SW_BORN,     /* its ranks have not agreed yet: they do at their first collective */
     SW_ATTACHED, /* its calls may be symwin's */
     SW_REFUSED,  /* NCCL has all of them: `why` */
+    SW_FINAL,    /* ncclCommFinalize() was called: NCCL refuses them */
     SW_DYING
 };
 
@@ -75,6 +76,7 @@ struct sw_comm {
 
     atomic_int is_later; /* a call is in progress in a thread of this library (blocking=0) */
     atomic_int later;    /* the result of such a call: an ncclResult_t */
+    atomic_int ends;     /* ncclCommFinalize() is in progress: symwin's calls may not be over */
     int passed;          /* NCCL has had calls of it, perhaps in graphs */
     CUstream meets_for;  /* of the call for which the ranks meet */
 
@@ -177,6 +179,8 @@ ncclResult_t sw_meet_was_aborted(void);
 void sw_meet_asked(struct sw_comm *comm);
 /* Whether symwin's calls of this rank are over, within some milliseconds. */
 int sw_meet_idle(struct sw_comm *comm, int ms);
+/* Whether they are under way even then. -1: waits until they are not, or one has failed. */
+int sw_meet_runs(struct sw_comm *comm, int ms);
 /* Gives back what meetings have used, and the context. */
 void sw_meet_end(struct sw_comm *comm);
 

@@ -126,22 +126,39 @@ void sw_meet_launched(struct sw_comm *comm)
         nanosleep(&moment, NULL);
 }
 
-int sw_meet_idle(struct sw_comm *comm, int ms)
+static int may_end(struct sw_comm *comm)
+{
+    return !atomic_load(&comm->stop) &&
+           symwin_comm_check_calls(atomic_load(&comm->symwin)) == SYMWIN_OK;
+}
+
+/* What the driver says of symwin's calls so far. */
+static CUresult follow(struct sw_comm *comm, int ms)
 {
     const struct timespec moment = {.tv_nsec = 20000};
-    const uint64_t until = now_ms() + (uint64_t)ms;
+    const uint64_t until = now_ms() + (uint64_t)(ms > 0 ? ms : 0);
     struct sw_comm_scope scope;
-    CUresult result = CUDA_ERROR_NOT_READY;
+    CUresult result = CUDA_ERROR_UNKNOWN;
 
     if (!sw_comm_scope_enter(comm, &scope))
-        return 0;
+        return result;
     if (symwin_comm_follow(atomic_load(&comm->symwin),
                            (struct CUstream_st *)comm->meeting.stream) == SYMWIN_OK)
         while ((result = sw_cu()->cuStreamQuery(comm->meeting.stream)) == CUDA_ERROR_NOT_READY &&
-               now_ms() < until)
+               (ms < 0 ? may_end(comm) : now_ms() < until))
             nanosleep(&moment, NULL);
     sw_comm_scope_leave(&scope);
-    return result == CUDA_SUCCESS;
+    return result;
+}
+
+int sw_meet_idle(struct sw_comm *comm, int ms)
+{
+    return follow(comm, ms) == CUDA_SUCCESS;
+}
+
+int sw_meet_runs(struct sw_comm *comm, int ms)
+{
+    return follow(comm, ms) == CUDA_ERROR_NOT_READY;
 }
 
 /* What a communicator leaves behind. */

@@ -225,6 +225,37 @@ SW_DEFINE(ncclCommSuspend, (ncclComm_t comm, int flags), (comm, flags))
     return result;
 }
 
+/* All calls so far end; what comes later is NCCL's, which refuses it. The rest goes when the
+ * communicator is destroyed. */
+SW_DEFINE(ncclCommFinalize, (ncclComm_t comm), (comm))
+{
+    struct sw_comm *known = from->inside ? NULL : sw_comm_find(comm);
+    int born = SW_BORN, attached = SW_ATTACHED;
+    ncclResult_t result;
+
+    if (is_later(known))
+        return sw_call_refuse_later();
+    result = sw_error_is_nccls(SW_PASS(from, ncclCommFinalize, (comm)));
+    if (known != NULL && (result == ncclSuccess || result == ncclInProgress)) {
+        (void)(atomic_compare_exchange_strong(&known->state, &born, SW_FINAL) ||
+               atomic_compare_exchange_strong(&known->state, &attached, SW_FINAL));
+        if (result == ncclInProgress)
+            atomic_store(&known->ends, 1);
+        else if (atomic_load(&known->symwin) != NULL)
+            (void)sw_meet_runs(known, -1); /* ncclCommGetAsyncError() tells what has failed */
+    }
+    sw_comm_leave(known);
+    return result;
+}
+
+/* With blocking=0 that is in progress until symwin's calls are over too. */
+static int still_ends(struct sw_comm *known)
+{
+    if (atomic_load(&known->ends) && !sw_meet_runs(known, 1))
+        atomic_store(&known->ends, 0);
+    return atomic_load(&known->ends);
+}
+
 SW_DEFINE(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *error), (comm, error))
 {
     struct sw_comm *known = from->inside ? NULL : sw_comm_find(comm);
@@ -237,8 +268,11 @@ SW_DEFINE(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *error), (comm, 
         *error = atomic_load(&known->is_later) ? ncclInProgress
                                                : (ncclResult_t)atomic_load(&known->later);
         /* A rank that has left is no error of NCCL's while nobody needs it. */
-        if (*error == ncclSuccess && symwin != NULL && !atomic_load(&known->stop))
+        if (*error == ncclSuccess && symwin != NULL && !atomic_load(&known->stop)) {
             *error = sw_error_of(symwin_comm_check_calls(symwin));
+            if (*error == ncclSuccess && still_ends(known))
+                *error = ncclInProgress;
+        }
     }
     sw_comm_leave(known);
     return result;

@@ -89,6 +89,7 @@ int dumped(const char *word, const char *pair);
     X(many) /* scenes_life.c */                                                                    \
     X(memory)                                                                                      \
     X(warm)                                                                                        \
+    X(final)                                                                                       \
     X(blocking)                                                                                    \
     X(report)                                                                                      \
     X(abort) /* scenes_abort.c */                                                                  \

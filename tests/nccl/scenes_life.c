@@ -16,6 +16,12 @@ static ncclComm_t split(ncclComm_t comm, int color, int key)
     return child;
 }
 
+static void sleep_a_little(void *data)
+{
+    (void)data;
+    usleep(20000);
+}
+
 /* ---- many communicators ---- */
 
 /* Some have a call of symwin's, some none. */
@@ -290,6 +296,64 @@ void scene_blocking(struct rank *rank)
     for (how = 0; how < HOWS; how++)
         born_later(rank, how, &called);
     fails_later(rank);
+}
+
+/* ---- ncclCommFinalize() ---- */
+
+/* A call that begins a while later. */
+static void call_late(const struct rank *rank, ncclComm_t comm, int *data)
+{
+    data[0] = 1;
+    EXPECT(cu.cuLaunchHostFunc(rank->stream, sleep_a_little, NULL), CUDA_SUCCESS);
+    EXPECT(ncclAllReduce(data, data + 1, 1, ncclInt32, ncclSum, comm, rank->stream), ncclSuccess);
+}
+
+/* Whoever has served the communicator, what comes after it is NCCL's, which refuses it. */
+static void is_final(const struct rank *rank, ncclComm_t comm, int *data)
+{
+    ncclWindow_t window;
+
+    EXPECT(cu.cuStreamQuery(rank->stream), CUDA_SUCCESS);
+    EXPECT(data[1], rank->ranks);
+    data[1] = 0;
+    EXPECT(ncclAllReduce(data, data + 1, 1, ncclInt32, ncclSum, comm, rank->stream),
+           ncclInvalidUsage);
+    EXPECT(ncclGroupStart(), ncclSuccess);
+    EXPECT(ncclAllReduce(data, data + 1, 1, ncclInt32, ncclSum, comm, rank->stream),
+           ncclInvalidUsage);
+    EXPECT(ncclGroupEnd(), ncclInvalidUsage);
+    EXPECT(ncclCommWindowRegister(comm, data, 4096, &window, NCCL_WIN_COLL_SYMMETRIC),
+           ncclInvalidUsage);
+    EXPECT(ncclCommFinalize(comm), ncclInvalidUsage);
+    EXPECT(drains(rank->stream), 1);
+    EXPECT(data[1], 0);
+    EXPECT(state(comm), ncclSuccess);
+    meet(rank);
+    EXPECT(ncclCommDestroy(comm), ncclSuccess);
+}
+
+void scene_final(struct rank *rank)
+{
+    ncclConfig_t config = {.size = 80, .magic = NCCL_CONFIG_MAGIC, .blocking = 0};
+    int *data = room(4096);
+    ncclComm_t comm = birth(rank, 0);
+
+    EXPECT(sum(rank, comm, 1), rank->ranks);
+    call_late(rank, comm, data);
+    EXPECT(ncclCommFinalize(comm), ncclSuccess); /* waits for the call */
+    is_final(rank, comm, data);
+
+    EXPECT(ncclCommInitRankConfig(&comm, rank->ranks, world->ids[1], rank->rank, &config),
+           ncclInProgress);
+    EXPECT(poll(comm), ncclSuccess);
+    EXPECT(ncclAllReduce(data, data, 1, ncclInt32, ncclSum, comm, rank->stream), ncclInProgress);
+    EXPECT(poll(comm), ncclSuccess);
+    EXPECT(drains(rank->stream), 1);
+    call_late(rank, comm, data);
+    EXPECT(ncclCommFinalize(comm), ncclInProgress);
+    EXPECT(poll(comm), ncclSuccess);
+    is_final(rank, comm, data);
+    room_free(data);
 }
 
 /* ---- calls to be counted ---- */

@@ -89,13 +89,14 @@ passes($_, [4, 1], "$all $hosts=aabb") for qw(abort opening);
 
 my @together;
 for my $ranks (@ranks) {
-    push @together, map { [$_, $ranks, $all] } qw(memory idle freed births groups windows);
+    push @together, map { [$_, $ranks, $all] } qw(memory idle freed births groups windows final);
     push @together, map { [$_, $ranks, $mixed] } qw(order captured_order groups);
     push @together,
       ['many', $ranks, "$all SYMWIN_NCCL_MEMORY=1M LD_LIBRARY_PATH=$place/emulated:$place/shared"],
       ['memory', $ranks, "$all SYMWIN_NCCL_MEMORY=8M"];
 }
-push @together, map { [$_, [4, 1], "$all $hosts=aabb"] } qw(idle freed births groups blocking);
+push @together, map { [$_, [4, 1], "$all $hosts=aabb"] }
+  qw(idle freed births groups blocking final);
 push @together, map { [$_, [2, 2], "$all $hosts=ab"] } qw(births groups send_ahead);
 push @together, map { ['send_ahead', @$_] } [[2, 1], "$all,sendrecv=none"],
   [[2, 1], "$all,sendrecv=none $hosts=ab"], [[4, 1], "$all,sendrecv=none $hosts=abab"];

@@ -283,7 +283,7 @@ EXPORTED(ncclCommFinalize, (ncclComm_t comm), (comm))
     if (result != ncclSuccess)
         return result;
     atomic_store(&comm->finalized, 1);
-    return drain(comm);
+    return comm->blocking ? drain(comm) : ncclInProgress;
 }
 
 EXPORTED(ncclCommDestroy, (ncclComm_t comm), (comm))
@@ -366,6 +366,8 @@ EXPORTED(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *error), (comm, e
     if (error == NULL)
         return refuse(ncclInvalidArgument, "CommGetAsyncError : asyncError argument is NULL");
     *error = (ncclResult_t)atomic_load(&comm->error);
+    if (*error == ncclSuccess && atomic_load(&comm->finalized) && atomic_load(&comm->pending) > 0)
+        *error = ncclInProgress;
     return ncclSuccess;
 }
 
