@@ -81,6 +81,8 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 /* Signed integers use the kernels of the unsigned type: `sum`, but `other` for averages. */
 #define SW_KERNEL_ALL_TYPES(X, file, family, algo)                                                 \
     SW_KERNEL_WIDE_FLOATS(X, file, family, algo)                                                   \
+    SW_KERNEL_NARROW_TYPES(X, file, family, algo)
+#define SW_KERNEL_NARROW_TYPES(X, file, family, algo)                                              \
     SW_KERNEL_ALL_OPS(X, file, family, algo, e4m3)                                                 \
     SW_KERNEL_ALL_OPS(X, file, family, algo, e5m2)                                                 \
     SW_KERNEL_ALL_OPS(X, file, family, algo, u8)                                                   \
@@ -120,8 +122,9 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_MULTICAST_OPS(X, file, algo, i64)                                                    \
     SW_KERNEL_MULTICAST_OPS(X, file, algo, u64)
 
+/* Wide floats by the one-shot with flags are served by the sentinel's kernels (table.c). */
 #define SW_KERNEL_LIST_ONESHOT(X)                                                                  \
-    SW_KERNEL_ALL_TYPES(X, oneshot, allreduce, oneshot)                                            \
+    SW_KERNEL_NARROW_TYPES(X, oneshot, allreduce, oneshot)                                         \
     SW_KERNEL_SENTINEL(X, oneshot, allreduce, oneshot_sentinel)                                    \
     SW_KERNEL_COMMON(X, oneshot, oneshot_sentinel)                                                 \
     SW_KERNEL_SUMS(X, oneshot, oneshot_sentinel, 2, short)                                         \

@@ -173,7 +173,8 @@ typedef struct symwin_collective_options {
 
 typedef symwin_collective_options symwin_allreduce_options;
 
-/* The same with a choice of algorithm and grid. Ranks may choose different grids.
+/* The same with a choice of algorithm and grid. Ranks may choose different grids. Floats of 16 bits
+ * and more need no flags: ONESHOT does with them what ONESHOT_SENTINEL does, with half the bytes.
  *
  * COPIES is for the largest messages; in place, kernels move a quarter of the data. It queues
  * copies, which no failure stops. If the ranks' calls differ, or a rank does not make the call, the

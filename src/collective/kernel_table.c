@@ -353,10 +353,18 @@ static int has_kernel(const struct sw_kernels *kernels, const uint16_t of[SW_SHA
     return kernels->kernels[of[SW_SHAPE_any]].function != NULL;
 }
 
+symwin_algo sw_kernels_algo(symwin_collective collective, symwin_algo algo, symwin_type type)
+{
+    const symwin_algo other = sw_algorithm(collective, algo)->wide_floats;
+
+    return other != SYMWIN_ALGO_AUTO && type <= SYMWIN_BF16 ? other : algo;
+}
+
 const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels,
-                                       symwin_collective collective, symwin_algo algo,
+                                       symwin_collective collective, symwin_algo asked,
                                        symwin_type type, symwin_op op, enum sw_kernel_shape shape)
 {
+    const symwin_algo algo = sw_kernels_algo(collective, asked, type);
     const struct sw_algorithm *a = sw_algorithm(collective, algo);
     const int by_parts = sw_collectives[collective].by_parts; /* one kernel for all types */
     const int reduces = sw_collectives[collective].reduces && !by_parts;

@@ -30,6 +30,8 @@ struct sw_kernel {
     enum sw_kernel_shape shape; /* of the messages that it is for */
 };
 
+/* The algorithm that does the work of `algo` for a type: mostly itself. */
+symwin_algo sw_kernels_algo(symwin_collective collective, symwin_algo algo, symwin_type type);
 /* The kernel for messages of that shape, or else for any. NULL: there is none. */
 const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels,
                                        symwin_collective collective, symwin_algo algo,

@@ -46,7 +46,7 @@ static size_t size_of(const struct sw_query *q)
 
 static const struct sw_algorithm *algorithm_of(const struct sw_query *q, symwin_algo algo)
 {
-    return sw_algorithm(q->collective, algo);
+    return sw_algorithm(q->collective, sw_kernels_algo(q->collective, algo, q->type));
 }
 
 /* Bytes of the largest message that pushes send in one round. */

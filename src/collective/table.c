@@ -11,6 +11,7 @@
 static const struct sw_algorithm allreduce[SW_ALGOS] = {
     [SYMWIN_ALGO_ONESHOT] = {.chosen = SW_NEVER_CHOSEN,
                              .model_us = sw_model_flags,
+                             .wide_floats = SYMWIN_ALGO_ONESHOT_SENTINEL,
                              .control_warps = 1,
                              .flags = 1},
     [SYMWIN_ALGO_TWOSHOT] = {.chosen = SW_CHOSEN,

@@ -65,10 +65,11 @@ struct sw_algorithm {
     enum sw_kernel_family family;
     /* The algorithm whose kernels serve types without a spare pattern; AUTO: its own kernels do. */
     symwin_algo integers;
-    uint32_t stage;    /* args.stage of its kernel */
-    int one_offset;    /* it needs the buffer at one offset where others take any */
-    int only_words;    /* its kernels exchange words only: one block */
-    int control_warps; /* the last warp of a block only exchanges control words (push.cuh) */
+    symwin_algo wide_floats; /* the same for floats of 16 bits and more, with that one's grids */
+    uint32_t stage;          /* args.stage of its kernel */
+    int one_offset;          /* it needs the buffer at one offset where others take any */
+    int only_words;          /* its kernels exchange words only: one block */
+    int control_warps;       /* the last warp of a block only exchanges control words (push.cuh) */
     /* half slots that a round uses; SW_ANY_RANKS: one per rank; 0: any size */
     int round_slots;
     int shared;  /* its blocks use the maximum of shared memory */

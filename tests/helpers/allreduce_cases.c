@@ -126,6 +126,7 @@ static void shapes_body(struct harness_team *team, int rank, void *arg)
 
         for (a = 0; a < 4; a++) {
             const symwin_algo algo = pushes[a];
+            const symwin_type type = algo == SYMWIN_ALGO_ONESHOT ? SYMWIN_I32 : SYMWIN_F32;
             /* Elements of one round: a whole slot, or half a slot for entries with flags; for each
              * rank in the two-shots. */
             const size_t one = (algo == SYMWIN_ALGO_ONESHOT            ? s->slot_bytes
@@ -142,8 +143,8 @@ static void shapes_body(struct harness_team *team, int rank, void *arg)
             };
 
             for (i = 0; i < (int)(sizeof rounds / sizeof rounds[0]); i++) {
-                member_prepare(&m, SYMWIN_F32, SYMWIN_SUM, 0, (unsigned)i, rounds[i].count);
-                member_call(&m, SYMWIN_F32, SYMWIN_SUM, &rounds[i]);
+                member_prepare(&m, type, SYMWIN_SUM, 0, (unsigned)i, rounds[i].count);
+                member_call(&m, type, SYMWIN_SUM, &rounds[i]);
             }
             member_report(&m, symwin_algo_name(algo));
         }

@@ -232,6 +232,12 @@ static int is_shared(symwin_algo algo, symwin_type type)
            !job_over_multicast(algo);
 }
 
+/* The sentinel's kernels serve wide floats by the one-shot with flags too. */
+static symwin_algo serving(symwin_algo algo, symwin_type type)
+{
+    return algo == SYMWIN_ALGO_ONESHOT && type <= SYMWIN_BF16 ? SYMWIN_ALGO_ONESHOT_SENTINEL : algo;
+}
+
 static CUkernel find_kernel(const struct team *team, symwin_algo algo, symwin_type type,
                             symwin_op op, int ranks, const char *shape)
 {
@@ -258,8 +264,8 @@ static CUkernel find_kernel(const struct team *team, symwin_algo algo, symwin_ty
 
     if (ranks > 0)
         snprintf(number, sizeof number, "%d", ranks);
-    snprintf(name, sizeof name, "sw_allreduce_%s_%s_%s_%s_%s", algos[algo], text, kind, number,
-             shape);
+    snprintf(name, sizeof name, "sw_allreduce_%s_%s_%s_%s_%s", algos[serving(algo, type)], text,
+             kind, number, shape);
     for (i = 0; i < team->libraries; i++)
         if (sw_drv.cuLibraryGetKernel(&kernel, team->library[i], name) == CUDA_SUCCESS)
             return kernel;
@@ -275,8 +281,9 @@ int team_has_kernel(const struct team *team, symwin_algo algo, symwin_type type,
 static CUkernel kernel_of(const struct team *team, const struct team_call *call)
 {
     const uint64_t bytes = call->count * reference_bytes(call->type);
-    const uint64_t round = call->algo == SYMWIN_ALGO_ONESHOT_SENTINEL ? 2 * team->slot_bytes
-                           : call->algo == SYMWIN_ALGO_TWOSHOT_PUSH
+    const symwin_algo algo = serving(call->algo, call->type);
+    const uint64_t round = algo == SYMWIN_ALGO_ONESHOT_SENTINEL ? 2 * team->slot_bytes
+                           : algo == SYMWIN_ALGO_TWOSHOT_PUSH
                                ? team->slot_bytes * (uint64_t)team->nranks
                                : bytes;
     CUkernel kernel = NULL;
