@@ -27,7 +27,7 @@ void sw_suballoc_clear(struct sw_suballoc *suballoc)
     uint32_t c;
 
     for (c = 0; c < suballoc->chunk_count; c++)
-        free(suballoc->chunks[c].starts);
+        free(suballoc->chunks[c].begins);
     free(suballoc->chunks);
     free(suballoc->blocks);
     sw_suballoc_init(suballoc, suballoc->chunk_units);
@@ -80,6 +80,7 @@ static uint32_t block_new(struct sw_suballoc *suballoc, uint32_t chunk, uint32_t
                                             .before = SW_SUBALLOC_NONE,
                                             .after = SW_SUBALLOC_NONE};
     suballoc->chunks[chunk].starts[begin] = b + 1;
+    suballoc->chunks[chunk].begins[begin / 64] |= (uint64_t)1 << begin % 64;
     return b;
 }
 
@@ -88,6 +89,7 @@ static void block_drop(struct sw_suballoc *suballoc, uint32_t b)
     struct sw_block *block = &suballoc->blocks[b];
 
     suballoc->chunks[block->chunk].starts[block->begin] = 0;
+    suballoc->chunks[block->chunk].begins[block->begin / 64] &= ~((uint64_t)1 << block->begin % 64);
     block->next = suballoc->unused;
     suballoc->unused = b;
 }
@@ -129,6 +131,8 @@ static int is_whole(const struct sw_suballoc *suballoc, const struct sw_block *b
 
 uint32_t sw_suballoc_add(struct sw_suballoc *suballoc, void *owner)
 {
+    const size_t units = suballoc->chunk_units, words = (units + 63) / 64;
+    uint64_t *begins;
     uint32_t chunk = 0;
 
     while (chunk < suballoc->chunk_count && suballoc->chunks[chunk].starts != NULL)
@@ -141,12 +145,13 @@ uint32_t sw_suballoc_add(struct sw_suballoc *suballoc, void *owner)
         if (chunks == NULL)
             return SW_SUBALLOC_NONE;
         suballoc->chunks = chunks;
-        suballoc->chunks[suballoc->chunk_count++].starts = NULL;
+        suballoc->chunks[suballoc->chunk_count++] = (struct sw_suballoc_chunk){.starts = NULL};
     }
-    suballoc->chunks[chunk].owner = owner;
-    suballoc->chunks[chunk].starts = calloc(suballoc->chunk_units, sizeof(uint32_t));
-    if (suballoc->chunks[chunk].starts == NULL)
+    begins = calloc(1, words * sizeof *begins + units * sizeof(uint32_t));
+    if (begins == NULL)
         return SW_SUBALLOC_NONE;
+    suballoc->chunks[chunk] = (struct sw_suballoc_chunk){
+        .owner = owner, .begins = begins, .starts = (uint32_t *)(void *)(begins + words)};
     list_add(suballoc, block_new(suballoc, chunk, 0, suballoc->chunk_units));
     return chunk;
 }
@@ -157,8 +162,8 @@ void sw_suballoc_remove(struct sw_suballoc *suballoc, uint32_t chunk)
 
     list_remove(suballoc, b);
     block_drop(suballoc, b);
-    free(suballoc->chunks[chunk].starts);
-    suballoc->chunks[chunk].starts = NULL;
+    free(suballoc->chunks[chunk].begins);
+    suballoc->chunks[chunk] = (struct sw_suballoc_chunk){.starts = NULL};
 }
 
 /* ---- taking and giving ---- */
@@ -253,16 +258,18 @@ int sw_suballoc_give(struct sw_suballoc *suballoc, uint32_t b)
 uint32_t sw_suballoc_find(const struct sw_suballoc *suballoc, uint32_t chunk, uint32_t unit,
                           uint32_t longest)
 {
-    const uint32_t *starts = suballoc->chunks[chunk].starts;
+    const struct sw_suballoc_chunk *in = &suballoc->chunks[chunk];
+    uint32_t word = unit / 64, b;
+    uint64_t bits = in->begins[word] & ~(uint64_t)0 >> (63 - unit % 64);
     const struct sw_block *block;
-    uint32_t at = unit;
 
-    while (starts[at] == 0 && at > 0 && unit - at < longest)
-        at--;
-    if (starts[at] == 0)
+    while (bits == 0 && word > 0 && unit - 64 * word < longest)
+        bits = in->begins[--word];
+    if (bits == 0)
         return SW_SUBALLOC_NONE;
-    block = &suballoc->blocks[starts[at] - 1];
-    return block->in_use && unit - block->begin < block->units ? starts[at] - 1 : SW_SUBALLOC_NONE;
+    b = in->starts[64 * word + 63 - (uint32_t)__builtin_clzll(bits)] - 1;
+    block = &suballoc->blocks[b];
+    return block->in_use && unit - block->begin < block->units ? b : SW_SUBALLOC_NONE;
 }
 
 uint32_t sw_suballoc_largest(const struct sw_suballoc *suballoc)

@@ -24,7 +24,9 @@ struct sw_block {
 
 struct sw_suballoc_chunk {
     void *owner;      /* the caller's */
-    uint32_t *starts; /* owned; by unit: 1 + the block that begins there, or 0. NULL: no chunk */
+    uint64_t *begins; /* owned; a bit for each unit: whether a block begins there */
+    uint32_t
+        *starts; /* behind it; by unit: 1 + the block that begins there, or 0. NULL: no chunk */
 };
 
 struct sw_suballoc {

@@ -108,9 +108,11 @@ static void against_a_model(uint64_t seed)
             model_give(&m, (int)(host_random(&state) % (uint64_t)m.count));
         if (turn % 500 == 0 && m.count > 0) {
             const struct taken *t = &m.live[host_random(&state) % (uint64_t)m.count];
+            uint32_t u;
 
-            m.wrong += sw_suballoc_find(&m.suballoc, t->chunk, t->begin + t->units - 1, LONGEST) !=
-                       t->block;
+            for (u = 0; u < t->units; u++)
+                m.wrong += sw_suballoc_find(&m.suballoc, t->chunk, t->begin + u, LONGEST) !=
+                           t->block;
             m.wrong += sw_suballoc_largest(&m.suballoc) != longest_free(&m);
         }
     }
