@@ -377,8 +377,10 @@ static void abort_all(struct sw_wide *wide)
             begin_abort(aborts, *comm);
         *comm = NULL;
     }
-    while (atomic_load(&aborts->left) > 0 && sw_now_ms() < until)
+    while (atomic_load(&aborts->left) > 0 && sw_now_ms() < until) {
+        sw_wide_release(wide); /* an abort may wait for streams */
         nanosleep(&moment, NULL);
+    }
     let_go(aborts);
 }
 
@@ -485,4 +487,19 @@ symwin_status sw_batch_end(struct sw_batch *b)
         status = sw_rail_settle(wide, b->call, "ncclGroupEnd", *sw_rail_at(wide, i), b->result);
     sw_rail_end(wide);
     return status == SYMWIN_OK ? mark(b, b->number + 1) : status;
+}
+
+symwin_status sw_batch_hold(struct sw_batch *b)
+{
+    const int rails = b->wide->rail_count;
+    symwin_status status = SYMWIN_OK;
+    int i;
+
+    for (i = 0; i < rails && b->marks && status == SYMWIN_OK; i++)
+        status = sw_check_stream(
+            sw_drv.cuStreamWaitValue32(b->stream,
+                                       word_address(b->wide, SW_LANES + b->lane * rails + i),
+                                       SW_KERNEL_OK, CU_STREAM_WAIT_VALUE_EQ),
+            b->call, "cuStreamWaitValue32");
+    return status;
 }

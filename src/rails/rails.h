@@ -143,6 +143,9 @@ int64_t sw_wide_patience(const struct sw_wide *wide);
  * fewer than `calls`. SW_NOBODY: *status stays. */
 int sw_wide_culprit(const struct sw_wide *wide, symwin_status *status, uint64_t calls);
 
+/* When it has ended: streams go on that a verdict holds (sw_batch_hold()). */
+void sw_wide_release(struct sw_wide *wide);
+
 /* Ends it if the domain's communicator has ended, or if a rank's part of a call has failed. */
 void sw_wide_look(symwin_comm *comm);
 

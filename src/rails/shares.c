@@ -138,7 +138,8 @@ static symwin_status on_rails(const struct sw_wide_call *c, const struct flow *f
     for (i = 0; i < w->rail_count; i++)
         f->rail(c, p, room, stream, i, sw_rails_of(w, lane)[i], &b);
     sw_batch_verdicts(&b);
-    return sw_batch_end(&b);
+    status = sw_batch_end(&b);
+    return status == SYMWIN_OK ? sw_batch_hold(&b) : status;
 }
 
 static symwin_status send_piece(const struct sw_wide_call *c, const struct flow *f, unsigned k,

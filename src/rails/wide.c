@@ -39,6 +39,15 @@ static uint32_t verdict_of(const struct sw_wide *wide)
     return found;
 }
 
+void sw_wide_release(struct sw_wide *wide)
+{
+    const int words = SW_LANES * (1 + wide->rail_count);
+    int i;
+
+    for (i = SW_LANES; i < words && wide->words != NULL; i++)
+        atomic_store(&wide->words[i], SW_KERNEL_OK);
+}
+
 /* Kernels of another domain have failed, or NCCL has, so what it has brought is worthless. Who
  * knows more ends the exchange within that time. */
 static void await_end(const struct sw_wide *wide, int ms, symwin_status status, int culprit)
@@ -70,10 +79,21 @@ static void look_inside(symwin_comm *comm)
                              : SW_NOBODY);
 }
 
+static void look_at_verdicts(const struct sw_wide *wide)
+{
+    const uint32_t found = verdict_of(wide);
+
+    if (found != SW_KERNEL_OK)
+        await_end(wide, 2 * GRACE_MS,
+                  found == SW_KERNEL_TIMEOUT ? SYMWIN_TIMEOUT
+                  : found == SW_KERNEL_LEFT  ? SYMWIN_PEER_LOST
+                                             : SYMWIN_ABORTED,
+                  SW_NOBODY);
+}
+
 void sw_wide_look(symwin_comm *comm)
 {
     struct sw_wide *wide = comm->wide;
-    uint32_t found;
     int result;
 
     if (comm->inner == NULL)
@@ -81,13 +101,7 @@ void sw_wide_look(symwin_comm *comm)
     look_inside(comm);
     if (sw_exchange_ended(comm->group->exchange) || !wide->has_watcher)
         return;
-    found = verdict_of(wide);
-    if (found != SW_KERNEL_OK)
-        await_end(wide, 2 * GRACE_MS,
-                  found == SW_KERNEL_TIMEOUT ? SYMWIN_TIMEOUT
-                  : found == SW_KERNEL_LEFT  ? SYMWIN_PEER_LOST
-                                             : SYMWIN_ABORTED,
-                  SW_NOBODY);
+    look_at_verdicts(wide);
     result = failure_of(wide);
     if (result == SW_ENGINE_REMOTE_ERROR)
         await_end(wide, 2 * GRACE_MS, SYMWIN_PEER_LOST, SW_NOBODY);
@@ -179,13 +193,20 @@ static void *watch(void *arg)
     struct stay stays[SW_LANES] = {{0}};
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* other threads may be capturing */
     int64_t failed_at = 0, stay;
+    int is_over = 0;
     uint64_t calls = 0;
     int result;
 
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
     while (!atomic_load(&wide->stop)) {
         nanosleep(&nap, NULL);
+        if (is_over) { /* what NCCL still brought may hold streams again */
+            sw_wide_release(wide);
+            continue;
+        }
         look_inside(wide->comm);
+        if (!sw_exchange_ended(x))
+            look_at_verdicts(wide);
         result = failure_of(wide);
         if (result != SW_ENGINE_OK && result != SW_ENGINE_REMOTE_ERROR)
             await_end(wide, SW_OWN_MS, SYMWIN_DRIVER, wide->comm->rank);
@@ -200,7 +221,7 @@ static void *watch(void *arg)
             continue;
         (void)symwin_comm_abort(wide->comm->inner);
         sw_rails_destroy(wide, 0);
-        break;
+        is_over = 1;
     }
     return NULL;
 }

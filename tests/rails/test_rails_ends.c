@@ -3,6 +3,7 @@
 #include <ctype.h>
 
 #include "rails.h"
+#include "src/rails/rails.h"
 
 enum {
     LIMIT_MS = 8000,
@@ -152,7 +153,8 @@ enum what {
     FAILS,
     DRIVER_FAILS,
     LEAVES,
-    DIFFERS
+    DIFFERS,
+    FAILS_ALONE /* a kernel, and the domain's others complete */
 };
 
 static const struct ending {
@@ -174,6 +176,7 @@ static const struct ending {
     {"NCCL fails in a call", FAILS, 1, SYMWIN_DRIVER, "rank 1 ended the communicator", NULL},
     {"the driver fails in a call", DRIVER_FAILS, 1, SYMWIN_NO_MEMORY, "rank 1 has no memory", NULL},
     {"a rank leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed", NULL},
+    {"a kernel fails on one rank alone", FAILS_ALONE, 0, SYMWIN_TIMEOUT, "", NULL},
     {"a rank passes another count", DIFFERS, 1, SYMWIN_MISMATCH, " differ", NULL},
     {"a rank alone in its domain leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed",
      "abcd"},
@@ -190,6 +193,38 @@ static CUresult fail_later(CUstream stream, CUevent event, unsigned flags)
     static int waits;
 
     return ++waits == 3 ? CUDA_ERROR_OUT_OF_MEMORY : plain_wait(stream, event, flags);
+}
+
+static int (*plain_reduce)(const void *, void *, size_t, int, int, struct ncclComm *, CUstream);
+static const void *found, *failure;
+
+/* Says for this rank that its kernel has failed. */
+static int reduce_failure(const void *in, void *out, size_t count, int type, int op,
+                          struct ncclComm *comm, CUstream stream)
+{
+    return plain_reduce(in == found ? failure : in, out, count, type, op, comm, stream);
+}
+
+static void fail_alone(struct life *life)
+{
+    struct sw_wide *wide = life->comm->wide;
+    const symwin_comm *inner = life->comm->inner;
+    static struct sw_engine engine;
+    unsigned char *word = host_alloc(life->device, 256);
+
+    host_put_u32(life->device, word, SW_KERNEL_TIMEOUT);
+    failure = word;
+    found = (const void *)(uintptr_t)(inner->report_address +
+                                      offsetof(struct sw_kernel_report, code));
+    engine = *wide->engine;
+    plain_reduce = engine.all_reduce;
+    engine.all_reduce = reduce_failure;
+    wide->engine = &engine;
+    (void)reduce(life, PIECES);
+    while (symwin_comm_check(life->comm) == SYMWIN_OK)
+        host_pause_ms(1);
+    host_must(symwin_stream_synchronize(life->device, life->stream), "synchronize");
+    host_must(symwin_mem_free(word), "symwin_mem_free");
 }
 
 /* What the rank does that ends it for the others. */
@@ -230,6 +265,9 @@ static void end_it(struct processes *p, const struct ending *e, struct life *lif
     case DIFFERS:
         (void)reduce(life, 999); /* the others' kernels may have found it by the end of the call */
         break;
+    case FAILS_ALONE:
+        fail_alone(life);
+        break;
     case LEAVES:
         break;
     }
@@ -253,9 +291,9 @@ static CUresult wait_for_room(CUstream stream, CUdeviceptr address, cuuint32_t v
 
 static uint64_t count_of(const struct ending *e)
 {
-    return e->what == FAILS                                      ? 1
-           : e->what == STOPPED_LATER || e->what == DRIVER_FAILS ? PIECES
-                                                                 : 1000;
+    return e->what == FAILS                                                                ? 1
+           : e->what == STOPPED_LATER || e->what == DRIVER_FAILS || e->what == FAILS_ALONE ? PIECES
+                                                                                           : 1000;
 }
 
 static void be_ended(struct processes *p, int rank)
