@@ -90,6 +90,13 @@ spies('capture', 2, 'SYMWIN_NCCL_SERVE=none,sendrecv=all', communicators => '1 1
 # ---- symwin fails --------------------------------------------------------------------------------
 
 spies('collectives', 2, "$all SPY_FAIL=comms", ids => '0 1', released => '0 1');
+# One rank does not come: the others wait as long as they are told to, and NCCL has all calls.
+like(
+    spies('collectives', 2,
+        "$all $report SYMWIN_BOOTSTRAP_TIMEOUT_MS=500 STAND_IN_SET=1:SPY_FAIL=comms",
+        ids => '0 1', communicators => '0 0'),
+    qr/^symwin: +0 +0 +2 allreduce .* NCCL +symwin_comm_create: rank 1 did not join within 500 ms/m,
+    '  the reason');
 like(spies('collectives', 2, "$all $report SPY_FAIL=ids", ids => '0 2', communicators => '0 0'),
     qr/allreduce .* NCCL +rank 0 cannot make an id/, '  the reason');
 
