@@ -94,6 +94,25 @@ void sw_window_add(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t ha
 
 /* ---- report.c ---- */
 
+/* Why a call is not symwin's. */
+enum sw_reason {
+    SW_IS_OURS,
+    SW_IS_REFUSED, /* the communicator: `why` */
+    SW_BY_CALL,
+    SW_BY_CONFIG,
+    SW_BY_VARIABLE,
+    SW_BY_TABLE,
+    SW_BY_TYPE,
+    SW_BEFORE_MEETING,
+    SW_BY_GROUP,
+    SW_REASONS
+};
+
+/* Calls by size, for the report. */
+struct sw_counts {
+    atomic_uint calls[SW_KINDS][SW_CLASSES][SW_REASONS];
+};
+
 void sw_report_birth(struct sw_comm *comm);
 void sw_report_call(const struct sw_call *call); /* its server has it */
 void sw_report_death(struct sw_comm *comm);

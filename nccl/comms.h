@@ -42,11 +42,6 @@ struct sw_nccl_op {
     char value[8];
 };
 
-/* Calls by size, for the report. */
-struct sw_counts {
-    atomic_uint calls[SW_KINDS][SW_CLASSES][2]; /* NCCL's, symwin's */
-};
-
 /* Where ranks exchange records over NCCL. */
 struct sw_meeting {
     CUstream stream;

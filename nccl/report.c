@@ -43,6 +43,23 @@ void sw_report_birth(struct sw_comm *comm)
                 comm->ranks, comm->why);
 }
 
+static enum sw_reason reason_of(const struct sw_call *call, int class)
+{
+    const struct sw_comm *comm = call->comm;
+
+    if (call->server == SW_OURS)
+        return SW_IS_OURS;
+    if (atomic_load(&comm->state) == SW_REFUSED)
+        return SW_IS_REFUSED;
+    if (call->sort != SW_PLAIN_CALL)
+        return call->sort == SW_CONFIGURED ? SW_BY_CONFIG : SW_BY_CALL;
+    if (((comm->sizes[call->kind] >> class) & 1) == 0)
+        return sw_setup()->serve[call->kind] == SW_SERVE_NONE ? SW_BY_VARIABLE : SW_BY_TABLE;
+    if (call->averages_integers && comm->several_hosts)
+        return SW_BY_TYPE;
+    return sw_is_pair(call) && atomic_load(&comm->symwin) == NULL ? SW_BEFORE_MEETING : SW_BY_GROUP;
+}
+
 void sw_report_call(const struct sw_call *call)
 {
     struct sw_counts *counts = call->comm->counts;
@@ -52,7 +69,7 @@ void sw_report_call(const struct sw_call *call)
         return;
     atomic_store_explicit(&process, (int)getpid(), memory_order_relaxed);
     class = sw_serve_class(call->comm, call->kind, call->count, call->type);
-    atomic_fetch_add_explicit(&counts->calls[call->kind][class][call->server == SW_OURS], 1,
+    atomic_fetch_add_explicit(&counts->calls[call->kind][class][reason_of(call, class)], 1,
                               memory_order_relaxed);
 }
 
@@ -94,9 +111,20 @@ static void print_head(void)
     printed = 1;
 }
 
-static void print_row(const struct report *r, enum sw_kind kind, int class, int ours)
+static const char *const reasons[SW_REASONS] = {
+    [SW_BY_CALL] = "without elements, or wrong",
+    [SW_BY_CONFIG] = "by its configuration",
+    [SW_BY_VARIABLE] = "by SYMWIN_NCCL_SERVE",
+    [SW_BY_TABLE] = "by the table",
+    [SW_BY_TYPE] = "an average of integers",
+    [SW_BEFORE_MEETING] = "before a collective of all ranks",
+    [SW_BY_GROUP] = "by its group",
+};
+
+static void print_row(const struct report *r, enum sw_kind kind, int class, enum sw_reason reason)
 {
-    const unsigned calls = atomic_load(&r->counts->calls[kind][class][ours]);
+    const unsigned calls = atomic_load(&r->counts->calls[kind][class][reason]);
+    const int ours = reason == SW_IS_OURS;
     const float mine = r->several_hosts ? 0 : sw_serve_time(r->ranks, kind, class, SW_OURS);
     const float nccls = sw_serve_time(r->ranks, kind, class, SW_NCCLS);
     const char *name = kind == SW_SEND ? "send" : kind == SW_RECV ? "receive" : sw_kind_names[kind];
@@ -113,19 +141,17 @@ static void print_row(const struct report *r, enum sw_kind kind, int class, int 
                 r->ranks, name, bytes, calls, saved);
     else
         fprintf(stderr, "symwin: %6u %5d %5d %-14s %9s %9u NCCL    %s\n", r->number, r->rank,
-                r->ranks, name, bytes, calls,
-                r->why[0] != '\0' ? r->why : "by the table, SYMWIN_NCCL_SERVE or its group");
+                r->ranks, name, bytes, calls, reason == SW_IS_REFUSED ? r->why : reasons[reason]);
 }
 
 static void print(const struct report *r)
 {
-    int kind, class;
+    int kind, class, reason;
 
     for (kind = 0; kind < SW_KINDS; kind++)
-        for (class = 0; class < SW_CLASSES; class ++) {
-            print_row(r, (enum sw_kind)kind, class, 1);
-            print_row(r, (enum sw_kind)kind, class, 0);
-        }
+        for (class = 0; class < SW_CLASSES; class ++)
+            for (reason = 0; reason < SW_REASONS; reason++)
+                print_row(r, (enum sw_kind)kind, class, (enum sw_reason)reason);
 }
 
 static void print_live(struct sw_comm *comm, void *data)

@@ -369,6 +369,10 @@ void scene_report(struct rank *rank)
 
     for (i = 0; i < 3; i++) /* 4 bytes */
         EXPECT(ncclAllReduce(in, out, 1, ncclFloat32, ncclSum, one, rank->stream), ncclSuccess);
+    EXPECT(ncclGroupStart(), ncclSuccess); /* the ranks of `two` have not met yet */
+    EXPECT(ncclSend(in, 16, ncclInt8, 1 - rank->rank, two, rank->stream), ncclSuccess);
+    EXPECT(ncclRecv(out, 16, ncclInt8, 1 - rank->rank, two, rank->stream), ncclSuccess);
+    EXPECT(ncclGroupEnd(), ncclSuccess);
     for (i = 0; i < 2; i++) /* 1000 bytes */
         EXPECT(ncclAllReduce(in, out, 250, ncclFloat32, ncclMax, one, rank->stream), ncclSuccess);
     EXPECT(ncclAllReduce(in, out, 512, ncclFloat16, ncclSum, two, rank->stream), ncclSuccess);

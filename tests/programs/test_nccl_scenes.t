@@ -174,20 +174,22 @@ for my $prefix (qw(nccl pnccl)) {
 
 # ---- what is said --------------------------------------------------------------------------------
 
-# Communicator, collective, bytes, calls, server: of each rank.
+# Communicator, collective, bytes, calls, server and why not symwin: of each rank.
 my @counts = split /\n */, <<'END' =~ s/\n\z//r;
-0 allreduce 1 B 1 NCCL
+0 allreduce 1 B 1 NCCL: without elements, or wrong
 0 allreduce 4 B 3 symwin
-0 allreduce 16 B 1 NCCL
+0 allreduce 16 B 1 NCCL: by its group
 0 allreduce 512 B 2 symwin
-0 broadcast 2 B 1 NCCL
-0 broadcast 64 B 1 NCCL
+0 broadcast 2 B 1 NCCL: by SYMWIN_NCCL_SERVE
+0 broadcast 64 B 1 NCCL: by SYMWIN_NCCL_SERVE
 0 reduce 256 KiB 1 symwin
 1 allreduce 1 KiB 1 symwin
 1 allgather 2 MiB 1 symwin
 1 alltoall 256 B 1 symwin
-1 broadcast 64 B 1 NCCL
+1 broadcast 64 B 1 NCCL: by SYMWIN_NCCL_SERVE
+1 send 16 B 1 NCCL: before a collective of all ranks
 1 send 32 B 1 symwin
+1 receive 16 B 1 NCCL: before a collective of all ranks
 1 receive 32 B 1 symwin
 END
 
@@ -197,9 +199,9 @@ sub counted {
     my @rows;
     while ($printed =~ /$row/g) {
         my ($server, $remark) = ($5, $6);
-        push @rows, "$1 $2 $3 $4 $server";
-        my $saved = qr/^saved (?:-?[\d.]+ ms|not measured)$/;
-        like($remark, $server eq 'NCCL' ? qr/^by the table, / : $saved, "  remark of $rows[-1]");
+        push @rows, "$1 $2 $3 $4 $server" . ($server eq 'NCCL' ? ": $remark" : '');
+        like($remark, qr/^saved (?:-?[\d.]+ ms|not measured)$/, "  remark of $rows[-1]")
+          if $server eq 'symwin';
     }
     return join "\n", sort @rows;
 }
@@ -208,6 +210,8 @@ my $table = passes('report', [2, 1], "$mixed SYMWIN_NCCL_REPORT=1", qr/^symwin: 
 is(counted($table, $_), join("\n", sort @counts), "the report counts the calls of rank $_")
   for 0, 1;
 is(scalar(() = $table =~ /^symwin: what was served in process \d+/mg), 2, 'once a process');
+$table = passes('report', [2, 1], 'SYMWIN_NCCL_REPORT=1', qr/^symwin:   comm  rank/m);
+like($table, qr/^symwin: +1 +0 +2 send +32 B +1 NCCL +by the table$/m, '  by default');
 passes('report', [2, 1], "$mixed SYMWIN_NCCL_REPORT=0");
 passes('report', [2, 1], "$mixed NCCL_DEBUG=WARN");
 
