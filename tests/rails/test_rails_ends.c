@@ -219,7 +219,9 @@ static void fail_alone(struct life *life)
     engine = *wide->engine;
     plain_reduce = engine.all_reduce;
     engine.all_reduce = reduce_failure;
+    pthread_mutex_lock(&wide->nccl); /* the watching thread has it too */
     wide->engine = &engine;
+    pthread_mutex_unlock(&wide->nccl);
     (void)reduce(life, PIECES);
     while (symwin_comm_check(life->comm) == SYMWIN_OK)
         host_pause_ms(1);
