@@ -238,6 +238,7 @@ static void end_it(struct processes *p, const struct ending *e, struct life *lif
         host_pause_ms(20);
         /* fallthrough */
     case KILLED:
+        p->rank[e->rank].number = 1;
         raise(SIGKILL);
         break;
     case STOPPED_LATER:
@@ -326,8 +327,10 @@ static void be_ended(struct processes *p, int rank)
         return;
     }
     before = host_now_ms();
+    while (e->what == KILLED_IN_A_CALL && p->rank[e->rank].number != 1)
+        host_pause_ms(1);
     if (e->what == KILLED_IN_A_CALL)
-        host_pause_ms(100); /* that rank is in the call, and waits */
+        host_pause_ms(100); /* it was in the call, and waited; that it is gone has been noticed */
     if (e->what == FULL)
         host_must(reduce(&life, 1), "a call that waits");
     if (e->what == FULL && rank == 0) {

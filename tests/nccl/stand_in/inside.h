@@ -281,6 +281,9 @@ struct job {
 void job_run(struct job *job);
 void job_free(struct job *job);
 
+/* A word at once, as NCCL reads it: a kernel may be writing it. `to` may be `from`. */
+void copy_input(void *to, const void *from, size_t bytes);
+
 /* ---- reduce.c ---- */
 
 size_t type_width(ncclDataType_t type);

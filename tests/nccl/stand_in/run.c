@@ -72,6 +72,18 @@ static void add(struct transfers *transfers, struct call *call, int peer, int se
     transfers->count++;
 }
 
+void copy_input(void *to, const void *from, size_t bytes)
+{
+    uint32_t word;
+
+    if (bytes != sizeof word || (uintptr_t)from % sizeof word != 0) {
+        memmove(to, from, bytes);
+        return;
+    }
+    word = __atomic_load_n((const uint32_t *)from, __ATOMIC_RELAXED);
+    memcpy(to, &word, sizeof word);
+}
+
 static ncclResult_t prepare_collective(struct transfers *transfers, struct call *call)
 {
     const struct shape *shape = &shapes[call->kind];
@@ -103,7 +115,7 @@ static ncclResult_t prepare_collective(struct transfers *transfers, struct call 
         const int from_r = i_receive && (!shape->root_sends || call->root == r);
 
         if (r == me && to_r && from_r && bytes > 0)
-            memmove(to, from, bytes);
+            copy_input(to, from, bytes);
         if (r != me && to_r)
             add(transfers, call, r, 1, from, bytes);
         if (r != me && from_r)

@@ -238,19 +238,6 @@ static size_t piece(uint64_t at, uint64_t there, size_t bytes)
     return bytes < most ? bytes : most;
 }
 
-/* A word at once, as NCCL reads it: a kernel may be writing it. */
-static void copy(void *to, const void *from, size_t bytes)
-{
-    uint32_t word;
-
-    if (bytes != sizeof word || (uintptr_t)from % sizeof word != 0) {
-        memcpy(to, from, bytes);
-        return;
-    }
-    word = __atomic_load_n((const uint32_t *)from, __ATOMIC_RELAXED);
-    memcpy(to, &word, sizeof word);
-}
-
 static size_t segment_put(struct wire *wire, enum plane plane, int from, int to, const void *data,
                           size_t bytes)
 {
@@ -259,7 +246,7 @@ static size_t segment_put(struct wire *wire, enum plane plane, int from, int to,
     const size_t some = piece(at, RING_BYTES - (at - atomic_load(&ring->read)), bytes);
 
     if (some > 0)
-        copy(ring->data + at % RING_BYTES, data, some);
+        copy_input(ring->data + at % RING_BYTES, data, some);
     atomic_store(&ring->written, at + some);
     return some;
 }
