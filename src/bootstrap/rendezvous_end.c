@@ -84,9 +84,12 @@ static void close_connections(struct rendezvous *m)
     while ((v = sw_listener_next(m, NULL)) != NULL) {
         if (m->moved)
             sw_listener_redirect(v, m->here);
-        else if (m->status == SYMWIN_OK || is_linked(m, v))
+        else if (m->status == SYMWIN_OK || is_linked(m, v)) {
+            if (m->status != SYMWIN_OK && v->is_link) /* that host may have its group */
+                sw_host_link_say_end(&v->connection, m->status,
+                                     m->culprit >= 0 ? m->culprit : SW_NOBODY);
             sw_listener_drop(v);
-        else
+        } else
             sw_listener_refuse(v, m->status, m->culprit, m->text);
     }
 }
@@ -159,6 +162,8 @@ void sw_rendezvous_fail(struct rendezvous *m, symwin_status status)
     m->status = status;
     snprintf(m->text, sizeof m->text, "%s", symwin_last_error());
     sw_up_refuse(m, &m->up);
+    if (m->above.fd >= 0) /* behind its GO the creator reads from hosts below it alone */
+        sw_up_refuse(m, &m->above);
     m->timer.deadline = sw_now_ms() + WORD_MS;
     sw_poll_changed();
 }

@@ -75,14 +75,39 @@ int sw_tree_linked(struct rendezvous *m, struct slot *s)
 
 /* ---- in a far rendezvous ---- */
 
-/* How many of the hosts below this one have joined here. */
-static int count_links(const struct rendezvous *m, int host)
+static int host_of(const struct rendezvous *m, const struct sw_accepted *v)
 {
-    struct sw_accepted *v = NULL;
+    return (int)m->table.locations[v->rank].host;
+}
+
+/* A connection that is no link, once there is a table: its host is not below this one, or has an
+ * earlier connection. NULL: there is none. */
+static struct sw_accepted *find_strange(const struct rendezvous *m, int host)
+{
+    struct sw_accepted *v = NULL, *before;
+
+    while ((v = sw_listener_next(m, v)) != NULL) {
+        if (!v->is_link)
+            continue;
+        if (sw_host_above(host_of(m, v)) != host)
+            return v;
+        for (before = NULL; (before = sw_listener_next(m, before)) != v;)
+            if (before->is_link && host_of(m, before) == host_of(m, v))
+                return v;
+    }
+    return NULL;
+}
+
+/* How many of the hosts below this one have joined here. Drops what is no link. */
+static int count_links(struct rendezvous *m, int host)
+{
+    struct sw_accepted *v;
     int count = 0;
 
+    while ((v = find_strange(m, host)) != NULL)
+        sw_listener_drop(v);
     while ((v = sw_listener_next(m, v)) != NULL)
-        count += v->is_link && sw_host_above((int)m->table.locations[v->rank].host) == host;
+        count += v->is_link;
     return count;
 }
 
@@ -127,29 +152,31 @@ symwin_status sw_tree_above(struct rendezvous *m, const struct sw_place *place)
     return SYMWIN_OK;
 }
 
-/* The same host may come again, if it has not heard that it came. */
-static void drop_older(struct rendezvous *m, int rank)
+static struct sw_accepted *link_of(const struct rendezvous *m, int rank)
 {
     struct sw_accepted *v = NULL;
 
-    while ((v = sw_listener_next(m, v)) != NULL)
-        if (v->is_link && v->rank == rank) {
-            sw_listener_drop(v);
-            return;
-        }
+    while ((v = sw_listener_next(m, v)) != NULL && !(v->is_link && v->rank == rank))
+        ;
+    return v;
 }
 
 void sw_tree_join(struct rendezvous *m, struct sw_accepted *accepted,
                   const struct sw_frame_join *join)
 {
     union sw_frame frame = {.pass = {.process = 0}};
+    const int is_rank = join->protocol == SW_FRAME_PROTOCOL && join->nranks == m->nranks &&
+                        join->rank >= 0 && join->rank < m->nranks && !m->slots[join->rank].taken;
+    struct sw_accepted *const older = is_rank ? link_of(m, join->rank) : NULL;
 
-    if (join->protocol != SW_FRAME_PROTOCOL || join->nranks != m->nranks || join->rank < 0 ||
-        join->rank >= m->nranks || m->slots[join->rank].taken || m->told_linked) {
+    /* The same host may come again, if it has not heard that it came: it has not said LINKED then,
+     * so there is no GO yet. */
+    if (!is_rank || (m->told_linked && older == NULL)) {
         sw_listener_drop(accepted);
         return;
     }
-    drop_older(m, join->rank);
+    if (older != NULL)
+        sw_listener_drop(older);
     sw_poll_remove(&accepted->watch); /* what comes then is for the linking process */
     sw_fork_set_add(accepted->connection.fd);
     accepted->is_link = 1;
@@ -173,6 +200,8 @@ void sw_tree_connect(struct rendezvous *m, const struct sw_frame_join *join)
         nanosleep(&moment, NULL);
     sw_poll_lock();
     sw_wipe(&above, sizeof above);
+    if (status == SYMWIN_NO_MEMORY && !m->over) /* of this process, which has no descriptor */
+        sw_rendezvous_fail(m, sw_rendezvous_own(m, status));
     if (status != SYMWIN_OK)
         return;
     m->needs_link = 0;

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stddef.h>
 #include <string.h>
@@ -183,6 +184,11 @@ static int status_valid(int32_t status)
     return status >= 0 && status <= SYMWIN_STATUS_LAST;
 }
 
+static int place_valid(const struct sw_place *place)
+{
+    return place->family == 0 || place->family == AF_INET || place->family == AF_INET6;
+}
+
 /* The receiver checks offsets and sizes of memory: only it knows the limits. */
 static int message_valid(struct sw_frame_message *message)
 {
@@ -208,7 +214,9 @@ int sw_frame_valid(union sw_frame *frame, size_t bytes)
     switch ((enum sw_frame_type)frame->header.type) {
     case SW_FRAME_JOIN:
         /* The rendezvous checks rank and nranks: it knows the communicator's. */
-        return frame->join.timeout_ms > 0;
+        return frame->join.timeout_ms > 0 && place_valid(&frame->join.place);
+    case SW_FRAME_ABOVE:
+        return place_valid(&frame->above.place);
     case SW_FRAME_PAGE:
         return frame->pass.process >= -1 && frame->pass.process < SW_MAX_RANKS;
     case SW_FRAME_SOCKET:

@@ -15,6 +15,7 @@
 
 enum {
     NO_ANSWER_MS = 250, /* of one that was asked for another: before the other's time is over */
+    PATIENT_MS = 750,   /* the same of host 0, which asks for all others */
     PULSE_MS = 100,     /* between two calls of beat() */
     KEEPALIVE_S = 5,    /* of silence before the first probe */
     PROBE_S = 2,
@@ -73,6 +74,7 @@ static void link_lost(struct sw_host_link *link)
     const int rank = sw_host_link_staying(group, link->host);
 
     sw_poll_remove(&link->watch);
+    link->asked_on = 0;
     sw_fork_set_add(link->connection.fd); /* else a forked child would keep it open */
     if (rank < 0)
         return;
@@ -123,7 +125,7 @@ static void ask_others(struct sw_host_link *from)
     for (h = 0; h < group->hosts; h++) {
         struct sw_host_link *link = &group->links[h];
 
-        if (link->connection.fd < 0 || link == from || group->host == 0)
+        if (link->watch.id == 0 || link == from) /* 0: it has none, or has lost it */
             continue;
         if (link->asked_on == 0)
             link->asked_on = sw_now_ms();
@@ -260,7 +262,8 @@ static void beat(struct sw_poll_watch *watch, short events)
     sw_exchange_beat(group->exchange);
     for (h = 0; h < group->hosts; h++)
         if (group->links[h].asked_on != 0 &&
-            sw_now_ms() - group->links[h].asked_on >= NO_ANSWER_MS &&
+            sw_now_ms() - group->links[h].asked_on >=
+                (group->host == 0 ? PATIENT_MS : NO_ANSWER_MS) &&
             !sw_exchange_ended(group->exchange))
             sw_exchange_fail(group->exchange, SYMWIN_TIMEOUT, group->links[h].rank);
     for (h = 0; h < group->hosts && sw_exchange_is_asked(group->exchange); h++)

@@ -1,6 +1,8 @@
 /* Hosts whose ranks join by one process of their host: of two ranks of a host, the lower one comes
  * first and joins for both. A rank in each place is killed, stopped, or never comes, while the
  * others wait for the last rank; and all come. */
+#include <dirent.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "processes.h"
@@ -218,6 +220,64 @@ static void take_over(void)
     processes_free(p);
 }
 
+/* ---- a host that cannot go on ---- */
+
+/* Rank 5 of seven hosts of one rank is below host 1, which is below the creator's. */
+enum { DEEP = 5 };
+
+static int open_files(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = -1; /* the folder itself */
+
+    while (folder != NULL && readdir(folder) != NULL)
+        count++;
+    if (folder != NULL)
+        closedir(folder);
+    return count - 2; /* . and .. */
+}
+
+static void with_few(struct processes *p, int rank)
+{
+    const int few = *(const int *)p->arg;
+    struct rlimit limit;
+    symwin_comm *comm = NULL;
+
+    processes_on_host("abcdefg", rank);
+    processes_id(p, rank);
+    harness_device_count();
+    if (rank == DEEP) {
+        getrlimit(RLIMIT_NOFILE, &limit);
+        limit.rlim_cur = (rlim_t)(open_files() + few);
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    processes_note(p, rank, processes_comm_with(p, rank, &p->id, LONG_MS, &comm));
+    symwin_comm_destroy(comm);
+}
+
+/* However few descriptors it has, all ranks are told the same, at once. */
+static void has_few(int few)
+{
+    const int64_t begun = processes_now_us();
+    struct processes *p = processes_new(DEEP + 2, &few);
+    int right = 1, r, failed;
+
+    for (r = 0; r < p->count; r++)
+        processes_fork(p, r, with_few);
+    for (r = 0; r < p->count; r++)
+        right &= processes_wait(p, r) == 0;
+    failed = p->rank[DEEP].status != SYMWIN_OK;
+    for (r = 0; r < p->count; r++)
+        right &= p->rank[r].status == p->rank[DEEP].status &&
+                 (!failed || strstr(p->rank[r].text, "rank 5") != NULL);
+    right &= processes_now_us() - begun < LONG_MS * 1000 / 2;
+    for (r = 0; r < p->count && !right; r++)
+        printf("# rank %d: %d %s\n", r, p->rank[r].status, p->rank[r].text);
+    tap_ok(right, "a host below others has %d descriptors left: %s", few,
+           symwin_status_name((symwin_status)p->rank[DEEP].status));
+    processes_free(p);
+}
+
 int main(void)
 {
     static const struct job jobs[] = {
@@ -242,6 +302,7 @@ int main(void)
          SYMWIN_TIMEOUT, "rank 2, which joins"},
     };
     size_t i;
+    int few;
 
     processes_run("five hosts of two", 10, all_come, (void *)(uintptr_t) "aabbccddee");
     processes_run("five hosts in turn", 10, all_come, (void *)(uintptr_t) "abcdeabcde");
@@ -252,5 +313,7 @@ int main(void)
     take_over();
     come_to_stopped();
     come_apart();
+    for (few = 1; few <= 5; few++)
+        has_few(few);
     return tap_done();
 }

@@ -288,6 +288,59 @@ static void test_silent(int host)
     tree_close();
 }
 
+/* A rank of host `from` waits for a rank of a host that reads nothing: that host is named, not the
+ * rank, whichever way its host is. */
+static void test_silent_from(int from, int silent)
+{
+    symwin_status status = SYMWIN_OK;
+    int h, turns = 0, culprit = -1;
+
+    tree_open();
+    sw_poll_lock();
+    for (h = 0; h < TREE; h++)
+        sw_poll_remove(&tree[silent].links[h].watch);
+    sw_poll_unlock();
+    while (!sw_exchange_outcome(tree[from].exchange, &status, &culprit) && turns++ < 30) {
+        sw_exchange_ask(tree[from].exchange);
+        culprit = sw_exchange_culprit(tree[from].exchange, EACH * silent + 1);
+        if (culprit == EACH * silent)
+            break;
+        host_pause_ms(50);
+    }
+    tap_ok(culprit == EACH * silent, "host %d asks for host %d: rank %d is named after %d ms", from,
+           silent, culprit, 50 * turns);
+    tree_close();
+}
+
+/* A host whose ranks have left, and whose links are closed, need not answer. */
+static void test_left(int host)
+{
+    symwin_status status = SYMWIN_OK;
+    int h, r, turns, culprit = -1;
+
+    tree_open();
+    for (r = EACH * host; r < EACH * (host + 1); r++) {
+        sw_exchange_leave(tree[host].exchange, r);
+        sw_host_link_leave(&tree[host], r, -1);
+    }
+    sw_host_link_settle(&tree[host]);
+    sw_poll_lock();
+    for (h = 0; h < TREE; h++)
+        if (tree[host].links[h].connection.fd >= 0) {
+            sw_poll_remove(&tree[host].links[h].watch);
+            shutdown(tree[host].links[h].connection.fd, SHUT_RDWR);
+        }
+    sw_poll_unlock();
+    for (turns = 0; turns < 25 && !sw_exchange_ended(tree[0].exchange); turns++) {
+        sw_exchange_ask(tree[0].exchange);
+        host_pause_ms(50);
+    }
+    (void)sw_exchange_outcome(tree[0].exchange, &status, &culprit);
+    tap_ok(status == SYMWIN_OK, "host %d has left, and others ask: %s, rank %d", host,
+           symwin_status_name(status), culprit);
+    tree_close();
+}
+
 /* ---- who is believed ---- */
 
 /* A frame in which a host says that a rank leaves. */
@@ -379,7 +432,9 @@ static void test_messages(void)
 
 int main(void)
 {
+    static const int asked[][2] = {{0, 2}, {0, 5}, {3, 2}, {3, 5}, {3, 4}, {1, 2}};
     struct harness_leaks before;
+    size_t i;
     int h;
 
     harness_start();
@@ -397,6 +452,10 @@ int main(void)
         test_silent(h);
     test_proposal();
     test_cut_off();
+    for (i = 0; i < sizeof asked / sizeof asked[0]; i++)
+        test_silent_from(asked[i][0], asked[i][1]);
+    test_left(3);
+    test_left(6);
     test_claims();
     test_leaves();
     test_messages();
