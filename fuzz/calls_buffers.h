@@ -52,7 +52,8 @@ static void place_buffer(const struct comm *comm, int rank, struct buffer *b, in
 /* Looks up a buffer in one of the rank's memories. */
 static void look(const struct comm *comm, int rank, struct buffer *b, size_t bytes, size_t align)
 {
-    const size_t left = (size_t)(b->memory->ptr + b->memory->bytes - b->ptr);
+    const size_t at = (size_t)(b->ptr - b->memory->ptr), left = b->memory->bytes - at;
+    size_t room = b->memory->asked > at ? b->memory->asked - at : 0;
     const struct window *window = NULL;
     const enum found found = window_of(comm, rank, b->ptr, bytes, &window);
     char *begin = NULL, *end = NULL;
@@ -81,9 +82,11 @@ static void look(const struct comm *comm, int rank, struct buffer *b, size_t byt
     } else {
         b->nowhere = found == FOUND_PART || b->memory->device != model.device[rank];
     }
-    if (b->nowhere || (uintptr_t)b->ptr % align != 0)
+    if (b->registered)
+        room = left;
+    if (b->nowhere || (uintptr_t)b->ptr % align != 0 || (!b->is_public && bytes > room))
         b->status = SYMWIN_INVALID;
-    b->skip |= !b->nowhere && bytes > left;
+    b->skip |= b->is_public && bytes > left;
 }
 
 static struct buffer choose_buffer(int rank, unsigned slot, unsigned place)
@@ -184,9 +187,9 @@ static void judge_buffers(const struct comm *comm, int rank, const struct call *
          (!is_pairs(r->is) || r->root == 0) && r->in.ptr < r->out.ptr + r->out_bytes &&
          r->out.ptr < r->in.ptr + r->in_bytes))
         r->status = SYMWIN_INVALID;
-    if (r->in.memory != NULL && !r->in.nowhere)
+    if (r->in.memory != NULL && !r->in.nowhere && hidden(r) == &r->in)
         r->in.skip |= r->in_bytes > (size_t)(r->in.memory->ptr + r->in.memory->bytes - r->in.ptr);
-    if (r->out.memory != NULL && !r->out.nowhere)
+    if (r->out.memory != NULL && !r->out.nowhere && hidden(r) == &r->out)
         r->out.skip |= r->out_bytes >
                        (size_t)(r->out.memory->ptr + r->out.memory->bytes - r->out.ptr);
 }
@@ -277,7 +280,7 @@ static char *choose_table(const struct step *s, int rank, const struct planned *
     const struct memory *m = p->in.memory;
 
     if ((s->twist & 32) == 0 || rank == s->odd || !p->is->by_parts || p->count == 0 || m == NULL ||
-        m->device != model.device[rank] || p->out.memory == NULL)
+        m->device != model.device[rank] || m->asked < m->bytes || p->out.memory == NULL)
         return NULL;
     return m->ptr + m->bytes - 1024 + (size_t)rank * sizeof calls->parts;
 }

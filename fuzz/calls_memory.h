@@ -82,7 +82,7 @@ static void done_alloc(const struct step *s, int rank, const struct call *c)
         return;
     m->owner = ALLOCATED;
     m->ptr = c->result.pointer;
-    m->bytes = c->bytes;
+    m->bytes = m->asked = c->bytes;
     m->device = c->device;
     memory_note(m);
     m->physical = m->id;
@@ -322,7 +322,7 @@ static void done_import(const struct step *s, int rank, const struct call *c)
         return;
     m->owner = IMPORTED;
     m->ptr = c->result.pointer;
-    m->bytes = c->handle->bytes;
+    m->bytes = m->asked = c->handle->bytes;
     m->device = e->device;
     m->physical = e->physical;
     memory_note(m);

@@ -35,7 +35,7 @@ enum owner { NOBODY, ALLOCATED, IMPORTED };
 struct memory {
     enum owner owner; /* as in symwin_mem_info */
     char *ptr;
-    size_t bytes;
+    size_t bytes, asked; /* rounded up, and what was asked for: as much as calls may use */
     int device;
     uint64_t id;       /* buffer id: that of the mapping */
     uint64_t handle;   /* of the allocation, or of the import */

@@ -107,8 +107,9 @@ SYMWIN_API const char *symwin_collective_name(symwin_collective collective);
  *            ranks, or on no rank; otherwise large calls end in SYMWIN_MISMATCH. Registered buffers
  *            become windows in the first call that uses them, other buffers in the first capture.
  *            For this the host waits for the other ranks: see symwin/register.h.
- *   count    elements, equal on all ranks; 0 does nothing. Outside windows it is not checked
- *            against the allocation: past its end, kernels access whatever memory is there, or fail
+ *   count    elements, equal on all ranks; 0 does nothing. In memory of symwin_mem_alloc() and in
+ *            windows it is checked against what there is, on each rank. In memory of other
+ *            allocators it is not: past its end, kernels access whatever is there, or fail
  *   op       floats of 16 and 8 bits are accumulated in f32; 8-bit floats saturate; integers wrap;
  *            AVG divides the sum (integers toward zero); MIN and MAX ignore NaN. PREMUL_SUM needs
  *            a scalar: see symwin_collective_options
@@ -140,8 +141,9 @@ SYMWIN_API const char *symwin_collective_name(symwin_collective collective);
  *
  *   SYMWIN_INVALID      unknown type or operation; an address that is neither device memory of
  *                       this rank nor pinned host memory; misaligned or partly overlapping buffers;
- *                       or `count` elements that pass the end of the window in which `in` or `out`
- *                       begins
+ *                       or elements, those of all parts, that pass the end of the window or of
+ *                       the allocation in which `in` or `out` begins: the text has the rank, the
+ *                       argument, the bytes of the call and those that there are
  *   SYMWIN_UNSUPPORTED  the grid does not fit on the device beside those of other ranks there
  *   SYMWIN_MISMATCH, SYMWIN_TIMEOUT, SYMWIN_ABORTED
  *                       an earlier call failed: see symwin_comm_check() */
@@ -388,7 +390,8 @@ typedef struct symwin_parts {
                                     * the host only: each begins where the one before it ends */
     /* Elements of the buffer, which every part has to end in; one without elements has to begin in
      * it, or at its end. 0: with arrays on the host, this is not checked; on the device, every part
-     * that has elements fails. */
+     * that has elements fails. The parts on the host, and the room of those on the device, may not
+     * pass the window or the allocation: see symwin_allreduce(). */
     uint64_t room;
     /* 0: the two arrays are in host memory, and are read by the call, also in a group. Otherwise
      * they are in device memory of this rank, aligned to 8 bytes, each of an element for every rank

@@ -35,6 +35,39 @@ static int is_known(const struct known *k)
     return k->in_window || k->found != SW_FOUND_NONE;
 }
 
+/* Memory in no window: of this rank's device, and of this library's allocations as much as the call
+ * uses. A registered buffer may use the bytes to which its allocation was rounded up. `k->is_valid`
+ * is set if the address is. Asks the driver about other allocators' memory only, and knows no sizes
+ * of that: a driver takes longer to tell than to launch. */
+static symwin_status check_memory(const symwin_comm *comm, const char *call, const char *which,
+                                  size_t element, struct known *k)
+{
+    const CUdeviceptr address = k->is->address;
+    const size_t bytes = k->is->bytes;
+    struct sw_allocation a;
+    symwin_status status = SYMWIN_OK;
+    size_t room;
+
+    if (sw_allocation_find(address, &a) != SW_OWNED_LIVE) {
+        if (!k->is_valid)
+            status = sw_comm_check_buffer(comm, call, which, address);
+        k->is_valid = status != SYMWIN_INVALID;
+        return status;
+    }
+    if (!k->is_valid)
+        status = sw_comm_check_device(comm, call, which, address, a.physical.device);
+    room = k->is_valid ? a.bytes : a.asked;
+    k->is_valid = status != SYMWIN_INVALID;
+    room = address - a.begin < room ? room - (size_t)(address - a.begin) : 0;
+    if (status != SYMWIN_OK || bytes <= room)
+        return status;
+    return sw_fail(SYMWIN_INVALID,
+                   "%s: rank %d's %llu elements (%zu bytes) at %s (0x%llx) pass the end of its "
+                   "allocation, which has %zu bytes from there; pass fewer, or a larger buffer",
+                   call, comm->rank, (unsigned long long)(bytes / element), bytes, which, address,
+                   room);
+}
+
 /* One buffer: in a public window, else registered, else any other device memory of this rank, or
  * pinned host memory. */
 static symwin_status look_up(symwin_comm *comm, const char *call, const char *which,
@@ -63,9 +96,10 @@ static symwin_status look_up(symwin_comm *comm, const char *call, const char *wh
                        "%zu bytes from there; pass fewer, or a buffer in a larger window",
                        call, (unsigned long long)(bytes / element), bytes, which,
                        (size_t)(k->entry.end - (uintptr_t)address));
-    if (!k->is_valid && !is_checked)
-        status = sw_comm_check_buffer(comm, call, which, address);
-    k->is_valid = status != SYMWIN_INVALID;
+    if (is_checked || k->in_window)
+        k->is_valid = 1;
+    else
+        status = check_memory(comm, call, which, element, k);
     if (status == SYMWIN_OK && address % element != 0)
         return sw_fail(SYMWIN_INVALID,
                        "%s: %s is 0x%llx, which is not aligned to %s's %zu bytes; pass an address "

@@ -130,6 +130,70 @@ static void short_arrays(const struct rank *r, const struct arrays *a)
     span_free(&s);
 }
 
+/* Parts that pass the end of their buffer's allocation, behind which there is another one. With
+ * arrays in device memory, the room may not pass it. */
+static void past_memory(const struct rank *r, const struct arrays *a)
+{
+    const uint64_t *const device = (const uint64_t *)(const void *)a->device;
+    const uint64_t bytes = 1024, elements = bytes / 4, pattern = 0x5a5a5a5a5a5a5a5a;
+    uint64_t counts[PARTS_RANKS] = {0}, first[PARTS_RANKS] = {0}, now = 0;
+    const symwin_parts parts = {counts, NULL, 0, 0}, places = {counts, first, 0, 0};
+    symwin_parts behind = {device, device, elements, 1};
+    symwin_collective_info info;
+    void *memory[2];
+    char *small, *next;
+    int p;
+
+    for (p = 0; p < 2; p++)
+        host_must(symwin_mem_alloc(r->device, bytes, 0, &memory[p]), "symwin_mem_alloc");
+    small = memory[0] < memory[1] ? memory[0] : memory[1];
+    next = memory[0] < memory[1] ? memory[1] : memory[0];
+    for (p = 0; p < (int)(bytes / sizeof pattern); p++)
+        host_must(host_copy(r->device, next + 8 * p, &pattern, sizeof pattern), "copy");
+    counts[r->nranks - 1] = elements;
+    host_must(
+        symwin_alltoallv_query(r->comm, r->in, &parts, small, &parts, SYMWIN_U32, NULL, &info),
+        "parts of all of it");
+    counts[r->nranks - 1] = elements + 1;
+    refused(r, call(r, r->in, &parts, small, &parts), SYMWIN_INVALID,
+            "symwin_alltoallv: rank |'s 257 elements (1028 bytes) at out (0x|) pass the end of its "
+            "allocation, which has 1024 bytes from there; pass fewer, or a larger buffer");
+    refused(r, call(r, small, &parts, r->out, &parts), SYMWIN_INVALID,
+            "257 elements (1028 bytes) at in (0x|which has 1024 bytes");
+    refused(r, call(r, r->in, &parts, small + 1000, &parts), SYMWIN_INVALID,
+            "257 elements (1028 bytes) at out (0x|which has 24 bytes");
+    refused(r, symwin_allgatherv(r->comm, r->in, small, &parts, SYMWIN_U32, r->streams[0]),
+            SYMWIN_INVALID, "symwin_allgatherv: rank |257 elements (1028 bytes) at out (0x|");
+    refused(r,
+            symwin_reduce_scatterv(r->comm, small, &parts, r->out, SYMWIN_U32, SYMWIN_SUM,
+                                   r->streams[0]),
+            SYMWIN_INVALID, "symwin_reduce_scatterv: rank |257 elements (1028 bytes) at in (0x|");
+    counts[r->nranks - 1] = 0;
+    counts[r->rank] = elements / 2 + 1; /* the part is in it, and ends behind it */
+    first[r->rank] = elements / 2;
+    refused(r, call(r, r->in, &places, small, &places), SYMWIN_INVALID,
+            "257 elements (1028 bytes) at out (0x|which has 1024 bytes");
+    counts[r->rank] = elements + 1;
+    refused(r, symwin_allgatherv(r->comm, small, r->out, &parts, SYMWIN_U32, r->streams[0]),
+            SYMWIN_INVALID, "257 elements (1028 bytes) at in (0x|which has 1024 bytes");
+    refused(r,
+            symwin_reduce_scatterv(r->comm, r->in, &parts, small, SYMWIN_U32, SYMWIN_SUM,
+                                   r->streams[0]),
+            SYMWIN_INVALID, "257 elements (1028 bytes) at out (0x|which has 1024 bytes");
+    host_must(
+        symwin_alltoallv_query(r->comm, r->in, &behind, small, &behind, SYMWIN_U32, NULL, &info),
+        "a room of all of it");
+    behind.room++;
+    refused(r, call(r, r->in, &behind, small, &behind), SYMWIN_INVALID,
+            "257 elements (1028 bytes) at out (0x|which has 1024 bytes");
+    for (p = 0; p < (int)(bytes / sizeof now); p++) {
+        host_must(host_copy(r->device, &now, next + 8 * p, sizeof now), "copy");
+        must_be(now == pattern, "the buffer behind it is as it was", r->rank);
+    }
+    for (p = 0; p < 2; p++)
+        host_must(symwin_mem_free(memory[p]), "symwin_mem_free");
+}
+
 static void arguments(const struct rank *r, const struct arrays *a)
 {
     uint64_t *device = (uint64_t *)(void *)a->device;
@@ -483,6 +547,7 @@ static void body(struct processes *p, int rank)
         const struct parts_job j = parts_job_of(&r, 3, 0, ROOM / 2);
 
         arguments(&r, &a);
+        past_memory(&r, &a);
         processes_barrier(p);
         parts_prepare(&r, &j, &a); /* the communicator still works */
         host_must(parts_call(&r, &j, &a, 0), "symwin_alltoallv");

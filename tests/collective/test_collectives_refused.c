@@ -3,6 +3,8 @@
  * (tests/gpu/both.txt). */
 #include "collectives.h"
 
+enum { ALLOCATED = 4096 };
+
 static void refused(const struct rank *r, const char *who, symwin_status status, symwin_status want,
                     const char *words)
 {
@@ -303,6 +305,103 @@ static void past_a_window(const struct rank *r)
     host_must(symwin_window_deregister(r->comm, window), "deregister");
 }
 
+/* Two allocations side by side, of which the second holds a pattern that has to stay. */
+struct neighbours {
+    char *small, *next;
+    unsigned char pattern[ALLOCATED];
+};
+
+static void open_neighbours(const struct rank *r, struct neighbours *n)
+{
+    void *first, *second;
+
+    host_must(symwin_mem_alloc(r->device, ALLOCATED, 0, &first), "symwin_mem_alloc");
+    host_must(symwin_mem_alloc(r->device, ALLOCATED, 0, &second), "symwin_mem_alloc");
+    n->small = first < second ? first : second;
+    n->next = first < second ? second : first;
+    memset(n->pattern, 0x5a, sizeof n->pattern);
+    host_must(host_copy(r->device, n->next, n->pattern, sizeof n->pattern), "copy");
+}
+
+static void close_neighbours(const struct rank *r, struct neighbours *n)
+{
+    unsigned char now[ALLOCATED];
+
+    host_must(symwin_stream_synchronize(r->device, r->streams[0]), "synchronize");
+    host_must(host_copy(r->device, now, n->next, sizeof now), "copy");
+    must_be(memcmp(now, n->pattern, sizeof now) == 0, "the buffer behind it is as it was", r->rank);
+    host_must(symwin_mem_free(n->small), "symwin_mem_free");
+    host_must(symwin_mem_free(n->next), "symwin_mem_free");
+}
+
+/* One shape, with a buffer that has too few bytes `from` one of its bytes on, by one element. */
+static void past_memory(const struct rank *r, const struct shape *is, int side, char *small,
+                        size_t from)
+{
+    const size_t room = ALLOCATED - from;
+    const uint64_t parts = (side == 0 ? is->in_each : is->out_each) ? (uint64_t)r->nranks : 1;
+    const struct job j = {.is = is,
+                          .options = {.size = sizeof j.options},
+                          .type = SYMWIN_U8,
+                          .count = room / parts + 1,
+                          .root = r->rank};
+    char words[256];
+
+    snprintf(words, sizeof words,
+             "symwin_%s_with: rank %d's %llu elements (%llu bytes) at %s (0x%llx) pass the end of "
+             "its allocation, which has %zu bytes from there; pass fewer, or a larger buffer",
+             is->name, r->rank, (unsigned long long)(j.count * parts),
+             (unsigned long long)(j.count * parts), side == 0 ? "in" : "out",
+             (unsigned long long)(uintptr_t)(small + from), room);
+    refused(r, is->name,
+            job_call_on(r, &j, side == 0 ? small + from : (char *)r->in,
+                        side == 0 ? (char *)r->out : small + from, r->streams[0]),
+            SYMWIN_INVALID, words);
+}
+
+/* A buffer has to fit in its allocation with the parts of all ranks, also if it begins in the
+ * middle of that, if both allocations are registered, and in a group. Nothing is launched. */
+static void past_an_allocation(const struct rank *r)
+{
+    const uint32_t launches = job_launches(r);
+    symwin_registration *handles[2];
+    symwin_collective_info info;
+    struct neighbours n;
+    int s, side, turn;
+
+    open_neighbours(r, &n);
+    for (turn = 0; turn < 2; turn++) {
+        for (s = 0; s < SHAPES; s++)
+            for (side = 0; side < 2; side++) {
+                past_memory(r, &shapes[s], side, n.small, 0);
+                past_memory(r, &shapes[s], side, n.small, 1003);
+            }
+        refused(
+            r, "a query",
+            symwin_allgather_query(r->comm, r->in, n.small, ALLOCATED + 1, SYMWIN_U8, NULL, &info),
+            SYMWIN_INVALID, "symwin_allgather_query: rank |at out (0x|pass the end");
+        host_must(symwin_allreduce_query(r->comm, n.small, r->out, ALLOCATED, SYMWIN_U8, SYMWIN_SUM,
+                                         NULL, &info),
+                  "all of it");
+        host_must(symwin_group_begin(), "symwin_group_begin");
+        host_must(symwin_barrier(r->comm, r->streams[0]), "symwin_barrier");
+        refused(r, "in a group",
+                symwin_allreduce(r->comm, r->in, n.small, ALLOCATED + 1, SYMWIN_U8, SYMWIN_SUM,
+                                 r->streams[0]),
+                SYMWIN_INVALID, "4097 elements (4097 bytes) at out (0x|which has 4096 bytes");
+        refused(r, "at its end", symwin_group_end(), SYMWIN_INVALID,
+                "symwin_allreduce: rank |4097 elements (4097 bytes) at out (0x|which has 4096");
+        if (turn == 0) {
+            host_must(symwin_register(r->comm, n.small, ALLOCATED, &handles[0]), "register");
+            host_must(symwin_register(r->comm, n.next, ALLOCATED, &handles[1]), "register");
+        }
+    }
+    for (s = 0; s < 2; s++)
+        host_must(symwin_deregister(r->comm, handles[s]), "deregister");
+    must_equal(job_launches(r), launches, "launches", r->rank);
+    close_neighbours(r, &n);
+}
+
 /* ---- calls that differ, and ranks that are late ---------------------------------------------- */
 
 enum oddity { SAME, COLLECTIVE, COUNT, TYPE, ROOT, OFFSET, LATE, LEAVES, ABORTS };
@@ -447,6 +546,7 @@ static void body(struct processes *p, int rank)
         windows(p, &r);
         needs_multicast(p, &r);
         past_a_window(&r);
+        past_an_allocation(&r);
         processes_barrier(p);          /* unmapping a window may wait for kernels */
         for (s = 0; s < SHAPES; s++) { /* the communicator still works */
             const struct job j = {.is = &shapes[s],

@@ -159,6 +159,17 @@ static void agree_by_one_thread(struct processes *p, struct rank *r)
     processes_barrier(p);
 }
 
+static CUdeviceptr memory_of_driver(int device)
+{
+    CUdeviceptr memory = 0;
+    struct sw_scope scope;
+
+    host_must(sw_scope_enter(device, &scope), "sw_scope_enter");
+    host_must_cuda(sw_drv.cuMemAlloc(&memory, 64), "cuMemAlloc");
+    sw_scope_leave(&scope);
+    return memory;
+}
+
 static int questions;
 static CUresult (*plain_question)(unsigned, CUpointer_attribute *, void **, CUdeviceptr);
 
@@ -169,26 +180,38 @@ static CUresult note_question(unsigned count, CUpointer_attribute *attributes, v
     return plain_question(count, attributes, data, ptr);
 }
 
-/* The driver is asked once about a buffer in no window, when its call is added to the group. */
+/* The driver is asked once about a buffer of another allocator in no window, when its call is added
+ * to the group, and not about one of this library. */
 static void asks_once(struct processes *p, int rank)
 {
+    static CUdeviceptr in[4];
     int q;
 
     processes_barrier(p);
     if (rank == 0) {
+        for (q = 0; q < p->count; q++)
+            in[q] = memory_of_driver(all[q].device);
         plain_question = sw_drv.cuPointerGetAttributes;
         sw_drv.cuPointerGetAttributes = note_question;
         host_must(symwin_group_begin(), "symwin_group_begin");
         for (q = 0; q < p->count; q++)
-            host_must(symwin_allgather(all[q].comm, all[q].in, all[q].out, 8, SYMWIN_U8,
-                                       all[q].streams[0]),
+            host_must(symwin_allgather(all[q].comm, (void *)(uintptr_t)in[q], all[q].out, 8,
+                                       SYMWIN_U8, all[q].streams[0]),
                       "symwin_allgather");
         host_must(symwin_group_end(), "symwin_group_end");
         sw_drv.cuPointerGetAttributes = plain_question;
-        must_equal(questions, 2 * p->count, "questions about two buffers a call", rank);
+        must_equal(questions, p->count, "questions about a buffer a call", rank);
     }
     processes_barrier(p);
     job_wait(&all[rank], 0);
+    processes_barrier(p);
+    for (q = 0; q < p->count && rank == 0; q++) {
+        struct sw_scope scope;
+
+        host_must(sw_scope_enter(all[q].device, &scope), "sw_scope_enter");
+        host_must_cuda(sw_drv.cuMemFree(in[q]), "cuMemFree");
+        sw_scope_leave(&scope);
+    }
 }
 
 enum { BARRIERS = 3, MESSAGES = 100, MOST_LAUNCHES = 100 };

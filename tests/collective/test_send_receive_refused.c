@@ -73,6 +73,27 @@ static void arguments(const struct rank *r)
             "symwin_recv: rank |receives from itself without a send in the group");
 }
 
+/* Messages that pass the end of their buffer's allocation. */
+static void past_memory(const struct rank *r)
+{
+    const int next = (r->rank + 1) % r->nranks;
+    symwin_message_info info;
+    void *small;
+
+    host_must(symwin_mem_alloc(r->device, 1000, 0, &small), "symwin_mem_alloc");
+    host_must(symwin_recv_query(r->comm, small, 250, SYMWIN_U32, next, NULL, &info), "all of it");
+    refused(r, send_u32(r, small, 251, next), SYMWIN_INVALID,
+            "symwin_send: rank |'s 251 elements (1004 bytes) at in (0x|) pass the end of its "
+            "allocation, which has 1000 bytes from there; pass fewer, or a larger buffer");
+    refused(r, recv_u32(r, (char *)small + 996, 2, next), SYMWIN_INVALID,
+            "symwin_recv: rank |'s 2 elements (8 bytes) at out (0x|which has 4 bytes");
+    begin();
+    host_must(send_u32(r, r->in, 1, next), "a send");
+    refused(r, recv_u32(r, small, 251, next), SYMWIN_INVALID, "which has 1000 bytes");
+    refused(r, symwin_group_end(), SYMWIN_INVALID, "symwin_recv: rank |which has 1000 bytes");
+    host_must(symwin_mem_free(small), "symwin_mem_free");
+}
+
 static void groups(const struct rank *r)
 {
     const symwin_collective_options many = {.size = sizeof many, .blocks = 100000};
@@ -367,6 +388,7 @@ static void body(struct processes *p, int rank)
     switch (row->oddity) {
     case SAME:
         arguments(&r);
+        past_memory(&r);
         groups(&r);
         processes_barrier(p);
         host_must(symwin_barrier(r.comm, r.streams[0]), "the communicator still works");

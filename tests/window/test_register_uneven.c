@@ -278,6 +278,7 @@ static const struct failing_case {
         ON_THE_HOST,
         MISALIGNED,
         OVERLAP,
+        PAST_THE_END,
         NO_CAPTURE_INFO,
         NO_POINTER_INFO
     } how;
@@ -290,6 +291,8 @@ static const struct failing_case {
      "rank 1: in (0x|not device memory"},
     {"captured, misaligned", CAPTURED, MISALIGNED, 0, SYMWIN_INVALID, "rank 1: in is 0x|aligned"},
     {"captured, overlapping", CAPTURED, OVERLAP, 0, SYMWIN_INVALID, "rank 1: in|overlap in part"},
+    {"captured, past the end", CAPTURED, PAST_THE_END, 0, SYMWIN_INVALID,
+     "rank 1: rank 1's|at in (0x|pass the end of its allocation"},
     {"captured, a driver that fails", CAPTURED, NO_POINTER_INFO, 0, SYMWIN_DRIVER,
      "rank 1: cuPointerGetAttribute"},
     {"registered, misaligned", REGISTERED, MISALIGNED, 0, SYMWIN_INVALID,
@@ -338,11 +341,12 @@ static symwin_status reduce_failing(const struct member *m, const struct failing
     if (c->how == BOTH_NULL)
         out = NULL;
     status = reduce(m,
-                    c->how <= BOTH_NULL     ? NULL
-                    : c->how == ON_THE_HOST ? (void *)on_host
-                    : c->how == MISALIGNED  ? in + ASIDE
-                    : c->how == OVERLAP     ? out + BYTES / 2
-                                            : in,
+                    c->how <= BOTH_NULL      ? NULL
+                    : c->how == ON_THE_HOST  ? (void *)on_host
+                    : c->how == MISALIGNED   ? in + ASIDE
+                    : c->how == OVERLAP      ? out + BYTES / 2
+                    : c->how == PAST_THE_END ? in + 8 * BYTES - BYTES / 2
+                                             : in,
                     out);
     no_capture_info = no_pointer_info = 0;
     return status;
@@ -353,6 +357,7 @@ static void failing(struct harness_team *team, int rank, void *arg)
     const struct failing_case *c = arg;
     symwin_window *window = NULL;
     unsigned char *own, *in, *out;
+    CUdeviceptr plain = 0; /* about which the driver is asked */
     symwin_status status;
     struct member m;
 
@@ -361,6 +366,8 @@ static void failing(struct harness_team *team, int rank, void *arg)
     in = own;
     out = own + 4 * BYTES;
     put(&m, in, 1);
+    if (c->how == NO_POINTER_INFO)
+        host_must_cuda(sw_drv.cuMemAlloc(&plain, BYTES), "cuMemAlloc");
     if (c->what == REGISTERED)
         enter(&m, own, 8 * BYTES);
     else if (c->what == IN_WINDOWS)
@@ -369,7 +376,8 @@ static void failing(struct harness_team *team, int rank, void *arg)
         begin_capture(&m);
     harness_barrier(team);
     if (!c->alone || rank == 1) {
-        status = rank == 1 ? reduce_failing(&m, c, in, out) : reduce(&m, in, out);
+        status = rank == 1 ? reduce_failing(&m, c, plain != 0 ? (void *)(uintptr_t)plain : in, out)
+                           : reduce(&m, in, out);
         host_expect(c->name, status, c->status, c->words);
     }
     if (c->what == CAPTURED)
@@ -379,6 +387,8 @@ static void failing(struct harness_team *team, int rank, void *arg)
     harness_barrier(team);
     if (window != NULL)
         host_must(symwin_window_deregister(m.comm, window), "deregister");
+    if (plain != 0)
+        host_must_cuda(sw_drv.cuMemFree(plain), "cuMemFree");
     close_member(&m);
     host_must(symwin_mem_free(own), "free");
 }
