@@ -415,7 +415,8 @@ static void in_some_windows(struct processes *p, struct rank *r)
                                    r->host,
                                    r->want,
                                    r->scalars,
-                                   r->flags};
+                                   r->flags,
+                                   r->max_blocks};
 
         job_run(&mixed, &j);
     }

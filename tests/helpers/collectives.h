@@ -97,7 +97,8 @@ struct rank {
     unsigned char *in, *out;    /* device memory of ROOM bytes each */
     unsigned char *host, *want; /* ROOM bytes each */
     uint64_t *scalars;          /* device memory, SCALARS words */
-    unsigned flags;             /* of the communicator */
+    unsigned flags;             /* of the communicator, */
+    int max_blocks;             /* ... too */
 };
 
 /* One call, as this rank makes it. */
@@ -519,7 +520,8 @@ HARNESS_UNUSED void open_rank(struct processes *p, struct rank *r, int kernel_ti
                                                   (r->nranks == 5 ? SYMWIN_COMM_GRAPH_LAUNCH : 0),
                                          .timeout_ms = WAIT_MS,
                                          .kernel_timeout_ms = kernel_timeout_ms,
-                                         .slot_bytes = rank_slot_bytes};
+                                         .slot_bytes = rank_slot_bytes,
+                                         .max_blocks = r->max_blocks};
 
     host_must(symwin_comm_create(processes_id(p, r->rank), r->nranks, r->rank, r->device, &options,
                                  &r->comm),
