@@ -302,7 +302,7 @@ struct place {
 __attribute__((unused)) static const struct place places_all[] = {
     {"threads", 1, NULL}, {"processes", 0, NULL}, {"hosts", 0, "abab"}};
 
-enum { PLACES_RANKS = 20 };
+enum { PLACES_RANKS = PROCESSES_MOST };
 
 /* Hosts need a fabric between them, which the emulated driver has and a single machine has not. */
 HARNESS_UNUSED size_t places_count(void)
