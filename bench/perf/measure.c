@@ -119,7 +119,9 @@ static int queue_first(struct rank *r, void *context)
         if (i == 0 && !good && failure() == SYMWIN_UNSUPPORTED &&
             (result->way->optional || collective_of(result->collective)->by_parts)) {
             plan->unsupported = 1;
-            if (r->rank == r->job->first)
+            /* Ways between domains say the least where there is one. */
+            if (r->rank == r->job->first &&
+                (result->way->algo < SYMWIN_ALGO_RAILS || r->job->unsupported[0] == '\0'))
                 snprintf(r->job->unsupported, sizeof r->job->unsupported, "%s",
                          symwin_last_error());
             return 1;

@@ -227,7 +227,7 @@ static int is_candidate(const struct tuning *t, symwin_algo algo)
     for (int i = 0; i < SW_ALGOS && is_float; i++)
         if (sw_algorithm(collective, (symwin_algo)i)->integers == algo)
             return 0;
-    return sw_algo_is_in_tables(collective, algo) && !sw_algorithm(collective, algo)->one_offset &&
+    return sw_algo_is_inside(collective, algo) && !sw_algorithm(collective, algo)->one_offset &&
            (is_float || sw_algorithm(collective, algo)->integers == SYMWIN_ALGO_AUTO);
 }
 

@@ -13,11 +13,16 @@ static inline int sw_way_is_there(symwin_collective collective, symwin_algo algo
            (sw_collectives[collective].ways >> algo & 1) != 0;
 }
 
-/* Whether a row of measured choices may name it. */
+/* Whether a row of measured choices may name it: of one domain, or of any number. */
+static inline int sw_algo_is_inside(symwin_collective collective, symwin_algo algo)
+{
+    return sw_algo_is_there(collective, algo) ||
+           (sw_collectives[collective].straight && algo == SYMWIN_ALGO_PUT);
+}
+
 static inline int sw_algo_is_in_tables(symwin_collective collective, symwin_algo algo)
 {
-    return sw_algo_is_there(collective, algo) || sw_way_is_there(collective, algo) ||
-           (sw_collectives[collective].straight && algo == SYMWIN_ALGO_PUT);
+    return sw_algo_is_inside(collective, algo) || sw_way_is_there(collective, algo);
 }
 
 struct sw_tuning_row {

@@ -5,7 +5,9 @@
 
 #include "src/rails/wide_call.h"
 
-static symwin_status check_buffer(const struct sw_request *r, const char *name, const void *buffer)
+/* `count`: the elements of it that the call uses. */
+static symwin_status check_buffer(const struct sw_request *r, const char *name, const void *buffer,
+                                  uint64_t count)
 {
     const CUdeviceptr address = (CUdeviceptr)(uintptr_t)buffer;
     const size_t element = symwin_type_bytes(r->type);
@@ -15,7 +17,7 @@ static symwin_status check_buffer(const struct sw_request *r, const char *name, 
                        "%s: %s (0x%llx) is not aligned to %zu bytes; pass an address that is a "
                        "multiple of them",
                        r->name, name, (unsigned long long)address, element);
-    return sw_comm_check_buffer(r->comm, r->name, name, address);
+    return sw_window_check_memory(r->comm, r->name, name, element, address, count * element);
 }
 
 static symwin_status check_scalar(const struct sw_request *r)
@@ -60,12 +62,13 @@ static symwin_status check_buffers(const struct sw_request *r)
     const struct sw_collective *is = &sw_collectives[r->collective];
     const int is_root = r->comm->rank == r->root;
     const int sends = !is->root_sends || is_root, receives = !is->root_receives || is_root;
+    const uint64_t all = r->count * (uint64_t)r->comm->nranks;
     symwin_status status = SYMWIN_OK;
 
     if (sends)
-        status = check_buffer(r, "in", r->in);
+        status = check_buffer(r, "in", r->in, is->in_each ? all : r->count);
     if (status == SYMWIN_OK && receives)
-        status = check_buffer(r, "out", r->out);
+        status = check_buffer(r, "out", r->out, is->out_each ? all : r->count);
     return status == SYMWIN_OK && sends && receives ? check_apart(r) : status;
 }
 
@@ -190,13 +193,20 @@ static symwin_status check_unequal_apart(const struct sw_request *r)
                    r->name, (unsigned long long)from, (unsigned long long)to);
 }
 
-static int has_elements(const symwin_parts *parts, int first, int ranks)
+/* Where the last element of any part ends; 0: all are empty. */
+static uint64_t end_of(const symwin_parts *parts, int ranks)
 {
-    int p = first;
+    uint64_t next = 0, last = 0;
+    int p;
 
-    while (p < first + ranks && parts->counts[p] == 0)
-        p++;
-    return p < first + ranks;
+    for (p = 0; p < ranks; p++) {
+        const uint64_t at = place_of(parts, p, next);
+
+        next = at + parts->counts[p];
+        if (parts->counts[p] > 0 && next > last)
+            last = next;
+    }
+    return last;
 }
 
 static int are_equal(const struct sw_request *r)
@@ -215,18 +225,18 @@ static symwin_status check_unequal(const struct sw_request *r)
     const int has_in = r->collective != SYMWIN_ALLGATHERV;
     const int has_out = r->collective != SYMWIN_REDUCE_SCATTERV;
     symwin_status status = has_in ? check_parts(r, 0) : SYMWIN_OK;
-    int sends, receives;
+    uint64_t sends, receives; /* elements of the buffers */
 
     if (status == SYMWIN_OK && has_out)
         status = check_parts(r, 1);
     if (status != SYMWIN_OK)
         return status;
-    sends = has_in ? has_elements(r->parts[0], 0, n) : has_elements(r->parts[1], me, 1);
-    receives = has_out ? has_elements(r->parts[1], 0, n) : has_elements(r->parts[0], me, 1);
-    if (sends)
-        status = check_buffer(r, "in", r->in);
-    if (status == SYMWIN_OK && receives)
-        status = check_buffer(r, "out", r->out);
+    sends = has_in ? end_of(r->parts[0], n) : r->parts[1]->counts[me];
+    receives = has_out ? end_of(r->parts[1], n) : r->parts[0]->counts[me];
+    if (sends > 0)
+        status = check_buffer(r, "in", r->in, sends);
+    if (status == SYMWIN_OK && receives > 0)
+        status = check_buffer(r, "out", r->out, receives);
     if (status == SYMWIN_OK && has_in && has_out && r->in == r->out && !are_equal(r))
         status = sw_fail(SYMWIN_INVALID,
                          "%s: in place, in_parts and out_parts are equal; pass equal arrays, or "
@@ -297,7 +307,7 @@ symwin_status sw_wide_check_pairs(const struct sw_pair_call *const *calls, size_
         if (p->count > 0)
             status = check_buffer(
                 &(struct sw_request){.name = p->name, .comm = p->comm, .type = p->type},
-                p->receives ? "out" : "in", p->buffer);
+                p->receives ? "out" : "in", p->buffer, p->count);
     }
     return status;
 }

@@ -35,6 +35,34 @@ static int is_known(const struct known *k)
     return k->in_window || k->found != SW_FOUND_NONE;
 }
 
+/* Whether `bytes` at an address in the allocation are in its first `room` bytes. */
+static symwin_status check_room(const symwin_comm *comm, const char *call, const char *which,
+                                size_t element, CUdeviceptr address, uint64_t bytes,
+                                const struct sw_allocation *a, size_t room)
+{
+    room = address - a->begin < room ? room - (size_t)(address - a->begin) : 0;
+    if (bytes <= room)
+        return SYMWIN_OK;
+    return sw_fail(SYMWIN_INVALID,
+                   "%s: rank %d's %llu elements (%llu bytes) at %s (0x%llx) pass the end of its "
+                   "allocation, which has %zu bytes from there; pass fewer, or a larger buffer",
+                   call, comm->rank, (unsigned long long)(bytes / element),
+                   (unsigned long long)bytes, which, address, room);
+}
+
+symwin_status sw_window_check_memory(const symwin_comm *comm, const char *call, const char *which,
+                                     size_t element, CUdeviceptr address, uint64_t bytes)
+{
+    struct sw_allocation a;
+    symwin_status status;
+
+    if (sw_allocation_find(address, &a) != SW_OWNED_LIVE)
+        return sw_comm_check_buffer(comm, call, which, address);
+    status = sw_comm_check_device(comm, call, which, address, a.physical.device);
+    return status == SYMWIN_OK ? check_room(comm, call, which, element, address, bytes, &a, a.bytes)
+                               : status;
+}
+
 /* Memory in no window: of this rank's device, and of this library's allocations as much as the call
  * uses. A registered buffer may use the bytes to which its allocation was rounded up. `k->is_valid`
  * is set if the address is. Asks the driver about other allocators' memory only, and knows no sizes
@@ -58,14 +86,8 @@ static symwin_status check_memory(const symwin_comm *comm, const char *call, con
         status = sw_comm_check_device(comm, call, which, address, a.physical.device);
     room = k->is_valid ? a.bytes : a.asked;
     k->is_valid = status != SYMWIN_INVALID;
-    room = address - a.begin < room ? room - (size_t)(address - a.begin) : 0;
-    if (status != SYMWIN_OK || bytes <= room)
-        return status;
-    return sw_fail(SYMWIN_INVALID,
-                   "%s: rank %d's %llu elements (%zu bytes) at %s (0x%llx) pass the end of its "
-                   "allocation, which has %zu bytes from there; pass fewer, or a larger buffer",
-                   call, comm->rank, (unsigned long long)(bytes / element), bytes, which, address,
-                   room);
+    return status == SYMWIN_OK ? check_room(comm, call, which, element, address, bytes, &a, room)
+                               : status;
 }
 
 /* One buffer: in a public window, else registered, else any other device memory of this rank, or

@@ -47,4 +47,9 @@ symwin_status sw_own_memory_create(symwin_comm *comm, const char *call);
 /* Collective: registers it as a window. */
 symwin_status sw_own_memory_register(symwin_comm *comm, const char *call);
 
+/* register_call.c: a buffer of a call, which need not be in a window: memory of this rank, and as
+ * much as its allocation has, as far as that is known. */
+symwin_status sw_window_check_memory(const symwin_comm *comm, const char *call, const char *which,
+                                     size_t element, CUdeviceptr address, uint64_t bytes);
+
 #endif

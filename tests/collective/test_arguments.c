@@ -80,7 +80,7 @@ static void driver_calls(void)
 
 static void names(void)
 {
-    static const int wrong[] = {-1, 12, 99, 1 << 30};
+    static const int wrong[] = {-1, 13, 99, 1 << 30};
     size_t i;
 
     for (i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {

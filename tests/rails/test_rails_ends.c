@@ -424,14 +424,15 @@ static void refused_parts(const struct life *life, int rank)
 
 static void refused(struct processes *p, int rank)
 {
-    const uint64_t counts[4] = {1, 1, 1, 1};
+    const uint64_t counts[4] = {1, 1, 1, 1}, many[4] = {1, 1, 1, 700000};
     const symwin_collective_options put = {.size = sizeof put, .algo = SYMWIN_ALGO_TWOSHOT_PUT},
                                     rails = {.size = sizeof rails, .algo = SYMWIN_ALGO_RAILS},
                                     nccl = {.size = sizeof nccl,
                                             .algo = SYMWIN_ALGO_NCCL,
                                             .scalar = counts};
     const symwin_parts on_device = {.counts = counts, .displacements = counts, .on_device = 1};
-    const symwin_parts on_host = {.counts = counts}, no_counts = {.counts = NULL};
+    const symwin_parts on_host = {.counts = counts}, no_counts = {.counts = NULL},
+                       too_many = {.counts = many};
     symwin_collective_options device_scalar = {.size = sizeof device_scalar};
     symwin_collective_info info;
     symwin_message_info message;
@@ -475,6 +476,18 @@ static void refused(struct processes *p, int rank)
                     SYMWIN_INVALID &&
                 host_error_has("is not device memory"),
             "memory of the host", rank);
+    must_be(symwin_allgather(life.comm, life.in, life.out, PIECES, SYMWIN_U32, life.stream) ==
+                    SYMWIN_INVALID &&
+                host_error_has("400000 elements (1600000 bytes) at out"),
+            "parts that pass the end of their allocation", rank);
+    must_be(symwin_alltoallv(life.comm, life.in, &on_host, life.out, &too_many, SYMWIN_U32,
+                             life.stream) == SYMWIN_INVALID &&
+                host_error_has("at out (0x"),
+            "unequal parts that do", rank);
+    must_be(symwin_send(life.comm, life.in, 2000000, SYMWIN_U32, 2, life.stream) ==
+                    SYMWIN_INVALID &&
+                host_error_has("2000000 elements (8000000 bytes) at in"),
+            "a message that does", rank);
     must_be(symwin_send(life.comm, life.in, 1, SYMWIN_U32, 9, life.stream) == SYMWIN_INVALID &&
                 host_error_has("peer is 9"),
             "a peer that is no rank", rank);
