@@ -164,14 +164,6 @@ static symwin_status share_id(struct sw_wide *wide, const char *call, symwin_sta
     return status;
 }
 
-/* How long a rank waits for NCCL in the creation. */
-static int64_t create_until(const struct sw_wide *wide)
-{
-    const int64_t now = sw_now_ms(), left = wide->created_by - now;
-
-    return now + (left > 2 * SW_NAMING_MS ? left - SW_NAMING_MS : left / 2);
-}
-
 static symwin_status init(struct sw_wide *wide, const char *call, const sw_engine_id *id, int ranks,
                           int rank, int max_ctas, struct ncclComm **comm)
 {
@@ -185,7 +177,7 @@ static symwin_status init(struct sw_wide *wide, const char *call, const sw_engin
     const int result = wide->engine->init(comm, ranks, *id, rank, &config);
     int culprit;
     const symwin_status status = settle_until(wide, call, "ncclCommInitRankConfig", *comm, result,
-                                              create_until(wide), &culprit);
+                                              wide->nccl_until, &culprit);
 
     /* All wait in vain. In the time that is left the next agreement finds for whom. */
     if (status != SYMWIN_TIMEOUT)
@@ -253,7 +245,7 @@ symwin_status sw_rails_create(struct sw_wide *wide, const char *call)
 static symwin_status await_stream(struct sw_wide *wide, const char *call, CUstream stream)
 {
     const struct timespec moment = {.tv_nsec = 50000};
-    const int64_t until = create_until(wide);
+    const int64_t until = wide->nccl_until;
     struct sw_exchange *x = wide->comm->group->exchange;
     CUresult result;
 
@@ -281,7 +273,7 @@ symwin_status sw_rails_connect(struct sw_wide *wide, const char *call)
 
         result = e->all_reduce(word, word, 1, sw_engine_type(SYMWIN_U32), sw_engine_op(SYMWIN_SUM),
                                comm, stream);
-        status = settle_until(wide, call, "ncclAllReduce", comm, result, create_until(wide),
+        status = settle_until(wide, call, "ncclAllReduce", comm, result, wide->nccl_until,
                               &culprit);
         if (status != SYMWIN_TIMEOUT) /* as in init() */
             end_all(wide, status, culprit);

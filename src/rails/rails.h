@@ -58,8 +58,11 @@ struct sw_wide {
     } captured[SW_CAPTURES];
     int oldest; /* index of the entry to replace next */
 
-    int version;        /* of NCCL: the oldest of all ranks */
-    int64_t created_by; /* of sw_now_ms(): the same moment on all ranks, by the least patient one */
+    int version; /* of NCCL: the oldest of all ranks */
+    /* Of sw_now_ms(): NCCL's part of the creation ends by then, on all ranks at one moment, by the
+     * least patient one. A quarter of its time is left, or a second, for the agreement that names
+     * who is late. */
+    int64_t nccl_until;
 
     pthread_t watcher;
     int has_watcher;

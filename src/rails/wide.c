@@ -357,7 +357,8 @@ static symwin_status build(struct sw_wide *wide, const char *call,
         if ((int64_t)comm->ballots[r].values[1] < patience)
             patience = (int64_t)comm->ballots[r].values[1];
     }
-    wide->created_by = sw_now_ms() + patience;
+    wide->nccl_until = sw_now_ms() + patience -
+                       (patience > 4 * SW_NAMING_MS ? SW_NAMING_MS : patience / 4);
     status = sw_comm_agree(comm, call, make_inner(wide, options), NULL, 0);
     if (status != SYMWIN_OK)
         return status;

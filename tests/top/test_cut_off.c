@@ -24,11 +24,11 @@ enum { SLOWER = 1, STRIDE = 241, VICTIMS = 4 };
 
 enum {
     RANKS = LIFE_RANKS,
-    BOOTSTRAP_MS = 2000 * SLOWER,
+    BOOTSTRAP_MS = 3000 * SLOWER,
     CUT_MS = 400 * SLOWER, /* the ranks' patience while their host is cut off */
     MOMENT_MS = 150,       /* a retransmission may come 200 ms later, the next one 400 */
     PATIENT_MS = 20000,
-    SOON_MS = 8000 * SLOWER, /* after the last packet: their patience, and what hosts wait for */
+    SOON_MS = 9000 * SLOWER, /* after the last packet: their patience, and what hosts wait for */
     NOTICED_MS = 20000       /* the system gives up an idle connection */
 };
 
