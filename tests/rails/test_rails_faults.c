@@ -17,7 +17,7 @@ enum { SLOWER = 8, CALLS = 2 };
 enum { SLOWER = 1, CALLS = 24 };
 #endif
 
-enum { RANKS = LIFE_RANKS, WAIT_MS = 10000 * SLOWER, SOON_MS = 4000 * SLOWER };
+enum { RANKS = LIFE_RANKS, WAIT_MS = 10000 * SLOWER, SOON_MS = 9000 * SLOWER };
 
 static const struct function {
     const char *name;
