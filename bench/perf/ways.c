@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "perf.h"
-#include "src/collective/select.h"
 
 /* ---- kinds of memory ---- */
 
@@ -116,7 +115,7 @@ int way_serves(const struct way *way, symwin_collective collective)
             return way->algo == SYMWIN_ALGO_AUTO || way->algo == SYMWIN_ALGO_ONESHOT;
         return way->algo == SYMWIN_ALGO_AUTO ||
                collective_of(collective)->algos[way->algo].chosen != SW_ABSENT ||
-               sw_way_is_there(collective, way->algo);
+               (collective_of(collective)->ways >> way->algo & 1) != 0;
     case WAY_OWN:
         return way->collective == collective;
     case WAY_NCCL:
