@@ -14,7 +14,7 @@ static void run(const struct rank *r, const struct shape *is, symwin_algo algo, 
 {
     const struct job j = {
         .is = is,
-        .options = {.size = sizeof j.options, .algo = algo, .blocks = 1, .threads = 64},
+        .options = {.size = sizeof j.options, .algo = algo, .blocks = 1, .threads = 32},
         .type = SYMWIN_F32,
         .op = SYMWIN_SUM,
         .count = count,
