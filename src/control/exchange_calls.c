@@ -13,14 +13,14 @@
 enum { RANK_BITS = 18 };
 _Static_assert(SW_NOBODY == (1 << RANK_BITS) - 1 && SW_MAX_RANKS < SW_NOBODY, "ranks fit");
 
-void sw_exchange_count(struct sw_exchange *x, int rank, uint64_t calls)
-{
-    atomic_store(&x->page->slots[rank].calls, (calls + 1) << RANK_BITS | (uint64_t)rank);
-}
-
 void sw_exchange_heard_behind(struct sw_exchange *x, int through, int rank, uint64_t calls)
 {
     atomic_store(&x->page->slots[through].calls, (calls + 1) << RANK_BITS | (uint64_t)rank);
+}
+
+void sw_exchange_count(struct sw_exchange *x, int rank, uint64_t calls)
+{
+    sw_exchange_heard_behind(x, rank, rank, calls);
 }
 
 /* Of several in one call nobody knows which one the others wait for there. Between calls each of
@@ -36,10 +36,12 @@ int sw_exchange_fewest(const struct sw_exchange *x, int but, uint64_t *calls)
 
         if (one == 0 || (but >= 0 && through != NULL && through[r] == but))
             continue;
-        alike = least != 0 && one >> RANK_BITS == least >> RANK_BITS ? alike + 1
-                : least == 0 || one < least                          ? 0
-                                                                     : alike;
-        least = least == 0 || one < least ? one : least;
+        if (least == 0 || one >> RANK_BITS < least >> RANK_BITS)
+            alike = 0;
+        else if (one >> RANK_BITS == least >> RANK_BITS)
+            alike++;
+        if (least == 0 || one < least)
+            least = one;
     }
     if (least == 0)
         return -1;

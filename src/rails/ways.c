@@ -162,12 +162,13 @@ symwin_status sw_way_choose(const struct sw_request *r, struct sw_way *way)
     const symwin_algo asked = r->options != NULL ? r->options->algo : SYMWIN_ALGO_AUTO;
     const struct sw_tuning_row *row;
 
-    *way = by_itself(r, bytes);
     if (asked == SYMWIN_ALGO_AUTO) {
         row = sw_tuning_find(r->comm->tuning, r->collective, r->type, 0,
                              sw_collective_size(r->collective, r->comm->nranks, bytes));
         if (row != NULL && bytes > 0 && can_go(r, bytes, row->algo))
             *way = (struct sw_way){row->algo, row->blocks, 1};
+        else
+            *way = by_itself(r, bytes);
     } else if (!sw_way_is_there(r->collective, asked)) {
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: the communicator's ranks are in several domains, where the call cannot "
@@ -183,8 +184,10 @@ symwin_status sw_way_choose(const struct sw_request *r, struct sw_way *way)
                            : "the domains' sizes do not let it go by rails");
     } else if (asked == SYMWIN_ALGO_RAILS && r->options->blocks > 0) {
         *way = (struct sw_way){asked, (unsigned)r->options->blocks, 0};
-    } else if (way->algo != asked) {
-        *way = (struct sw_way){asked, 1, 0};
+    } else {
+        *way = by_itself(r, bytes);
+        if (way->algo != asked)
+            *way = (struct sw_way){asked, 1, 0};
     }
     if (way->pieces < 1)
         way->pieces = 1;

@@ -247,11 +247,10 @@ static void test_cut_off(void)
     TAP_EQ("hosts that wrongly cut off another, or do not", wrong, 0);
 }
 
-static void test_lost(int host)
+static void close_links(int host)
 {
     int h;
 
-    tree_open();
     sw_poll_lock();
     for (h = 0; h < TREE; h++)
         if (tree[host].links[h].connection.fd >= 0) {
@@ -259,38 +258,20 @@ static void test_lost(int host)
             shutdown(tree[host].links[h].connection.fd, SHUT_RDWR);
         }
     sw_poll_unlock();
+}
+
+static void test_lost(int host)
+{
+    tree_open();
+    close_links(host);
     tap_ok(hosts_that_know(SYMWIN_PEER_LOST, EACH * host, host) == TREE - 1,
            "host %d has gone: all others name its lowest rank", host);
     tree_close();
 }
 
-/* A host that reads nothing. Rank 0 waits for a rank behind or on it. */
-static void test_silent(int host)
-{
-    int h, waits = 0;
-    symwin_status status;
-    int culprit = -1;
-
-    tree_open();
-    sw_poll_lock();
-    for (h = 0; h < TREE; h++)
-        sw_poll_remove(&tree[host].links[h].watch);
-    sw_poll_unlock();
-    while (!sw_exchange_outcome(tree[0].exchange, &status, &culprit) && waits++ < 20) {
-        sw_exchange_ask(tree[0].exchange);
-        culprit = sw_exchange_culprit(tree[0].exchange, EACH * host + 1);
-        if (culprit == EACH * host)
-            break;
-        host_pause_ms(50);
-    }
-    tap_ok(culprit == EACH * host, "host %d does not answer: rank %d is named after %d ms", host,
-           culprit, 50 * waits);
-    tree_close();
-}
-
 /* A rank of host `from` waits for a rank of a host that reads nothing: that host is named, not the
  * rank, whichever way its host is. */
-static void test_silent_from(int from, int silent)
+static void test_silent(int from, int silent, int most_turns)
 {
     symwin_status status = SYMWIN_OK;
     int h, turns = 0, culprit = -1;
@@ -300,7 +281,7 @@ static void test_silent_from(int from, int silent)
     for (h = 0; h < TREE; h++)
         sw_poll_remove(&tree[silent].links[h].watch);
     sw_poll_unlock();
-    while (!sw_exchange_outcome(tree[from].exchange, &status, &culprit) && turns++ < 30) {
+    while (!sw_exchange_outcome(tree[from].exchange, &status, &culprit) && turns++ < most_turns) {
         sw_exchange_ask(tree[from].exchange);
         culprit = sw_exchange_culprit(tree[from].exchange, EACH * silent + 1);
         if (culprit == EACH * silent)
@@ -316,7 +297,7 @@ static void test_silent_from(int from, int silent)
 static void test_left(int host)
 {
     symwin_status status = SYMWIN_OK;
-    int h, r, turns, culprit = -1;
+    int r, turns, culprit = -1;
 
     tree_open();
     for (r = EACH * host; r < EACH * (host + 1); r++) {
@@ -324,13 +305,7 @@ static void test_left(int host)
         sw_host_link_leave(&tree[host], r, -1);
     }
     sw_host_link_settle(&tree[host]);
-    sw_poll_lock();
-    for (h = 0; h < TREE; h++)
-        if (tree[host].links[h].connection.fd >= 0) {
-            sw_poll_remove(&tree[host].links[h].watch);
-            shutdown(tree[host].links[h].connection.fd, SHUT_RDWR);
-        }
-    sw_poll_unlock();
+    close_links(host);
     for (turns = 0; turns < 25 && !sw_exchange_ended(tree[0].exchange); turns++) {
         sw_exchange_ask(tree[0].exchange);
         host_pause_ms(50);
@@ -449,11 +424,11 @@ int main(void)
         test_lost(h);
     }
     for (h = 1; h < TREE; h++)
-        test_silent(h);
+        test_silent(0, h, 20);
     test_proposal();
     test_cut_off();
     for (i = 0; i < sizeof asked / sizeof asked[0]; i++)
-        test_silent_from(asked[i][0], asked[i][1]);
+        test_silent(asked[i][0], asked[i][1], 30);
     test_left(3);
     test_left(6);
     test_claims();
