@@ -221,12 +221,12 @@ SYMWIN_API symwin_status symwin_comm_create(const symwin_unique_id *id, int nran
  * graphs that hold its calls must have completed. Peers that need a further call of this rank get
  * SYMWIN_PEER_LOST, which names this rank: host calls at once, kernels of the library within
  * milliseconds, later launches and graph replays included. Your own kernels that wait for this rank
- * (symwin_channel_limit()) wait until their limit.
+ * (symwin_channel_limit()) wait until their limit. If a message has come that no receive took,
+ * symwin_last_error() says which, and the ranks that are still there get SYMWIN_MISMATCH.
  *
- * Memory that peers can reach stays mapped until the last rank of the process has destroyed. It
- * goes back to the device soon after, also if the driver waits for kernels of other communicators
- * before it unmaps. The destroy of the process's last communicator waits for that, a second at
- * most. */
+ * Memory that peers can reach stays mapped until the last rank of the process has destroyed, and
+ * goes back to the device soon after, also if the driver first waits for kernels of others. The
+ * destroy of the process's last communicator waits for that, a second at most. */
 SYMWIN_API void symwin_comm_destroy(symwin_comm *comm);
 
 typedef struct symwin_comm_info {

@@ -10,6 +10,7 @@
 /* A message of more chunks with flags is large: it waits for its receiver's offer, and has no
  * flags. Both ranks know it from the message's bytes. */
 #define SW_PAIR_EAGER (SW_PAIR_SLOTS / 4)
+#define SW_PAIR_EAGER_BYTES(slot_bytes) (SW_PAIR_EAGER * SW_PAIR_SLOT_BYTES(slot_bytes) / 2)
 
 enum sw_pair_kind {
     SW_PAIR_SEND = 0,
@@ -21,6 +22,9 @@ enum sw_pair_kind {
 #define SW_PAIR_SAYS(count, type) ((uint64_t)(count) | (uint64_t)(type) << 56)
 #define SW_PAIR_COUNT(says) ((says) & ~((uint64_t)255 << 56))
 #define SW_PAIR_TYPE(says) ((says) >> 56)
+
+/* The upper half of both words of an entry, or header, of chunk `number`. */
+#define SW_PAIR_FLAG(number) (((uint64_t)(number)&0x7fffffffu) | 0x80000000u)
 
 struct sw_pair_item {
     uint64_t address; /* of the buffer; COPY: from there */

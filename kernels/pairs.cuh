@@ -90,7 +90,7 @@ SYMWIN_DEVICE bool sw_pair_is_large(const sw_pair_item &item)
 
 SYMWIN_DEVICE uint64_t sw_pair_flag(uint64_t number)
 {
-    return ((number & 0x7fffffffu) | 0x80000000u) << 32;
+    return SW_PAIR_FLAG(number) << 32;
 }
 
 SYMWIN_DEVICE symwin_v16 sw_pair_encode(uint64_t word, uint64_t number)

@@ -511,7 +511,7 @@ SYMWIN_API symwin_status symwin_comm_check_calls(symwin_comm *comm);
  * count and type. Order, streams, captures and threads are as for symwin_allreduce(), among
  * collectives too. A send may end before its receive begins, or wait for it; so ranks that exchange
  * data, or pass it round a ring, make the send and the receive in one group. As a rule a
- * small send ends without its receive: if that is never made, nothing is reported.
+ * small send ends without its receive.
  *
  *   count    elements; 0 sends an empty message, which needs its receive too
  *   in, out  device or pinned memory, aligned to the element; NULL if count is 0. Large messages
@@ -524,7 +524,8 @@ SYMWIN_API symwin_status symwin_comm_check_calls(symwin_comm *comm);
  *                    without its other one; and as above
  *   SYMWIN_MISMATCH  from symwin_comm_check(): the two ranks differ in count or type, with both
  *                    values, or without if the kernel of a small send has ended before. Nothing was
- *                    written outside `out`
+ *                    written outside `out`. Or a rank has destroyed its communicator and made no
+ *                    receive for a message that had come
  *   SYMWIN_TIMEOUT   from symwin_comm_check(): names the rank that did not come */
 SYMWIN_API symwin_status symwin_send(symwin_comm *comm, const void *in, uint64_t count,
                                      symwin_type type, int peer, struct CUstream_st *stream);

@@ -115,7 +115,7 @@ static void cut(const symwin_comm *comm, struct sw_pair_item *item)
     const uint64_t step = unit * LARGE_CHUNKS;
     uint64_t extent = slot / 2;
 
-    if (bytes > SW_PAIR_EAGER * extent) {
+    if (bytes > SW_PAIR_EAGER_BYTES(comm->slot_bytes)) {
         extent = (bytes + step - 1) / step * unit;
         if (extent > slot)
             extent = slot;

@@ -5,9 +5,11 @@
  * call. */
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "kernels/pair_layout.h"
 #include "src/control/control.h"
 
 /* ---- the communicators of this process ---- */
@@ -175,6 +177,57 @@ static void await_calls(symwin_comm *comm, CUstream stream)
     }
 }
 
+/* A small message to this rank that no receive took: its count and type. 0: there is none. The
+ * sender of a large one waits, and sees that this rank has left. */
+static int find_untaken(const symwin_comm *comm, const struct sw_pair *pairs, int *from,
+                        uint64_t *says)
+{
+    const uint64_t most = SW_PAIR_EAGER_BYTES(comm->slot_bytes);
+    int r;
+
+    for (r = 0; r < comm->nranks; r++) {
+        const uint64_t number = pairs[r].received + 1, flag = SW_PAIR_FLAG(number);
+        const uint64_t *header = &pairs[r].header[number % SW_PAIR_SLOTS * 2];
+        size_t each;
+
+        *from = r;
+        *says = (header[0] & 0xffffffffu) | header[1] << 32;
+        each = symwin_type_bytes((symwin_type)SW_PAIR_TYPE(*says)); /* 0: a process wrote to it */
+        if (header[0] >> 32 == flag && header[1] >> 32 == flag && each > 0 &&
+            SW_PAIR_COUNT(*says) <= most / each)
+            return 1;
+    }
+    return 0;
+}
+
+/* A small send ends before its receive begins. If this rank leaves without that receive, nobody
+ * else can know. The calls of this rank have ended. */
+static void tell_untaken(symwin_comm *comm, CUstream stream)
+{
+    struct sw_exchange *x = comm->group->exchange;
+    const size_t bytes = (size_t)comm->nranks * sizeof(struct sw_pair);
+    struct sw_pair *pairs = malloc(bytes);
+    const CUdeviceptr at = sw_group_address(comm->group, comm->rank,
+                                            comm->state_offset +
+                                                SW_STATE_PAIR(comm->nranks, comm->slot_bytes, 0));
+    uint64_t says;
+    int from;
+
+    if (pairs != NULL && !sw_exchange_ended(x) &&
+        sw_drv.cuMemcpyAsync((CUdeviceptr)(uintptr_t)pairs, at, bytes, stream) == CUDA_SUCCESS &&
+        sw_drv.cuStreamSynchronize(stream) == CUDA_SUCCESS &&
+        find_untaken(comm, pairs, &from, &says)) {
+        sw_exchange_fail_untaken(x, comm->rank, from, SW_PAIR_COUNT(says));
+        (void)sw_fail(SYMWIN_MISMATCH,
+                      "symwin_comm_destroy: rank %d sent rank %d %llu elements of %s, which no "
+                      "receive has taken; make a receive for each send",
+                      sw_exchange_number(x, from), sw_exchange_number(x, comm->rank),
+                      (unsigned long long)SW_PAIR_COUNT(says),
+                      symwin_type_name((symwin_type)SW_PAIR_TYPE(says)));
+    }
+    free(pairs);
+}
+
 /* Whether the communicator has ended since a process that links hosts was lost. Each host learns
  * that from its own end of the connection, and some later than their kernels would see that this
  * rank has left: they would name this rank. */
@@ -205,6 +258,7 @@ static void take_leave(symwin_comm *comm)
     if (status == SYMWIN_OK) {
         sw_exchange_take_leave(x, comm->rank);
         await_calls(comm, stream);
+        tell_untaken(comm, stream);
         sw_exchange_settle(x); /* peers must learn the reason before they see that it left */
         if (!hosts_are_apart(comm))
             status = announce_left(comm, stream);

@@ -35,9 +35,9 @@ struct control_page {
      * when. */
     _Atomic uint64_t proposal;
     _Atomic int64_t proposed_at;
-    /* What the culprit of a TIMEOUT did not come to: the bits of that end, as in `word`, and a
-     * number for what it is (sw_end_note_missed()). It counts only for an end with the same
-     * bits. */
+    /* What the culprit of a TIMEOUT did not come to, or that of a MISMATCH did not receive: the
+     * bits of that end, as in `word`, and a number for what it is (sw_end_note_missed(),
+     * sw_end_note_untaken()). It counts only for an end with the same bits. */
     _Atomic uint64_t missed;
     _Atomic int64_t beat; /* when this host's linking process last showed that it runs */
     /* When a rank here last waited past its deadline for a rank on another host, and since when. */
@@ -72,6 +72,10 @@ int sw_end_culprit(uint64_t word);
 /* Before an end with SYMWIN_TIMEOUT and this culprit: what the culprit did not come to, the
  * collective of that number or, with 0, a host call or SW_A_MESSAGE. */
 void sw_end_note_missed(struct sw_exchange *x, int culprit, const char *call, uint32_t collective);
+
+/* Before an end with SYMWIN_MISMATCH and this culprit, which leaves: what rank `from` has sent it,
+ * and it has not received. */
+void sw_end_note_untaken(struct sw_exchange *x, int culprit, int from, uint64_t count);
 
 /* Fails with the status and the text of an end. `missed`: the call that this rank waited in, and
  * the culprit did not make; NULL: unknown. */

@@ -174,6 +174,12 @@ void sw_exchange_fail_late(struct sw_exchange *x, int culprit, const char *call,
     sw_exchange_fail(x, SYMWIN_TIMEOUT, culprit);
 }
 
+void sw_exchange_fail_untaken(struct sw_exchange *x, int culprit, int from, uint64_t count)
+{
+    sw_end_note_untaken(x, culprit, from, count);
+    sw_exchange_fail(x, SYMWIN_MISMATCH, culprit);
+}
+
 void sw_exchange_on_end(struct sw_exchange *x, void (*f)(void *context), void *context)
 {
     x->on_end_context = context;

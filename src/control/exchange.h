@@ -46,6 +46,10 @@ symwin_status sw_exchange_allgather(struct sw_exchange *x, int rank, const void 
 /* Ends the exchange for all ranks. The first call counts. `culprit` is a rank, or SW_NOBODY. */
 void sw_exchange_fail(struct sw_exchange *x, symwin_status status, int culprit);
 
+/* The same, with SYMWIN_MISMATCH: `culprit` leaves, and no receive took `count` elements that rank
+ * `from` has sent it, as later texts on this host say. */
+void sw_exchange_fail_untaken(struct sw_exchange *x, int culprit, int from, uint64_t count);
+
 /* The same, with SYMWIN_TIMEOUT; later texts on this host say in what the culprit was waited for:
  * the collective of that number or, with 0, the host call or SW_A_MESSAGE. */
 #define SW_A_MESSAGE "a send or receive"

@@ -57,6 +57,27 @@ void sw_end_note_missed(struct sw_exchange *x, int culprit, const char *call, ui
                                        (collective != 0 ? IN_A_COLLECTIVE | collective : i + 1));
 }
 
+#define COUNT_BITS 24 /* more than a small send has */
+#define MOST_COUNT (((uint64_t)1 << COUNT_BITS) - 1)
+
+_Static_assert(CULPRIT_MASK <= SW_END_COUNT_MASK >> COUNT_BITS, "a sender fits");
+
+void sw_end_note_untaken(struct sw_exchange *x, int culprit, int from, uint64_t count)
+{
+    atomic_store(&x->page->missed, sw_end_of(SYMWIN_MISMATCH, culprit) |
+                                       (uint64_t)(from + 1) << COUNT_BITS |
+                                       (count < MOST_COUNT ? count : MOST_COUNT));
+}
+
+/* What was noted for this end; 0: nothing. */
+static uint64_t noted_for(const struct sw_exchange *x, uint64_t word)
+{
+    const uint64_t noted = atomic_load(&x->page->missed);
+
+    return (noted & ~SW_END_COUNT_MASK) == (word & ~SW_END_COUNT_MASK) ? noted & SW_END_COUNT_MASK
+                                                                       : 0;
+}
+
 static int leaves(const struct sw_exchange *x, int rank)
 {
     return rank < x->nranks && atomic_load(&x->page->slots[rank].gone) != HERE;
@@ -118,10 +139,7 @@ static symwin_status creation_ended(const struct sw_exchange *x, symwin_status s
 static symwin_status timed_out(const struct sw_exchange *x, uint64_t word, const char *call,
                                const char *missed)
 {
-    const uint64_t noted = atomic_load(&x->page->missed);
-    const uint64_t what = (noted & ~SW_END_COUNT_MASK) == (word & ~SW_END_COUNT_MASK)
-                              ? noted & SW_END_COUNT_MASK
-                              : 0;
+    const uint64_t what = noted_for(x, word);
     const int culprit = sw_end_culprit(word), named = sw_exchange_number(x, culprit);
 
     if (culprit >= x->nranks)
@@ -147,6 +165,34 @@ static symwin_status timed_out(const struct sw_exchange *x, uint64_t word, const
                    "stopped, or it did not make a call that they made; destroy the communicator on "
                    "every rank",
                    call, named);
+}
+
+static symwin_status differs(const struct sw_exchange *x, uint64_t word, const char *call)
+{
+    const uint64_t what = noted_for(x, word);
+    const int culprit = sw_end_culprit(word), named = sw_exchange_number(x, culprit);
+
+    if (culprit >= x->nranks)
+        return sw_fail(
+            SYMWIN_MISMATCH,
+            "%s: the ranks' calls differ, and no majority agrees; symwin_comm_check() on the "
+            "rank that noticed says which ranks, and both values; destroy the communicator on "
+            "every rank, and make calls that agree",
+            call);
+    if (what != 0)
+        return sw_fail(
+            SYMWIN_MISMATCH,
+            "%s: rank %d has sent rank %d %llu elements, and that rank has destroyed its "
+            "communicator without a receive for them; destroy the communicator on every rank, and "
+            "make a receive for each send",
+            call, sw_exchange_number(x, (int)(what >> COUNT_BITS) - 1), named,
+            (unsigned long long)(what & MOST_COUNT));
+    return sw_fail(
+        SYMWIN_MISMATCH,
+        "%s: rank %d's calls differ from the other ranks', or have a part that is not in its "
+        "buffer; symwin_comm_check() on the rank that noticed says which; destroy the "
+        "communicator on every rank, and make calls that agree",
+        call, named);
 }
 
 symwin_status sw_end_say(const struct sw_exchange *x, uint64_t word, const char *call,
@@ -180,19 +226,7 @@ symwin_status sw_end_say(const struct sw_exchange *x, uint64_t word, const char 
             "communicator on every rank",
             call, named);
     case SYMWIN_MISMATCH:
-        if (culprit >= x->nranks)
-            return sw_fail(
-                status,
-                "%s: the ranks' calls differ, and no majority agrees; symwin_comm_check() on the "
-                "rank that noticed says which ranks, and both values; destroy the communicator on "
-                "every rank, and make calls that agree",
-                call);
-        return sw_fail(
-            status,
-            "%s: rank %d's calls differ from the other ranks', or have a part that is not in its "
-            "buffer; symwin_comm_check() on the rank that noticed says which; destroy the "
-            "communicator on every rank, and make calls that agree",
-            call, named);
+        return differs(x, word, call);
     case SYMWIN_ABORTED:
         return sw_fail(status, "%s: rank %d aborted the communicator; destroy it", call, named);
     default:

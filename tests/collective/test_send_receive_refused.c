@@ -156,8 +156,9 @@ static void groups(const struct rank *r)
 /* Elements: more wait for the receiver. */
 enum { LARGE = SW_PAIR_EAGER * SW_PAIR_SLOT_BYTES(SLOT) / 2 / 4 };
 
-/* ONE_BLOCK: COUNT, with fewer blocks than items, so by the kernel for any number of them. */
-enum oddity { SAME, COUNT, ONE_BLOCK, TYPE, LATE, TWICE, CHAIN, LEAVES, ABORTS, DESTROYS };
+/* UNTAKEN: of `sent` messages, one of each length from 0 on, `received` are received.
+ * ONE_BLOCK: COUNT, with fewer blocks than items, so by the kernel for any number of them. */
+enum oddity { SAME, COUNT, ONE_BLOCK, TYPE, LATE, TWICE, CHAIN, LEAVES, UNTAKEN, ABORTS, DESTROYS };
 
 /* Rank 0 sends to rank 1. */
 struct row {
@@ -210,6 +211,10 @@ static struct row rows[] = {
      "rank 0 has destroyed its communicator, and rank 1 waited for it in a send or receive"},
     {"a receiver that leaves", LEAVES, 900, 900, 1, SYMWIN_PEER_LOST,
      "rank 1 has destroyed its communicator, and rank 0 waited for it in a send or receive"},
+    {"a message without a receive", UNTAKEN, 1, 0, 0, SYMWIN_MISMATCH, NULL},
+    {"one more message than receives", UNTAKEN, 4, 3, 0, SYMWIN_MISMATCH, NULL},
+    {"and in a ring that was full before", UNTAKEN, 200, 198, 0, SYMWIN_MISMATCH, NULL},
+    {"as many receives as messages", UNTAKEN, 200, 200, 0, SYMWIN_OK, NULL},
     {"an abort", ABORTS, 900, 900, 0, SYMWIN_ABORTED, "aborted"},
     {"a group of a communicator that is destroyed", DESTROYS, 1, 1, 0, SYMWIN_OK, ""},
 };
@@ -358,6 +363,40 @@ static void leaves(struct processes *p, struct rank *r, const struct row *row)
     processes_barrier(p);
 }
 
+/* A rank sends more messages than the other one receives before it leaves. */
+static void untaken(struct processes *p, struct rank *r, const struct row *row)
+{
+    const struct place *place = ((const struct places_job *)p->arg)->place;
+    char text[64];
+    uint64_t i;
+
+    processes_barrier(p);
+    for (i = 0; i < row->sent; i++) {
+        if (r->rank == 0)
+            host_must(send_u32(r, r->in, i, 1), "a send");
+        if (r->rank == 1 && i < row->received)
+            host_must(recv_u32(r, r->out + GUARD, i, 0), "a receive");
+    }
+    job_wait(r, 0);
+    processes_barrier(p);
+    snprintf(text, sizeof text, "rank 0 |sent rank 1 %llu elements",
+             (unsigned long long)row->received);
+    if (r->rank == 1) {
+        host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+        symwin_comm_destroy(r->comm);
+        r->comm = NULL;
+        must_be(row->status == SYMWIN_OK || host_error_has(text), "the destroy says so", 1);
+    }
+    processes_barrier(p);
+    if (r->rank != 1 && row->status == SYMWIN_OK) /* that it has left is no failure */
+        host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    else if (r->rank != 1) /* another host is told less */
+        refused(r, outcome(r), row->status,
+                place->hosts == NULL || place->hosts[r->rank] == place->hosts[1]
+                    ? text
+                    : "rank 1's calls differ");
+}
+
 static void destroys(struct processes *p, struct rank *r)
 {
     begin();
@@ -408,6 +447,9 @@ static void body(struct processes *p, int rank)
         break;
     case LEAVES:
         leaves(p, &r, row);
+        break;
+    case UNTAKEN:
+        untaken(p, &r, row);
         break;
     case DESTROYS:
         destroys(p, &r);
