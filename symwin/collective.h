@@ -186,7 +186,8 @@ typedef symwin_collective_options symwin_allreduce_options;
  * end of its rank's call, as with all algorithms.
  *
  * A communicator over several domains has other algorithms, for the way between the domains: RAILS,
- * in which each rail moves a share of the message in `blocks` pieces (0: the library's number);
+ * in which each rail moves a share of the message in `blocks` pieces (0: the library's number; of
+ * all-gathers, reduce-scatters and all-to-alls more than 1 is at least one for each domain);
  * ONESHOT of all-reduces, broadcasts and reduces, with one exchange between domains; and NCCL, a
  * call of NCCL's over all ranks, which has no PREMUL_SUM. Averages of integers go by NCCL. With
  * ONESHOT, `blocks` and `threads` are those of the kernels inside a domain.

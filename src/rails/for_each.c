@@ -30,6 +30,76 @@ static int first_rank(const struct sw_wide *w, int domain)
     return sw_domain_rank(&w->domains, domain, 0);
 }
 
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+/* Domains of equal size: each rank serves one rail. In each step two domains exchange what their
+ * ranks have for each other, while kernels work on what other steps need. Step s joins the domains
+ * d and (s - d) mod n, alike from both sides; if that is d itself, nothing travels. */
+static int partner_of(const struct sw_wide *w, int step)
+{
+    return (step - w->domain + w->domains.count) % w->domains.count;
+}
+
+static int goes_in_steps(const struct sw_wide_call *c)
+{
+    return c->wide->domains.regular && c->way.pieces > 1;
+}
+
+/* Elements of each part that a step has, if `each` parts are in the scratch. The same on all ranks.
+ */
+static uint64_t elements_of_step(const struct sw_wide_call *c, int each)
+{
+    const unsigned domains = (unsigned)c->wide->domains.count,
+                   turns = (c->way.pieces + domains - 1) / domains;
+    const uint64_t room = c->wide->part / c->element / (uint64_t)each,
+                   even = (c->r->count + turns - 1) / turns;
+
+    return even < room ? even : room;
+}
+
+/* All steps, for `some` elements of each part after the other. */
+static symwin_status run_steps(const struct sw_wide_call *c, const struct sw_flow *flow,
+                               uint64_t some)
+{
+    const struct sw_wide *w = c->wide;
+    struct sw_line line = {.call = c, .flow = flow};
+    symwin_status status = SYMWIN_OK;
+    uint64_t at;
+    int step;
+
+    for (at = 0; at < c->r->count && status == SYMWIN_OK; at += some)
+        for (step = 0; step < w->domains.count && status == SYMWIN_OK; step++) {
+            const int domain = flow->sums ? step : partner_of(w, step);
+            const uint64_t left = c->r->count - at;
+            const struct sw_line_piece p = {.at = at,
+                                            .count = left < some ? left : some,
+                                            .domain = domain,
+                                            .stays = !flow->sums && domain == w->domain};
+
+            status = sw_line_put(&line, &p);
+        }
+    return status == SYMWIN_OK ? sw_line_end(&line) : status;
+}
+
+/* The same elements of the parts of a domain's ranks, as parts of unequal lengths. */
+struct slices {
+    uint64_t counts[SW_TABLE_RANKS], displacements[SW_TABLE_RANKS];
+};
+
+static symwin_parts slices_of(const struct sw_wide_call *c, const struct sw_line_piece *p,
+                              struct slices *s)
+{
+    int i;
+
+    for (i = 0; i < c->wide->domains.size_of[0]; i++) {
+        s->counts[i] = p->count;
+        s->displacements[i] = (uint64_t)i * c->r->count + p->at;
+    }
+    return (symwin_parts){.counts = s->counts, .displacements = s->displacements};
+}
+
+/* ---- all-gather, reduce-scatter, all-to-all -------------------------------------------------- */
+
 /* A rank's part goes to the server of its first rail in each other domain, straight to its place.
  * There it is given to all. */
 static symwin_status exchange_parts(const struct sw_wide_call *c)
@@ -58,21 +128,48 @@ static symwin_status exchange_parts(const struct sw_wide_call *c)
     return sw_batch_end(&b);
 }
 
+/* All parts of a domain's ranks, when each rank here has that of its index. */
+static symwin_status gather_domain(const struct sw_wide_call *c, const struct sw_line_piece *p,
+                                   char *room)
+{
+    const struct sw_wide *w = c->wide;
+    char *const to = out_part(c, first_rank(w, p->domain));
+
+    (void)room;
+    return symwin_allgather(
+        c->inner,
+        p->domain == w->domain ? c->in : to + (uint64_t)w->index * c->r->count * c->element, to,
+        c->r->count, c->r->type, c->stream);
+}
+
+static void exchange_part(const struct sw_wide_call *c, const struct sw_line_piece *p, char *room,
+                          CUstream stream, int i, struct ncclComm *comm, struct sw_batch *b)
+{
+    const struct sw_wide *w = c->wide;
+    const size_t bytes = (size_t)c->r->count * c->element;
+
+    (void)room;
+    (void)i;
+    sw_batch_note(b, w->engine->send(c->in, bytes, SW_ENGINE_BYTES, p->domain, comm, stream));
+    sw_batch_note(b, w->engine->recv(out_part(c, first_rank(w, p->domain) + w->index), bytes,
+                                     SW_ENGINE_BYTES, p->domain, comm, stream));
+}
+
 symwin_status sw_gather_all(const struct sw_wide_call *c)
 {
+    static const struct sw_flow flow = {NULL, exchange_part, gather_domain, 0};
     const struct sw_wide *w = c->wide;
     const struct sw_domains *d = &w->domains;
     const struct sw_request *r = c->r;
-    symwin_status status = exchange_parts(c);
-    int k, q;
+    symwin_status status;
+    struct sw_line_piece p = {.domain = 0};
+    int q;
 
-    for (k = 0; k < d->count && status == SYMWIN_OK && d->regular; k++) {
-        char *const to = out_part(c, first_rank(w, k));
-
-        status = symwin_allgather(
-            c->inner, k == w->domain ? c->in : to + (uint64_t)w->index * r->count * c->element, to,
-            r->count, r->type, c->stream);
-    }
+    if (goes_in_steps(c))
+        return run_steps(c, &flow, r->count);
+    status = exchange_parts(c);
+    for (; p.domain < d->count && status == SYMWIN_OK && d->regular; p.domain++)
+        status = gather_domain(c, &p, NULL);
     for (q = 0; q < d->nranks && status == SYMWIN_OK && !d->regular; q++) {
         const int is_here = d->domain_of[q] == w->domain;
 
@@ -115,25 +212,59 @@ static symwin_status reduce_part(const struct sw_wide_call *c, int q, const char
     return status;
 }
 
+/* This rank's part of the domain's sums of what is for a domain. */
+static symwin_status sum_domain(const struct sw_wide_call *c, const struct sw_line_piece *p,
+                                char *room)
+{
+    const struct sw_request *r = c->r;
+    const char *in = in_part(c, first_rank(c->wide, p->domain));
+    struct slices s;
+    symwin_parts parts;
+
+    if (p->count == r->count)
+        return symwin_reduce_scatter_with(c->inner, in, room, r->count, r->type, r->op, &c->options,
+                                          c->stream);
+    parts = slices_of(c, p, &s);
+    return symwin_reduce_scatterv_with(c->inner, in, &parts, room, r->type, r->op, &c->options,
+                                       c->stream);
+}
+
+static void add_sums(const struct sw_wide_call *c, const struct sw_line_piece *p, char *room,
+                     CUstream stream, int i, struct ncclComm *comm, struct sw_batch *b)
+{
+    const struct sw_wide *w = c->wide;
+
+    (void)i;
+    sw_batch_note(b, w->engine->reduce(room,
+                                       p->domain == w->domain ? c->out + p->at * c->element : room,
+                                       p->count, sw_engine_type(c->r->type), sw_rail_op(c->r),
+                                       p->domain, comm, stream));
+}
+
 symwin_status sw_reduce_parts(const struct sw_wide_call *c)
 {
+    static const struct sw_flow flow = {sum_domain, add_sums, NULL, .sums = 1};
     const struct sw_wide *w = c->wide;
     const struct sw_domains *d = &w->domains;
     const struct sw_request *r = c->r;
     const size_t bytes = r->count * c->element;
+    const int fits = bytes * (size_t)d->count <= 2 * w->half;
+    const uint64_t some = elements_of_step(c, 1);
     symwin_status status = SYMWIN_OK;
+    struct sw_line_piece p = {.count = r->count};
     struct sw_batch b;
-    int k, q;
+    int q;
 
-    if (!d->regular || bytes * (size_t)d->count > 2 * w->half) {
+    if (d->regular && (c->way.pieces > 1 || !fits) &&
+        (some == r->count || d->size_of[0] <= SW_TABLE_RANKS))
+        return run_steps(c, &flow, some);
+    if (!d->regular || !fits) {
         for (q = 0; q < d->nranks && status == SYMWIN_OK; q++)
             status = reduce_part(c, q, in_part(c, q), c->out, r->count);
         return status;
     }
-    for (k = 0; k < d->count && status == SYMWIN_OK; k++)
-        status = symwin_reduce_scatter_with(c->inner, in_part(c, first_rank(w, k)),
-                                            w->scratch + (size_t)k * bytes, r->count, r->type,
-                                            r->op, &c->options, c->stream);
+    for (; p.domain < d->count && status == SYMWIN_OK; p.domain++)
+        status = sum_domain(c, &p, w->scratch + (size_t)p.domain * bytes);
     if (status == SYMWIN_OK)
         status = sw_batch_begin(&b, c);
     if (status != SYMWIN_OK)
@@ -145,37 +276,71 @@ symwin_status sw_reduce_parts(const struct sw_wide_call *c)
     return sw_batch_end(&b);
 }
 
-/* The parts for a domain are joined on the rank that is on their receiver's rail. */
+/* The parts for a domain are joined on the rank that is on their receiver's rail. What is for this
+ * domain needs no more. */
+static symwin_status join_parts(const struct sw_wide_call *c, const struct sw_line_piece *p,
+                                char *room)
+{
+    const struct sw_request *r = c->r;
+    const int first = first_rank(c->wide, p->domain);
+    const char *in = in_part(c, first);
+    struct slices s, joined;
+    symwin_parts from, to;
+    int i;
+
+    if (p->domain == c->wide->domain)
+        return p->at > 0 ? SYMWIN_OK
+                         : symwin_alltoall(c->inner, in, out_part(c, first), r->count, r->type,
+                                           c->stream);
+    if (p->count == r->count)
+        return symwin_alltoall(c->inner, in, room, r->count, r->type, c->stream);
+    from = to = slices_of(c, p, &s);
+    to.displacements = joined.displacements;
+    for (i = 0; i < c->wide->domains.size_of[0]; i++)
+        joined.displacements[i] = (uint64_t)i * p->count;
+    return symwin_alltoallv(c->inner, in, &from, room, &to, r->type, c->stream);
+}
+
+/* With the rank of a domain that is on this rank's rail: one message, or one for each part. */
+static void exchange_joined(const struct sw_wide_call *c, const struct sw_line_piece *p, char *room,
+                            CUstream stream, int i, struct ncclComm *comm, struct sw_batch *b)
+{
+    const struct sw_wide *w = c->wide;
+    const int all = p->count == c->r->count, first = first_rank(w, p->domain),
+              messages = all ? 1 : w->domains.size_of[0];
+    const size_t bytes = p->count * c->element * (size_t)(all ? w->domains.size_of[0] : 1);
+
+    for (i = 0; i < messages; i++) {
+        sw_batch_note(b, w->engine->send(room + (size_t)i * bytes, bytes, SW_ENGINE_BYTES,
+                                         p->domain, comm, stream));
+        sw_batch_note(b, w->engine->recv(out_part(c, first + i) + p->at * c->element, bytes,
+                                         SW_ENGINE_BYTES, p->domain, comm, stream));
+    }
+}
+
 symwin_status sw_exchange_joined(const struct sw_wide_call *c)
 {
+    static const struct sw_flow flow = {join_parts, exchange_joined, NULL, 0};
     const struct sw_wide *w = c->wide;
     const struct sw_domains *d = &w->domains;
     const struct sw_request *r = c->r;
     const uint64_t joined = r->count * (uint64_t)d->size_of[0] * c->element; /* bytes */
     symwin_status status = SYMWIN_OK;
+    struct sw_line_piece p = {.count = r->count};
     struct sw_batch b;
-    int k;
 
-    for (k = 0; k < d->count && status == SYMWIN_OK; k++) {
-        const int first = first_rank(w, k);
-
-        status = symwin_alltoall(c->inner, in_part(c, first),
-                                 k == w->domain ? out_part(c, first)
-                                                : w->scratch + (uint64_t)k * joined,
-                                 r->count, r->type, c->stream);
-    }
+    if (c->way.pieces > 1 || joined * (uint64_t)d->count > 2 * w->half)
+        return run_steps(c, &flow, elements_of_step(c, d->size_of[0]));
+    for (; p.domain < d->count && status == SYMWIN_OK; p.domain++)
+        status = join_parts(c, &p, w->scratch + (uint64_t)p.domain * joined);
     if (status == SYMWIN_OK)
         status = sw_batch_begin(&b, c);
     if (status != SYMWIN_OK)
         return status;
-    for (k = 0; k < d->count; k++) {
-        if (k == w->domain)
-            continue;
-        sw_batch_note(&b, w->engine->send(w->scratch + (uint64_t)k * joined, joined,
-                                          SW_ENGINE_BYTES, k, w->rails[0], c->stream));
-        sw_batch_note(&b, w->engine->recv(out_part(c, first_rank(w, k)), joined, SW_ENGINE_BYTES, k,
-                                          w->rails[0], c->stream));
-    }
+    for (p.domain = 0; p.domain < d->count; p.domain++)
+        if (p.domain != w->domain)
+            exchange_joined(c, &p, w->scratch + (uint64_t)p.domain * joined, c->stream, 0,
+                            w->rails[0], &b);
     sw_batch_verdict(&b, 0);
     return sw_batch_end(&b);
 }

@@ -6,12 +6,6 @@
 
 /* ---- shares ---------------------------------------------------------------------------------- */
 
-/* Elements of each rail's share of a piece, and of this rank's. */
-struct piece {
-    uint64_t at, count; /* elements; count is a multiple of the rails */
-    uint64_t share, own;
-};
-
 int sw_serve_alike(const struct sw_domains *d, int domain)
 {
     return d->rails % d->size_of[domain] == 0;
@@ -53,24 +47,20 @@ static uint64_t elements_of_piece(const struct sw_wide_call *c, uint64_t whole)
     return even < room ? even : room;
 }
 
-static struct piece piece_of(const struct sw_wide_call *c, uint64_t at, uint64_t left,
-                             uint64_t most)
+static struct sw_line_piece piece_of(const struct sw_wide_call *c, uint64_t at, uint64_t left,
+                                     uint64_t most)
 {
     const uint64_t rails = (uint64_t)c->wide->domains.rails;
-    struct piece p = {.at = at, .count = left < most ? left / rails * rails : most};
+    struct sw_line_piece p = {.at = at, .count = left < most ? left / rails * rails : most};
 
     p.share = p.count / rails;
     p.own = p.share * (uint64_t)c->wide->rail_count;
     return p;
 }
 
-static char *part_of(const struct sw_wide_call *c, unsigned number)
-{
-    return c->wide->scratch + number % SW_PARTS * c->wide->part;
-}
-
 /* Inside the domain: each rank gets the sum of its shares. */
-static symwin_status share_sums(const struct sw_wide_call *c, const struct piece *p, char *to)
+static symwin_status share_sums(const struct sw_wide_call *c, const struct sw_line_piece *p,
+                                char *to)
 {
     const struct sw_request *r = c->r;
     const char *in = c->in + p->at * c->element;
@@ -86,7 +76,8 @@ static symwin_status share_sums(const struct sw_wide_call *c, const struct piece
 }
 
 /* Inside the domain: all get all shares. */
-static symwin_status gather_shares(const struct sw_wide_call *c, const struct piece *p, char *from)
+static symwin_status gather_shares(const struct sw_wide_call *c, const struct sw_line_piece *p,
+                                   char *from)
 {
     const symwin_collective_options options = {.size = sizeof options,
                                                .algo = c->options.algo,
@@ -102,101 +93,31 @@ static symwin_status gather_shares(const struct sw_wide_call *c, const struct pi
     return symwin_allgatherv_with(c->inner, from, out, &parts, c->r->type, &options, c->stream);
 }
 
-/* ---- streams --------------------------------------------------------------------------------- */
-
-symwin_status sw_follow_stream(CUevent event, CUstream from, CUstream to)
-{
-    symwin_status status = sw_check(sw_drv.cuEventRecord(event, from), "cuEventRecord");
-
-    return status == SYMWIN_OK
-               ? sw_check(sw_drv.cuStreamWaitEvent(to, event, 0), "cuStreamWaitEvent")
-               : status;
-}
-
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-/* What is done with a piece: inside the domain, on the rails, and inside again, with shares in
- * `room`; and with what goes in no shares: `count` elements from `at` on. */
-struct flow {
-    symwin_status (*first)(const struct sw_wide_call *c, const struct piece *p, char *room);
-    void (*rail)(const struct sw_wide_call *c, const struct piece *p, char *room, CUstream stream,
-                 int i, struct ncclComm *comm, struct sw_batch *b);
-    symwin_status (*last)(const struct sw_wide_call *c, const struct piece *p, char *room);
-    symwin_status (*rest)(const struct sw_wide_call *c, uint64_t at, uint64_t count);
-};
+/* What goes in no shares: `count` elements from `at` on, in one exchange. */
+typedef symwin_status rest_fn(const struct sw_wide_call *c, uint64_t at, uint64_t count);
 
-static symwin_status on_rails(const struct sw_wide_call *c, const struct flow *f,
-                              const struct piece *p, char *room, CUstream stream, int lane)
-{
-    const struct sw_wide *w = c->wide;
-    struct sw_batch b;
-    symwin_status status = sw_batch_begin_in(&b, c, stream, lane);
-    int i;
-
-    if (status != SYMWIN_OK)
-        return status;
-    for (i = 0; i < w->rail_count; i++)
-        f->rail(c, p, room, stream, i, sw_rails_of(w, lane)[i], &b);
-    sw_batch_verdicts(&b);
-    status = sw_batch_end(&b);
-    return status == SYMWIN_OK ? sw_batch_hold(&b) : status;
-}
-
-static symwin_status send_piece(const struct sw_wide_call *c, const struct flow *f, unsigned k,
-                                const struct piece *p)
-{
-    struct sw_wide *w = c->wide;
-    const int lane = (int)(k % SW_LANES);
-    const CUstream stream = sw_lane_stream(c, lane);
-    symwin_status status = f->first(c, p, part_of(c, k));
-
-    if (status == SYMWIN_OK && stream != c->stream)
-        status = sw_follow_stream(w->ready[k % SW_PARTS], c->stream, stream);
-    if (status == SYMWIN_OK)
-        status = on_rails(c, f, p, part_of(c, k), stream, lane);
-    if (status == SYMWIN_OK && stream != c->stream)
-        status = sw_check(sw_drv.cuEventRecord(w->moved[k % SW_PARTS], stream), "cuEventRecord");
-    return status;
-}
-
-static symwin_status take_piece(const struct sw_wide_call *c, const struct flow *f, unsigned k,
-                                const struct piece *p)
-{
-    symwin_status status = SYMWIN_OK;
-
-    if (c->lanes >= 0)
-        status = sw_check(sw_drv.cuStreamWaitEvent(c->stream, c->wide->moved[k % SW_PARTS], 0),
-                          "cuStreamWaitEvent");
-    return status == SYMWIN_OK ? f->last(c, p, part_of(c, k)) : status;
-}
-
-/* While NCCL has as many pieces as there are lanes, the next one is begun inside, and the oldest is
- * ended: that one's part of the scratch is the next one's. What shares leave, or all of a message
- * that has none, has one exchange. */
-static symwin_status run_flow(const struct sw_wide_call *c, const struct flow *f)
+/* What shares leave, or all of a message that has none, has one exchange. */
+static symwin_status run_flow(const struct sw_wide_call *c, const struct sw_flow *f, rest_fn *rest)
 {
     const uint64_t rails = (uint64_t)c->wide->domains.rails, count = c->r->count,
                    whole = c->way.algo == SYMWIN_ALGO_RAILS ? count / rails * rails : 0,
                    most = elements_of_piece(c, whole), room = c->wide->half / c->element;
-    struct piece p[SW_PARTS] = {{0}};
+    struct sw_line line = {.call = c, .flow = f};
     symwin_status status = SYMWIN_OK;
-    unsigned sent = 0, taken = 0;
+    struct sw_line_piece p;
     uint64_t at, some;
 
-    for (at = 0; at < whole && status == SYMWIN_OK; sent++) {
-        p[sent % SW_PARTS] = piece_of(c, at, whole - at, most);
-        at += p[sent % SW_PARTS].count;
-        status = send_piece(c, f, sent, &p[sent % SW_PARTS]);
-        if (status == SYMWIN_OK && sent - taken == SW_LANES) {
-            status = take_piece(c, f, taken, &p[taken % SW_PARTS]);
-            taken++;
-        }
+    for (at = 0; at < whole && status == SYMWIN_OK; at += p.count) {
+        p = piece_of(c, at, whole - at, most);
+        status = sw_line_put(&line, &p);
     }
-    for (; taken < sent && status == SYMWIN_OK; taken++)
-        status = take_piece(c, f, taken, &p[taken % SW_PARTS]);
+    if (status == SYMWIN_OK)
+        status = sw_line_end(&line);
     for (; at < count && status == SYMWIN_OK; at += some) {
         some = count - at < room ? count - at : room;
-        status = f->rest(c, at, some);
+        status = rest(c, at, some);
     }
     return status;
 }
@@ -204,7 +125,7 @@ static symwin_status run_flow(const struct sw_wide_call *c, const struct flow *f
 /* ---- all-reduce ------------------------------------------------------------------------------ */
 
 /* Each rail reduces its share, in place. */
-static void reduce_share(const struct sw_wide_call *c, const struct piece *p, char *room,
+static void reduce_share(const struct sw_wide_call *c, const struct sw_line_piece *p, char *room,
                          CUstream stream, int i, struct ncclComm *comm, struct sw_batch *b)
 {
     char *const share = room + (uint64_t)i * p->share * c->element;
@@ -242,9 +163,9 @@ static symwin_status reduce_all_short(const struct sw_wide_call *c, uint64_t at,
 
 symwin_status sw_reduce_all(const struct sw_wide_call *c)
 {
-    static const struct flow flow = {share_sums, reduce_share, gather_shares, reduce_all_short};
+    static const struct sw_flow flow = {share_sums, reduce_share, gather_shares, 0};
 
-    return run_flow(c, &flow);
+    return run_flow(c, &flow, reduce_all_short);
 }
 
 /* ---- broadcast and reduce -------------------------------------------------------------------- */
@@ -275,7 +196,8 @@ static symwin_status broadcast_short(const struct sw_wide_call *c, uint64_t at, 
 
 /* The root's domain has all of a piece first; then each rail passes on its share, and the other
  * domains gather. */
-static symwin_status spread_inside(const struct sw_wide_call *c, const struct piece *p, char *room)
+static symwin_status spread_inside(const struct sw_wide_call *c, const struct sw_line_piece *p,
+                                   char *room)
 {
     const struct sw_wide *w = c->wide;
     const int root = c->r->root;
@@ -288,7 +210,7 @@ static symwin_status spread_inside(const struct sw_wide_call *c, const struct pi
                                   w->domains.index_of[root], c->stream);
 }
 
-static void pass_share(const struct sw_wide_call *c, const struct piece *p, char *room,
+static void pass_share(const struct sw_wide_call *c, const struct sw_line_piece *p, char *room,
                        CUstream stream, int i, struct ncclComm *comm, struct sw_batch *b)
 {
     const struct sw_wide *w = c->wide;
@@ -300,7 +222,8 @@ static void pass_share(const struct sw_wide_call *c, const struct piece *p, char
                                           comm, stream));
 }
 
-static symwin_status gather_passed(const struct sw_wide_call *c, const struct piece *p, char *room)
+static symwin_status gather_passed(const struct sw_wide_call *c, const struct sw_line_piece *p,
+                                   char *room)
 {
     const struct sw_wide *w = c->wide;
 
@@ -331,8 +254,9 @@ static symwin_status reduce_short(const struct sw_wide_call *c, uint64_t at, uin
 }
 
 /* Each rail reduces its share to the root's domain, where the root collects them. */
-static void reduce_to_domain(const struct sw_wide_call *c, const struct piece *p, char *room,
-                             CUstream stream, int i, struct ncclComm *comm, struct sw_batch *b)
+static void reduce_to_domain(const struct sw_wide_call *c, const struct sw_line_piece *p,
+                             char *room, CUstream stream, int i, struct ncclComm *comm,
+                             struct sw_batch *b)
 {
     const struct sw_wide *w = c->wide;
     char *const share = room + (uint64_t)i * p->share * c->element;
@@ -342,7 +266,8 @@ static void reduce_to_domain(const struct sw_wide_call *c, const struct piece *p
                                        stream));
 }
 
-static symwin_status collect_shares(const struct sw_wide_call *c, const struct piece *p, char *room)
+static symwin_status collect_shares(const struct sw_wide_call *c, const struct sw_line_piece *p,
+                                    char *room)
 {
     const struct sw_domains *d = &c->wide->domains;
     const int root = c->r->root;
@@ -355,16 +280,16 @@ static symwin_status collect_shares(const struct sw_wide_call *c, const struct p
 
 symwin_status sw_broadcast_all(const struct sw_wide_call *c)
 {
-    static const struct flow flow = {spread_inside, pass_share, gather_passed, broadcast_short};
+    static const struct sw_flow flow = {spread_inside, pass_share, gather_passed, 0};
 
-    return run_flow(c, &flow);
+    return run_flow(c, &flow, broadcast_short);
 }
 
 symwin_status sw_reduce_to_root(const struct sw_wide_call *c)
 {
-    static const struct flow flow = {share_sums, reduce_to_domain, collect_shares, reduce_short};
+    static const struct sw_flow flow = {share_sums, reduce_to_domain, collect_shares, 0};
 
-    return run_flow(c, &flow);
+    return run_flow(c, &flow, reduce_short);
 }
 
 /* ---- NCCL alone ------------------------------------------------------------------------------ */

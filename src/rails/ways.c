@@ -64,12 +64,40 @@ static double inside_us(double bytes, double times)
     return INSIDE_US + times * bytes / INSIDE_RATE;
 }
 
+/* Those of a part for each rank, of `bytes`. In steps, if there are pieces: one for each domain. */
+static int has_parts(symwin_collective collective)
+{
+    return collective == SYMWIN_ALLGATHER || collective == SYMWIN_REDUCE_SCATTER ||
+           collective == SYMWIN_ALLTOALL;
+}
+
+static double parts_us(symwin_collective collective, int domains, int rails, double bytes,
+                       unsigned pieces)
+{
+    const int sums = collective == SYMWIN_REDUCE_SCATTER;
+    const symwin_collective like = sums ? SYMWIN_REDUCE : SYMWIN_BROADCAST; /* of two: a message */
+    const double others = domains - 1.0, inside = inside_us(bytes, rails - 1.0),
+                 message = collective == SYMWIN_ALLTOALL ? bytes * rails : bytes;
+    double in_use = 0, rail, slowest;
+
+    if (pieces == 1)
+        return domains * inside + HANDOVER_US +
+               rail_us(like, sums ? domains : 2, others * message, &in_use);
+    rail = rail_us(like, sums ? domains : 2, message, &in_use);
+    slowest = rail / (domains < SW_LANES ? domains : SW_LANES);
+    slowest = in_use > slowest ? in_use : slowest;
+    slowest = inside > slowest ? inside : slowest;
+    return inside + rail + 2 * HANDOVER_US + others * slowest;
+}
+
 double sw_way_us(symwin_collective collective, int domains, int rails, double bytes,
                  symwin_algo algo, unsigned pieces)
 {
     const double others = rails - 1.0, piece = bytes / pieces;
     double in_use = 0, step, rail, slowest;
 
+    if (has_parts(collective))
+        return parts_us(collective, domains, rails, bytes, pieces);
     if (algo == SYMWIN_ALGO_ONESHOT)
         return inside_us(bytes, collective == SYMWIN_ALLREDUCE ? others : rails > 1) + HANDOVER_US +
                rail_us(collective, domains, bytes, &in_use);
@@ -88,6 +116,11 @@ struct sw_way sw_way_by_model(symwin_collective collective, int domains, int rai
     double us[MOST_PIECES + 1], least = alone;
     unsigned fewest = 1, pieces;
 
+    if (has_parts(collective))
+        return (struct sw_way){
+            SYMWIN_ALGO_RAILS,
+            ALIKE * parts_us(collective, domains, rails, bytes, 2) < alone ? (unsigned)domains : 1,
+            0};
     while (bytes / fewest > most && fewest < MOST_PIECES) /* there is no room */
         fewest *= 2;
     for (pieces = fewest; pieces <= MOST_PIECES; pieces *= 2) {
@@ -130,8 +163,9 @@ static int can_go(const struct sw_request *r, size_t bytes, symwin_algo algo)
     case SYMWIN_REDUCE:
         return sw_shares_divide(&w->domains) &&
                sw_serve_alike(&w->domains, w->domains.domain_of[r->root]);
-    case SYMWIN_ALLTOALL: /* joined in the scratch */
-        return w->domains.regular && bytes * (size_t)r->comm->nranks <= 2 * w->half;
+    case SYMWIN_ALLTOALL: /* joined in the scratch, or slices of the parts are */
+        return w->domains.regular && (bytes * (size_t)r->comm->nranks <= 2 * w->half ||
+                                      w->domains.size_of[0] <= SW_TABLE_RANKS);
     default:
         return 1;
     }
@@ -139,21 +173,19 @@ static int can_go(const struct sw_request *r, size_t bytes, symwin_algo algo)
 
 static struct sw_way by_itself(const struct sw_request *r, size_t bytes)
 {
-    static const symwin_algo order[] = {SYMWIN_ALGO_RAILS, SYMWIN_ALGO_NCCL, SYMWIN_ALGO_ONESHOT};
+    static const symwin_algo order[] = {SYMWIN_ALGO_RAILS, SYMWIN_ALGO_NCCL};
     const struct sw_wide *w = r->comm->wide;
-    struct sw_way way = {SYMWIN_ALGO_ONESHOT, 1, 0};
     int i = 0;
 
-    if (can_go(r, bytes, SYMWIN_ALGO_ONESHOT)) {
-        if (can_go(r, bytes, SYMWIN_ALGO_RAILS))
-            way = sw_way_by_model(r->collective, w->domains.count, w->domains.rails, (double)bytes,
-                                  (double)w->part * w->domains.rails);
-        return way;
-    }
+    if (can_go(r, bytes, SYMWIN_ALGO_RAILS) &&
+        (can_go(r, bytes, SYMWIN_ALGO_ONESHOT) || has_parts(r->collective)))
+        return sw_way_by_model(r->collective, w->domains.count, w->domains.rails, (double)bytes,
+                               (double)w->part * w->domains.rails);
+    if (can_go(r, bytes, SYMWIN_ALGO_ONESHOT))
+        return (struct sw_way){SYMWIN_ALGO_ONESHOT, 1, 0};
     while (!can_go(r, bytes, order[i]))
         i++;
-    way.algo = order[i];
-    return way;
+    return (struct sw_way){order[i], 1, 0};
 }
 
 symwin_status sw_way_choose(const struct sw_request *r, struct sw_way *way)

@@ -106,10 +106,40 @@ struct sw_way sw_way_by_model(symwin_collective collective, int domains, int rai
 double sw_way_us(symwin_collective collective, int domains, int rails, double bytes,
                  symwin_algo algo, unsigned pieces);
 
-/* ---- shares.c: one message for all, or of all: each rail has a share of it ---- */
+/* ---- line.c: pieces on their way ---- */
+
+struct sw_line_piece {
+    uint64_t at, count;  /* elements */
+    uint64_t share, own; /* of shares: elements of each rail, and of this rank */
+    int domain;          /* of parts: whose are exchanged, or summed */
+    int stays;           /* nothing of it travels, but for the verdict of a step inside */
+};
+
+/* What is done with a piece: inside the domain, on the rails, and inside again. `room` is for that
+ * piece, of wide->part bytes. NULL: nothing is done inside. */
+struct sw_flow {
+    symwin_status (*first)(const struct sw_wide_call *c, const struct sw_line_piece *p, char *room);
+    void (*rail)(const struct sw_wide_call *c, const struct sw_line_piece *p, char *room,
+                 CUstream stream, int i, struct ncclComm *comm, struct sw_batch *b);
+    symwin_status (*last)(const struct sw_wide_call *c, const struct sw_line_piece *p, char *room);
+    int sums; /* of parts: all domains send to one, and none exchange */
+};
+
+/* sw_line_end() follows the last piece of a call, unless a status was a failure. */
+struct sw_line {
+    const struct sw_wide_call *call;
+    const struct sw_flow *flow;
+    struct sw_line_piece pieces[SW_PARTS]; /* those under way, by their numbers */
+    unsigned sent, taken;
+};
+
+symwin_status sw_line_put(struct sw_line *l, const struct sw_line_piece *p);
+symwin_status sw_line_end(struct sw_line *l);
 
 /* What comes in a stream waits for what is in another. */
 symwin_status sw_follow_stream(CUevent event, CUstream from, CUstream to);
+
+/* ---- shares.c: one message for all, or of all: each rail has a share of it ---- */
 
 /* Whether each rank of a domain serves as many rails; whether shares can be reduced and gathered in
  * all domains. */

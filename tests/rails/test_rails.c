@@ -51,6 +51,17 @@ static int largest_of(const char *hosts)
     return most;
 }
 
+static int equal_domains; /* of this process's communicator */
+
+static int domains_are_equal(const char *hosts)
+{
+    int i, equal = 1;
+
+    for (i = 1; hosts[i] != '\0'; i++)
+        equal = equal && hosts[i] >= hosts[i - 1]; /* ranks of a domain follow each other */
+    return equal && (int)strlen(hosts) == domains_of(hosts) * largest_of(hosts);
+}
+
 /* A way that the call can go over any domains, or the library's choice. */
 static void choose_way(struct job *j, uint32_t dice)
 {
@@ -62,7 +73,8 @@ static void choose_way(struct job *j, uint32_t dice)
     if (!sw_way_is_there(is, way) ||
         (way == SYMWIN_ALGO_NCCL && j->is->reduces && j->op == SYMWIN_PREMUL_SUM) ||
         (way != SYMWIN_ALGO_NCCL && j->op == SYMWIN_AVG && j->type > SYMWIN_F8E5M2) ||
-        (way == SYMWIN_ALGO_RAILS && (is == SYMWIN_ALLTOALL || is == SYMWIN_REDUCE)))
+        (way == SYMWIN_ALGO_RAILS &&
+         (is == SYMWIN_REDUCE || (is == SYMWIN_ALLTOALL && !equal_domains))))
         return;
     j->options.algo = way;
     j->options.blocks = way == SYMWIN_ALGO_RAILS ? (int)(dice / 4 % 9) : 0; /* pieces */
@@ -335,7 +347,41 @@ static void late_pieces(const struct rank *r, const char *hosts)
     must_be(job_is_right(r, &j), "several pieces", r->rank);
 }
 
-/* The same in a capture; and a message that comes in one stream, and is used in the other. */
+/* A part for each rank, which the scratch does not hold, in steps: domains exchange, or sum, what
+ * is for one of them, while others are under way. */
+static void steps(const struct rank *r, const char *hosts)
+{
+    static const symwin_collective in_steps[] = {SYMWIN_ALLGATHER, SYMWIN_REDUCE_SCATTER,
+                                                 SYMWIN_ALLTOALL};
+    static const int pieces[] = {1, 2, 9};
+    struct job j;
+    int i, k, n = 0;
+
+    for (i = 0; i < 3; i++)
+        for (k = 0; k < 3; k++, n++) {
+            j = any(r, 5100 + (unsigned)n);
+            for (j.is = shapes; j.is->collective != in_steps[i];)
+                j.is++;
+            j.type = n % 2 == 0 ? SYMWIN_U32 : SYMWIN_F32;
+            j.op = SYMWIN_SUM;
+            j.in_place = n % 2 == 1;
+            j.count = (ROOM - 2 * GUARD - 72) / 4 / (uint64_t)r->nranks;
+            j.in = j.out = GUARD;
+            j.options = (symwin_collective_options){
+                .size = sizeof j.options, .algo = SYMWIN_ALGO_RAILS, .blocks = pieces[k]};
+            if (!equal_domains && in_steps[i] == SYMWIN_ALLTOALL)
+                j.options.algo = SYMWIN_ALGO_AUTO, j.options.blocks = 0;
+            job_prepare(r, &j);
+            if (k == 1)
+                be_late(r, hosts);
+            host_must(job_call(r, &j, 0), "a call in steps");
+            job_wait(r, 0);
+            must_be(job_is_right(r, &j), j.is->name, r->rank);
+        }
+}
+
+/* Pieces of an all-reduce in a capture; and a message that comes in one stream, and is used in the
+ * other. */
 static void two_captured(const struct rank *r, const char *hosts)
 {
     const int next = (r->rank + 1) % r->nranks, before = (r->rank + r->nranks - 1) % r->nranks;
@@ -533,6 +579,7 @@ static void body(struct processes *p, int rank)
     struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
     atomic_int *const step = &p->rank[rank].step; /* told of a rank that hangs */
 
+    equal_domains = domains_are_equal(places_arg(p));
     open_rank(p, &r, WAIT_MS);
     *step = 1;
     run_any(&r);
@@ -554,6 +601,7 @@ static void body(struct processes *p, int rank)
     two_captured(&r, places_arg(p));
     *step = 8;
     late_pieces(&r, places_arg(p));
+    steps(&r, places_arg(p));
     two_captures(&r);
     *step = 9;
     graphs(&r);
@@ -575,6 +623,7 @@ static void many(struct processes *p, int rank)
     struct rank r = {.nranks = p->count, .rank = rank};
     symwin_comm_info comm;
 
+    equal_domains = domains_are_equal(places_arg(p));
     rails_set_engine(rank);
     r.device = rank % harness_device_count();
     open_rank(p, &r, WAIT_MS);
@@ -583,6 +632,7 @@ static void many(struct processes *p, int rank)
     run_any(&r);
     messages(&r, 1);
     late_pieces(&r, places_arg(p));
+    steps(&r, places_arg(p));
     barriers(p, &r);
     close_rank(p, &r);
 }
