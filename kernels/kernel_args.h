@@ -30,6 +30,9 @@
  *  struct sw_pair pair[nranks]   of sends and receives: what this rank has with each peer
  *  entries  ring[nranks][SW_PAIR_SLOTS][...] of sends and receives: what peer p sends, at [p];
  *                                zero except for entries in transit
+ *  uint64_t row[2][2][nranks]    of this rank's calls by table whose rows are too many for their
+ *                                arguments (table_layout.h): of `in`, then of `out`, counts, then
+ *                                places
  *
  * The epoch counts collective calls of this communicator on the device, so graphs can be replayed.
  * Rounds count uses of the slots: a call has several if its message is larger than the slots.
@@ -335,6 +338,8 @@ struct sw_pair {
 #define SW_STATE_RING(nranks, slot_bytes, src, slot)                                               \
     (((SW_STATE_PAIR(nranks, slot_bytes, nranks) + 511) & ~(uint64_t)511) +                        \
      ((uint64_t)(src)*SW_PAIR_SLOTS + (uint64_t)(slot)) * SW_PAIR_SLOT_BYTES(slot_bytes))
-#define SW_STATE_BYTES(nranks, slot_bytes) SW_STATE_RING(nranks, slot_bytes, nranks, 0)
+#define SW_STATE_ROWS(nranks, slot_bytes) SW_STATE_RING(nranks, slot_bytes, nranks, 0)
+#define SW_STATE_BYTES(nranks, slot_bytes)                                                         \
+    (SW_STATE_ROWS(nranks, slot_bytes) + (uint64_t)(nranks)*32)
 
 #endif

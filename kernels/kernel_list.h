@@ -28,7 +28,7 @@
 
 /* The collectives of a family, and which algorithms of theirs: src/collective/table.c. */
 #define SW_KERNEL_FAMILY_LIST(X)                                                                   \
-    X(allreduce) X(move) X(parts) X(barrier) X(table) X(pair) X(few) X(group)
+    X(allreduce) X(move) X(parts) X(barrier) X(table) X(rows) X(pair) X(few) X(group)
 enum sw_kernel_family {
 #define SW_KERNEL_FAMILY(name) SW_FAMILY_##name,
     SW_KERNEL_FAMILY_LIST(SW_KERNEL_FAMILY)
@@ -42,6 +42,7 @@ enum sw_kernel_family {
 #define SW_KERNEL_ARGS_parts struct sw_kernel_args
 #define SW_KERNEL_ARGS_barrier struct sw_kernel_args
 #define SW_KERNEL_ARGS_table struct sw_table_args
+#define SW_KERNEL_ARGS_rows struct sw_rows_args
 #define SW_KERNEL_ARGS_pair struct sw_pair_args
 #define SW_KERNEL_ARGS_few struct sw_few_args
 #define SW_KERNEL_ARGS_group struct sw_group_args
@@ -176,6 +177,8 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     X(move, group, oneshot, bytes, move, 8, short)
 #define SW_KERNEL_LIST_MOVE_V(X)                                                                   \
     X(move_v, table, oneshot, bytes, move, n, any) X(move_v, table, oneshot, bytes, move, n, long)
+/* For communicators of so many ranks that the arguments of the others do not hold their rows. */
+#define SW_KERNEL_LIST_ROWS(X) X(move_v, rows, oneshot, bytes, move, n, any)
 /* One kernel knows all types and operations: of parts of unequal lengths, words are not many. */
 #define SW_KERNEL_LIST_REDUCE_V(X) X(reduce_v, table, oneshot, bytes, other, n, any)
 #define SW_KERNEL_LIST_PAIRS(X)                                                                    \
@@ -200,6 +203,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_LIST_MULTICAST_MOVE(X)                                                               \
     SW_KERNEL_LIST_MOVE(X)                                                                         \
     SW_KERNEL_LIST_MOVE_V(X)                                                                       \
+    SW_KERNEL_LIST_ROWS(X)                                                                         \
     SW_KERNEL_LIST_REDUCE_V(X)                                                                     \
     SW_KERNEL_LIST_PAIRS(X)                                                                        \
     SW_KERNEL_LIST_PUT(X)                                                                          \

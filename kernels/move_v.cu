@@ -10,6 +10,8 @@
  *
  * In place: a thread loads its entries of a round before it stores what it receives in the round,
  * and entry i of a rank's part is its own in `in` as in `out`.
+ *
+ * And the kernel that stores the table of a call ahead of it, reducing ones too.
  */
 #include "table.cuh"
 
@@ -80,4 +82,26 @@ struct sw_move_v {
         sw_table_run<sw_move_v<SW_SHAPE_##shape == SW_SHAPE_long>>(args);                          \
     }
 SW_KERNEL_LIST_MOVE_V(SW_DEFINE)
+#undef SW_DEFINE
+
+/* The rows are this rank's own, and its calls read them one after another: the one before has ended
+ * when this begins, and this when the next begins. By one block. */
+SYMWIN_DEVICE void sw_rows_store(const struct sw_rows_args &args)
+{
+    sw_call_order();
+    for (uint32_t i = threadIdx.x; i < args.count; i += blockDim.x) {
+        const uint64_t row = args.first + i, out = row >= args.nranks ? args.nranks : 0;
+        const uint64_t count = args.to + (row + out) * 8;
+
+        symwin_store_u64(count, args.rows[i].count);
+        symwin_store_u64(count + (uint64_t)args.nranks * 8, args.rows[i].place);
+    }
+}
+
+#define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
+    SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
+    {                                                                                              \
+        sw_rows_store(args);                                                                       \
+    }
+SW_KERNEL_LIST_ROWS(SW_DEFINE)
 #undef SW_DEFINE

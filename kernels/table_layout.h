@@ -5,7 +5,8 @@
 
 #include "kernel_args.h"
 
-/* Ranks whose parts fit in the arguments. Other communicators have them in device memory. */
+/* Ranks whose parts the arguments have room for: a launch carries all of it, however few the ranks
+ * are. Those of more ranks are stored ahead, by a kernel of their own. */
 #define SW_TABLE_RANKS 16
 /* The room of a buffer whose parts the host has checked, or that nobody knows; times the bytes of
  * an element it does not wrap. */
@@ -32,6 +33,17 @@ struct sw_table_args {
     uint64_t large;
     uint64_t place; /* of `out` in the flat range; SW_NO_OFFSET: nothing is to be stored there */
     struct sw_table_side in, out;
+};
+
+/* Rows that one launch stores: those of both buffers of 72 ranks, in 2,328 of the 4,096 bytes of
+ * arguments that a kernel can have with every driver. */
+#define SW_ROWS_MOST 144
+
+/* Of the kernel that stores rows ahead of a call (move_v.cu). */
+struct sw_rows_args {
+    uint64_t to;                           /* the address that is SW_STATE_ROWS of this rank */
+    uint32_t nranks, first, count, unused; /* rows first, ... of `in` and then of `out` */
+    struct sw_table_row rows[SW_ROWS_MOST];
 };
 
 #endif

@@ -394,7 +394,8 @@ typedef struct symwin_parts {
      * that has elements fails. The parts on the host, and the room of those on the device, may not
      * pass the window or the allocation: see symwin_allreduce(). */
     uint64_t room;
-    /* 0: the two arrays are in host memory, and are read by the call, also in a group. Otherwise
+    /* 0: the two arrays are in host memory, and are read by the call, also in a group and in a
+     * capture. With more than 16 ranks a small kernel is launched ahead of the call's. Otherwise
      * they are in device memory of this rank, aligned to 8 bytes, each of an element for every rank
      * in one allocation, and are read while the call runs in its stream. So a kernel ahead of it
      * may write them, and no host waits; they must not change until the call has ended there. */
@@ -421,7 +422,6 @@ typedef struct symwin_parts {
  *                       allocation in device memory; a part passes the room of its buffer, or this
  *                       rank does not send itself what it receives, with arrays in host memory; and
  *                       as above
- *   SYMWIN_UNSUPPORTED  arrays in host memory, and more than 16 ranks
  *   SYMWIN_MISMATCH     from symwin_comm_check(): two ranks differ in what one sends to the other,
  *                       with both counts; or, by arrays in device memory, a part passes the room
  *                       of its buffer, with the element at which it ends, or has elements in a

@@ -46,6 +46,12 @@ symwin_status sw_call_launch(struct call *c);
 symwin_status sw_request_find(const struct sw_request *r, struct call *found, int *agrees);
 symwin_status sw_found_run(struct call *found);
 
+/* ---- parts.c ---- */
+
+/* Queues what stores the rows that are too many for the arguments of a call by parts, ahead of its
+ * kernel. A capture keeps them: they are in the arguments of a kernel of their own. */
+symwin_status sw_parts_queue_rows(const struct sw_turn *turn, const struct sw_table_args *table);
+
 /* ---- batch.c --------------------------------------------------------------------------------- */
 
 /* Launches the first calls of `n` of one communicator, which follow each other in a group, in one

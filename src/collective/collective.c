@@ -24,6 +24,11 @@ symwin_status sw_calls_create(symwin_comm *comm)
         return sw_fail(SYMWIN_NO_MEMORY, "no host memory for the calls of a communicator");
     calls->comm = comm;
     comm->calls = calls;
+    if (comm->nranks > SW_TABLE_RANKS) {
+        calls->rows = calloc(2 * (size_t)comm->nranks, sizeof *calls->rows);
+        if (calls->rows == NULL)
+            return sw_fail(SYMWIN_NO_MEMORY, "no host memory for parts of %d ranks", comm->nranks);
+    }
     /* If ranks share a device, an extra stream may share a hardware queue with a stream that waits
      * for it. So then it is created only when needed. */
     if (comm->ranks_on_device == 1)
@@ -42,6 +47,7 @@ void sw_calls_destroy(symwin_comm *comm)
     sw_copies_release(&calls->copies);
     sw_graph_launch_release(&calls->graph_launch);
     sw_order_leave(calls);
+    free(calls->rows);
     free(calls);
     comm->calls = NULL;
 }
@@ -420,17 +426,21 @@ static symwin_status queue(const struct call *c, const struct sw_turn *turn,
                            const struct sw_plan *plan)
 {
     struct sw_kernel_args args = args_of(c, turn, plan);
+    symwin_status status;
 
-    if (c->table != NULL)
+    if (c->table != NULL) {
         c->table->call = args;
+        status = sw_parts_queue_rows(turn, c->table);
+        return status == SYMWIN_OK ? sw_kernel_queue(turn, plan->kernel, &plan->grid, c->table, 0)
+                                   : status;
+    }
     if (plan->algorithm->queue != NULL)
         return plan->algorithm->queue(&(struct sw_call){.query = &c->query,
                                                         .plan = plan,
                                                         .args = &args,
                                                         .stream = c->stream,
                                                         .early = turn->early});
-    return sw_kernel_queue(turn, plan->kernel, &plan->grid,
-                           c->table != NULL ? (void *)c->table : (void *)&args, c->table == NULL);
+    return sw_kernel_queue(turn, plan->kernel, &plan->grid, &args, 1);
 }
 
 symwin_status sw_call_launch(struct call *c)

@@ -18,7 +18,8 @@ struct grouped_call {
     struct sw_stream_seen seen; /* if it agrees */
     symwin_collective_options options;
     symwin_parts parts[2];
-    uint64_t arrays[2][2][SW_TABLE_RANKS]; /* what these have in host memory, as it was passed */
+    size_t
+        arrays[2]; /* of these, if they are in host memory: where they are in the group's words */
 };
 
 /* Of a thread. */
@@ -26,6 +27,9 @@ struct sw_group_calls {
     int depth;                  /* 0: none is open */
     struct grouped_call *calls; /* owned */
     size_t count, room;
+    /* Owned: counts and displacements that were in host memory, as they were passed. */
+    uint64_t *words;
+    size_t words_count, words_room;
     symwin_status status; /* of the first call that failed, with its text */
     char text[SW_TEXT_BYTES];
 };

@@ -22,9 +22,10 @@ static size_t most_comms(const struct sw_group_calls *g)
     return is_of_one(g) ? 1 : g->count;
 }
 
-/* The request as it was added, with pointers to what it owns; more calls may move it until the
- * group ends. `table`: for the arguments of a collective by parts. */
-static struct sw_request request_of(struct grouped_call *c, struct sw_table_args *table)
+/* The request as it was added, with pointers to what it and the group own; more calls may move that
+ * until the group ends. `table`: for the arguments of a collective by parts. */
+static struct sw_request request_of(const struct sw_group_calls *g, struct grouped_call *c,
+                                    struct sw_table_args *table)
 {
     struct sw_request r = c->request;
     int b;
@@ -37,8 +38,9 @@ static struct sw_request request_of(struct grouped_call *c, struct sw_table_args
         if (r.parts[b] != NULL)
             r.parts[b] = parts;
         if (r.parts[b] != NULL && !parts->on_device) {
-            parts->counts = c->arrays[b][0];
-            parts->displacements = parts->displacements != NULL ? c->arrays[b][1] : NULL;
+            parts->counts = g->words + c->arrays[b];
+            if (parts->displacements != NULL)
+                parts->displacements = parts->counts + r.comm->nranks;
         }
     }
     if (r.table != NULL)
@@ -208,7 +210,7 @@ static symwin_status agree(void *of)
 
         if (c->is_pair || c->request.comm != comm || !c->agrees)
             continue; /* other communicators' calls are other threads' */
-        r = request_of(c, NULL);
+        r = request_of(a->g, c, NULL);
         r.seen = &c->seen;
         status = sw_request_find(&r, &c->found, NULL);
         c->is_found = status == SYMWIN_OK;
@@ -248,23 +250,34 @@ static symwin_status see_capture(struct grouped_call *c)
     return status;
 }
 
-/* Finds a call's buffers. `c` has no call of its communicator before it that is to agree, or is to
- * agree as well: what it needs may depend on that. */
-static symwin_status find(struct grouped_call *c)
+/* Parts are found at the launch: only what was freed meanwhile is new. */
+static symwin_status find_parts(const struct sw_group_calls *g, struct grouped_call *c)
 {
-    const struct sw_collective *is = &sw_collectives[c->request.collective];
-    struct sw_request r = request_of(c, NULL);
     struct sw_parts_bytes bytes = {.part = 0};
     struct sw_table_args table;
+    const struct sw_request r = request_of(g, c, &table);
+    symwin_status status = sw_comm_enter(r.comm, r.name);
+
+    if (status == SYMWIN_OK) {
+        status = sw_parts_find(&r, &bytes);
+        sw_comm_leave(r.comm);
+    }
+    return status;
+}
+
+/* Finds a call's buffers. `c` has no call of its communicator before it that is to agree, or is to
+ * agree as well: what it needs may depend on that. */
+static symwin_status find(const struct sw_group_calls *g, struct grouped_call *c)
+{
+    const struct sw_collective *is = &sw_collectives[c->request.collective];
+    struct sw_request r = request_of(g, c, NULL);
     symwin_status status = SYMWIN_OK;
 
     c->found = sw_call_of(&r);
     if (is->no_data || sw_wide_calls_of(r.comm) != NULL)
         return SYMWIN_OK;
-    if (is->by_parts) { /* which are found at the launch: only what was freed meanwhile is new */
-        r = request_of(c, &table);
-        return sw_parts_find(&r, &bytes);
-    }
+    if (is->by_parts)
+        return find_parts(g, c);
     if (!c->agrees)
         status = sw_request_find(&r, &c->found, &c->agrees);
     if (status == SYMWIN_OK && c->agrees)
@@ -302,7 +315,7 @@ static symwin_status find_all(struct sw_group_calls *g)
             continue;
         k = agreement_of(g, agreements, n, i);
         c->agrees = k < n && sw_collectives[c->request.collective].registers != SW_CONNECTS_NEVER;
-        status = find(c);
+        status = find(g, c);
         if (status == SYMWIN_OK && c->agrees && k == n)
             agreements[n++] = (struct agreement){.g = g, .first = i};
     }
@@ -344,7 +357,7 @@ static symwin_status launch_from(struct sw_group_calls *g, size_t first)
         return status;
     if (one->is_found)
         return sw_found_run(&one->found);
-    request = request_of(one, &table);
+    request = request_of(g, one, &table);
     return sw_request_run(&request, NULL);
 }
 

@@ -25,8 +25,10 @@ static struct {
 static void thread_ends(void *calls)
 {
     free(calls);
+    free(group.words);
     group.calls = NULL;
-    group.count = group.room = 0;
+    group.words = NULL;
+    group.count = group.room = group.words_count = group.words_room = 0;
 }
 
 static void make_key(void)
@@ -86,29 +88,50 @@ static struct grouped_call *add(const char *call)
         group.room = room;
     }
     calls += group.count++;
-    memset(calls, 0, offsetof(struct grouped_call, arrays));
+    memset(calls, 0, sizeof *calls);
     return calls;
 }
 
-static void empty(void)
+static void forget_calls(void)
 {
     free(group.calls);
+    free(group.words);
     own_calls(NULL);
-    group.count = group.room = 0;
-    group.status = SYMWIN_OK;
+    group.words = NULL;
+    group.count = group.room = group.words_count = group.words_room = 0;
 }
 
 /* ---- collectives ----------------------------------------------------------------------------- */
 
-/* With its arrays on the host, which have been checked: there are at most SW_TABLE_RANKS ranks. */
+/* Room for the arrays of a call, of `nranks` words each. */
+static int find_words(size_t nranks)
+{
+    const size_t need = group.words_count + 4 * nranks;
+    uint64_t *words;
+
+    if (need <= group.words_room)
+        return 1;
+    words = realloc(group.words, 2 * need * sizeof *words);
+    if (words == NULL)
+        return 0;
+    group.words = words;
+    group.words_room = 2 * need;
+    return 1;
+}
+
+/* With its arrays on the host, which have been checked. */
 static void copy_parts(struct grouped_call *c, int b, const symwin_parts *parts, size_t nranks)
 {
+    uint64_t *const to = group.words + group.words_count;
+
     c->parts[b] = *parts;
     if (parts->on_device)
         return;
-    memcpy(c->arrays[b][0], parts->counts, nranks * sizeof *parts->counts);
+    c->arrays[b] = group.words_count;
+    group.words_count += 2 * nranks;
+    memcpy(to, parts->counts, nranks * sizeof *to);
     if (parts->displacements != NULL)
-        memcpy(c->arrays[b][1], parts->displacements, nranks * sizeof *parts->displacements);
+        memcpy(to + nranks, parts->displacements, nranks * sizeof *to);
 }
 
 symwin_status sw_grouped_add(const struct sw_request *r, symwin_status status)
@@ -120,6 +143,9 @@ symwin_status sw_grouped_add(const struct sw_request *r, symwin_status status)
         status = sw_request_check_grouped(r);
     if (status != SYMWIN_OK)
         return note(status);
+    if (sw_collectives[r->collective].by_parts && !find_words((size_t)r->comm->nranks))
+        return note(sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for the parts of %d ranks",
+                            r->name, r->comm->nranks));
     c = add(r->name);
     if (c == NULL)
         return note(SYMWIN_NO_MEMORY);
@@ -281,7 +307,8 @@ symwin_status symwin_group_end(void)
     if (--group.depth > 0)
         return SYMWIN_OK;
     status = sw_group_launch(&group);
-    empty();
+    forget_calls();
+    group.status = SYMWIN_OK;
     return status;
 }
 
@@ -296,9 +323,6 @@ void sw_grouped_forget(const symwin_comm *comm)
     if (kept < group.count)
         (void)note_as(SYMWIN_INVALID, "a communicator was destroyed in the group that uses it");
     group.count = kept;
-    if (kept == 0) { /* the thread may never end its group */
-        free(group.calls);
-        own_calls(NULL);
-        group.room = 0;
-    }
+    if (kept == 0) /* the thread may never end its group */
+        forget_calls();
 }

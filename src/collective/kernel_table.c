@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "emu/emu.h"
+#include "kernels/table_layout.h"
 #include "src/collective/collective.h"
 
 extern const struct sw_emu_image sw_kernels_emu_image; /* kernels/emu_image.cc */
@@ -159,6 +160,8 @@ static const struct sw_algorithm *algorithm_of(size_t which)
         return &sw_pairs;
     if (kernel_list[which].family == SW_FAMILY_group)
         return sw_algorithm(SYMWIN_ALLGATHER, algo);
+    if (kernel_list[which].family == SW_FAMILY_rows)
+        return sw_algorithm(SYMWIN_ALLTOALLV, algo);
     while (c + 1 < SW_COLLECTIVES &&
            (!sw_algo_is_there((symwin_collective)c, algo) ||
             sw_algorithm((symwin_collective)c, algo)->family != kernel_list[which].family))
@@ -265,6 +268,8 @@ static symwin_status load_device(struct sw_kernels *kernels)
         if (kernel_list[i].ranks != SW_RANKS_n && kernel_list[i].ranks != kernels->nranks)
             continue;
         if ((algorithm_of(i)->needs & SW_NEEDS_MULTICAST) != 0 && !kernels->multicast)
+            continue;
+        if (kernel_list[i].family == SW_FAMILY_rows && kernels->nranks <= SW_TABLE_RANKS)
             continue;
         enter(kernels, i);
         status = load_kernel(kernels, i, &kernels->kernels[1 + i]);
@@ -404,6 +409,12 @@ const struct sw_kernel *sw_kernels_group(const struct sw_kernels *kernels,
     const struct sw_kernel *kernel = &kernels->kernels[of[shape]];
 
     return kernel->function != NULL ? kernel : NULL;
+}
+
+const struct sw_kernel *sw_kernels_rows(const struct sw_kernels *kernels)
+{
+    return shaped(kernels, kernels->table[SW_FAMILY_rows][SYMWIN_ALGO_ONESHOT][TYPE_bytes][OP_move],
+                  SW_SHAPE_any);
 }
 
 uint32_t sw_kernel_op(const struct sw_kernel *kernel, symwin_type type, symwin_op op)

@@ -42,6 +42,9 @@ const struct sw_kernel *sw_kernels_pairs(const struct sw_kernels *kernels, int f
  * short and do not wait for each other, NULL if there is none for the number of ranks. */
 const struct sw_kernel *sw_kernels_group(const struct sw_kernels *kernels,
                                          enum sw_kernel_shape shape);
+/* The kernel that stores rows ahead of a call by parts (kernels/table_layout.h). It has no function
+ * where the ranks are few enough for the arguments of the call's own kernel. */
+const struct sw_kernel *sw_kernels_rows(const struct sw_kernels *kernels);
 /* sw_kernel_args.op for a call by that kernel, which may be that of another type. */
 uint32_t sw_kernel_op(const struct sw_kernel *kernel, symwin_type type, symwin_op op);
 /* Bit i: there are kernels of algorithm i, of each collective that has it. */

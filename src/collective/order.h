@@ -8,6 +8,7 @@
 #define SW_CAPTURES 8 /* stream captures remembered at the same time */
 
 struct sw_order;
+struct sw_table_row;
 
 /* What the calls of a communicator need. Protected by comm->busy and the order's mutex. All from
  * `has_last` to `before_id` but `captured_room` is about calls outside captures. */
@@ -39,6 +40,9 @@ struct sw_calls {
     CUevent edge;          /* owned, created when first needed */
     struct sw_copies copies;
     struct sw_graph_launch graph_launch;
+    /* Owned: of `in`, then of `out`, a row for each rank, of the call by parts that is made now;
+     * NULL: the arguments of its kernel have room for them. */
+    struct sw_table_row *rows;
 };
 
 /* ---- collective.c ---- */

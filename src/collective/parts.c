@@ -1,11 +1,10 @@
 /* Collectives whose parts have unequal lengths: the public calls, and what their kernels get
  * (kernels/table.cuh). */
 #include <stdio.h>
+#include <string.h>
 
+#include "src/collective/call.h"
 #include "src/collective/grouped.h"
-#include "src/collective/select.h"
-
-enum { IN, OUT };
 
 /* Bytes of a part that is stored straight; the first for tests on the emulated driver. */
 enum { EMULATED_LARGE = 512, LARGE_LEAST = 16 << 10, LARGE_MOST = 64 << 20 };
@@ -22,6 +21,53 @@ const char *sw_parts_name(const struct sw_request *r, int b)
 {
     return divided(r) >= 0 ? "parts" : b == IN ? "in_parts" : "out_parts";
 }
+
+/* ---- rows on the host: of all ranks' parts of a buffer ---- */
+
+static struct sw_table_row *rows_of(const struct sw_request *r, int b)
+{
+    struct sw_table_row *const rows = r->comm->calls->rows;
+
+    if (rows != NULL)
+        return rows + (b == IN ? 0 : r->comm->nranks);
+    return b == IN ? r->table->in.rows : r->table->out.rows;
+}
+
+/* Where rows are stored ahead of the call: the counts, which the places follow. */
+static uint64_t rows_address(const symwin_comm *comm, int b)
+{
+    return comm->group->base + (uint64_t)comm->rank * comm->group->stride + comm->state_offset +
+           SW_STATE_ROWS(comm->nranks, comm->slot_bytes) +
+           (uint64_t)(b == IN ? 0 : comm->nranks) * 2 * sizeof(uint64_t);
+}
+
+symwin_status sw_parts_queue_rows(const struct sw_turn *turn, const struct sw_table_args *table)
+{
+    const symwin_comm *comm = turn->calls->comm;
+    const struct sw_kernel *kernel = sw_kernels_rows(comm->kernels);
+    const uint32_t nranks = (uint32_t)comm->nranks,
+                   end = table->out.counts == rows_address(comm, OUT) ? 2 * nranks : nranks;
+    uint32_t first = table->in.counts == rows_address(comm, IN) ? 0 : nranks;
+    symwin_status status = SYMWIN_OK;
+    struct sw_rows_args args;
+
+    for (; first < end && status == SYMWIN_OK; first += args.count) {
+        struct sw_grid grid = {.blocks = 1};
+
+        args = (struct sw_rows_args){
+            .to = rows_address(comm, IN), .nranks = nranks, .first = first, .count = end - first};
+        if (args.count > SW_ROWS_MOST)
+            args.count = SW_ROWS_MOST;
+        memcpy(args.rows, turn->calls->rows + first, args.count * sizeof args.rows[0]);
+        grid.threads = (args.count + 31) / 32 * 32;
+        if (grid.threads > (unsigned)kernel->threads)
+            grid.threads = (unsigned)kernel->threads;
+        status = sw_kernel_queue(turn, kernel, &grid, &args, 0);
+    }
+    return status;
+}
+
+/* ---- what a call passes ---------------------------------------------------------------------- */
 
 /* One of the two arrays of a buffer, in device memory: kernels read all of it. */
 static symwin_status check_on_device(const struct sw_request *r, int b, const char *array,
@@ -147,6 +193,7 @@ static symwin_status find_on_host(const struct sw_request *r, int b, struct sw_t
 {
     const symwin_parts *parts = r->parts[b];
     const size_t element = symwin_type_bytes(r->type);
+    struct sw_table_row *const rows = rows_of(r, b);
     symwin_status status = check_on_host(r, b, "counts", parts->counts);
     uint64_t end = 0;
     int p;
@@ -155,12 +202,12 @@ static symwin_status find_on_host(const struct sw_request *r, int b, struct sw_t
         status = check_on_host(r, b, "displacements", parts->displacements);
     if (status != SYMWIN_OK)
         return status;
-    if (r->comm->nranks > SW_TABLE_RANKS)
-        return sw_fail(SYMWIN_UNSUPPORTED,
-                       "%s: %s has its arrays in host memory, which serve %d ranks, and there are "
-                       "%d; pass arrays in device memory (on_device)",
-                       r->name, sw_parts_name(r, b), SW_TABLE_RANKS, r->comm->nranks);
     *side = (struct sw_table_side){.room = SW_TABLE_ANY_ROOM};
+    if (r->comm->calls->rows != NULL) {
+        side->counts = rows_address(r->comm, b);
+        side->places = side->counts + 8 * (uint64_t)r->comm->nranks;
+        side->step = 8;
+    }
     for (p = 0; p < r->comm->nranks; p++) {
         const uint64_t count = parts->counts[p];
         const uint64_t place = parts->displacements != NULL ? parts->displacements[p] : end;
@@ -169,7 +216,7 @@ static symwin_status find_on_host(const struct sw_request *r, int b, struct sw_t
         if (status != SYMWIN_OK)
             return status;
         end = place + count;
-        side->rows[p] = (struct sw_table_row){count, place};
+        rows[p] = (struct sw_table_row){count, place};
         if (count > 0 && *reach < end * element)
             *reach = (size_t)end * element;
         if (bytes->part < count * element)
@@ -180,14 +227,30 @@ static symwin_status find_on_host(const struct sw_request *r, int b, struct sw_t
     return SYMWIN_OK;
 }
 
-/* Whether the parts of a buffer that is written overlap, with its arrays on the host. */
-static symwin_status check_apart(const struct sw_request *r, int b,
-                                 const struct sw_table_side *side)
+/* Whether each part begins behind those before it. */
+static int is_ascending(const struct sw_table_row *rows, int nranks)
 {
-    const struct sw_table_row *rows = side->rows;
+    uint64_t end = 0;
+    int p;
+
+    for (p = 0; p < nranks; p++) {
+        if (rows[p].count > 0 && rows[p].place < end)
+            return 0;
+        if (rows[p].count > 0)
+            end = rows[p].place + rows[p].count;
+    }
+    return 1;
+}
+
+/* Whether the parts of a buffer that is written overlap, with its arrays on the host. */
+static symwin_status check_apart(const struct sw_request *r, int b)
+{
+    const struct sw_table_row *rows = rows_of(r, b);
     int p, q;
 
-    for (p = 1; p < r->comm->nranks && r->parts[b]->displacements != NULL; p++)
+    if (is_ascending(rows, r->comm->nranks))
+        return SYMWIN_OK;
+    for (p = 1; p < r->comm->nranks; p++)
         for (q = 0; q < p; q++)
             if (rows[p].count > 0 && rows[q].count > 0 &&
                 rows[p].place < rows[q].place + rows[q].count &&
@@ -225,37 +288,38 @@ static void own_part(const struct sw_request *r, int whole, const struct sw_tabl
 {
     const int on_device = r->parts[whole]->on_device;
     const void *const buffer = whole == OUT ? r->in : r->out;
-    const struct sw_table_row own = {.count = on_device ? 0 : all->rows[r->comm->rank].count};
+    const struct sw_table_row own = {.count = on_device ? 0
+                                                        : rows_of(r, whole)[r->comm->rank].count};
+    struct sw_table_row *const rows = rows_of(r, !whole);
     int p;
 
-    *one = (struct sw_table_side){.room = SW_TABLE_ANY_ROOM};
+    *one = (struct sw_table_side){.room = all->room};
     *reach = (size_t)own.count * symwin_type_bytes(r->type);
-    if (on_device) {
-        one->room = all->room;
-        one->counts = all->counts + 8 * (uint64_t)r->comm->rank;
+    if (on_device)
         *reach = buffer != NULL ? symwin_type_bytes(r->type) : 0; /* that much is looked up */
-    }
-    for (p = 0; p < r->comm->nranks && p < SW_TABLE_RANKS; p++)
-        one->rows[p] = own;
+    if (all->counts != 0)
+        one->counts = all->counts + 8 * (uint64_t)r->comm->rank;
+    for (p = 0; p < r->comm->nranks; p++)
+        rows[p] = own;
 }
 
 /* What the host can say of both sides together. */
-static symwin_status compare(const struct sw_request *r, const struct sw_table_side *in,
-                             const struct sw_table_side *out)
+static symwin_status compare(const struct sw_request *r)
 {
+    const struct sw_table_row *in = rows_of(r, IN), *out = rows_of(r, OUT);
     const int own = r->comm->rank;
     int p;
 
     if (r->parts[IN]->on_device || r->parts[OUT]->on_device)
         return SYMWIN_OK;
-    if (in->rows[own].count != out->rows[own].count)
+    if (in[own].count != out[own].count)
         return sw_fail(SYMWIN_INVALID,
                        "%s: rank %d sends %llu elements to itself and receives %llu; pass equal "
                        "counts",
-                       r->name, own, (unsigned long long)in->rows[own].count,
-                       (unsigned long long)out->rows[own].count);
+                       r->name, own, (unsigned long long)in[own].count,
+                       (unsigned long long)out[own].count);
     for (p = 0; p < r->comm->nranks && r->in == r->out && r->in != NULL; p++)
-        if (in->rows[p].count != out->rows[p].count || in->rows[p].place != out->rows[p].place)
+        if (in[p].count != out[p].count || in[p].place != out[p].place)
             return sw_fail(
                 SYMWIN_INVALID,
                 "%s: in place, in_parts and out_parts must be equal, and differ for rank "
@@ -302,11 +366,11 @@ symwin_status sw_parts_find(const struct sw_request *r, struct sw_parts_bytes *b
     } else {
         status = find_side(r, IN, &table->in, bytes);
         if (status == SYMWIN_OK)
-            status = compare(r, &table->in, &table->out);
+            status = compare(r);
     }
     if (status == SYMWIN_OK && !r->parts[first]->on_device &&
-        (first == OUT || (sides[!whole]->rows[r->comm->rank].count > 0 && sw_parts_in_place(r))))
-        status = check_apart(r, first, sides[first]);
+        (first == OUT || (rows_of(r, OUT)[r->comm->rank].count > 0 && sw_parts_in_place(r))))
+        status = check_apart(r, first);
     return status;
 }
 
@@ -343,8 +407,8 @@ int sw_parts_in_place(const struct sw_request *r)
         return in == out;
     if (r->parts[whole]->on_device) /* only the kernel knows */
         return 1;
-    return whole == OUT ? in == out + r->table->out.rows[own].place * element
-                        : out == in + r->table->in.rows[own].place * element;
+    return whole == OUT ? in == out + rows_of(r, OUT)[own].place * element
+                        : out == in + rows_of(r, IN)[own].place * element;
 }
 
 /* ---- the public calls ------------------------------------------------------------------------ */

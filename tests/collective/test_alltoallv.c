@@ -1,7 +1,8 @@
 /* All-to-all and all-gather of unequal parts against a plain reference: random counts, gaps,
  * types, alignments and grids, with arrays on the host and in device memory; outputs of all, of
  * some and of no rank in windows; among other collectives; in graphs whose counts change; in place;
- * by a table that says which parts go straight into windows.
+ * by a table that says which parts go straight into windows; of more ranks than the arguments of a
+ * kernel have room for.
  * test_alltoallv_refused.c tests what fails. Also runs on GPUs (tests/gpu/both.txt). */
 #include "kernels/table_layout.h"
 #include "parts.h"
@@ -9,20 +10,23 @@
 
 /* ONE_BLOCK: bytes for which one block has enough threads, and not for eight times as many. */
 #if defined(__SANITIZE_THREAD__)
-enum { SWEEP = 14, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5, ONE_BLOCK = 64 };
+enum { SWEEP = 14, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5, ONE_BLOCK = 64, MANY = 2 };
+static const int many_ranks[] = {17};
 #elif defined(__SANITIZE_ADDRESS__)
-enum { SWEEP = 10, FLIGHTS = 1, REPLAYS = 3, MOST_RANKS = 5, ONE_BLOCK = 1024 };
+enum { SWEEP = 10, FLIGHTS = 1, REPLAYS = 3, MOST_RANKS = 5, ONE_BLOCK = 1024, MANY = 2 };
+static const int many_ranks[] = {17, 40};
 #else
-enum { SWEEP = 60, FLIGHTS = 4, REPLAYS = 6, MOST_RANKS = 8, ONE_BLOCK = 1024 };
+enum { SWEEP = 60, FLIGHTS = 4, REPLAYS = 6, MOST_RANKS = 8, ONE_BLOCK = 1024, MANY = 4 };
+static const int many_ranks[] = {17, 40, 72, 73}; /* the rows of 73 are stored by two launches */
 #endif
 enum { IN_FLIGHT = 8 };
 
 /* `windows`: the first half of the outputs is in one, which each rank uses or not. */
-static void sweep(const struct rank *r, const struct arrays *a, int windows)
+static void sweep(const struct rank *r, const struct arrays *a, int windows, unsigned calls)
 {
     unsigned i;
 
-    for (i = 0; i < SWEEP; i++) {
+    for (i = 0; i < calls; i++) {
         const unsigned own = windows ? mix(i * 31u + (unsigned)r->rank) % 3 / 2 : 0;
         const struct parts_job j = parts_job_of(r, windows ? i + 20000u : i, own * (ROOM / 2),
                                                 ROOM / 2);
@@ -117,15 +121,15 @@ static void graphs(const struct rank *r, struct arrays *a)
 }
 
 /* `out` is `in`, on all ranks or on some, and each pair swaps what it has. */
-static void in_place(const struct rank *r, const struct arrays *a)
+static void in_place(const struct rank *r, const struct arrays *a, unsigned calls)
 {
     unsigned k;
 
-    for (k = 0; k < 24; k++) {
+    for (k = 0; k < calls; k++) {
         struct parts_job j = parts_job_of(r, 900 + k, 0, ROOM / 2);
 
         j.in_place = 1;
-        j.apart = k >= 12 && mix(k * 31u + (unsigned)r->rank) % 2;
+        j.apart = k >= calls / 2 && mix(k * 31u + (unsigned)r->rank) % 2;
         j.gathers = (int)k % 2;
         parts_prepare(r, &j, a);
         host_must(parts_call(r, &j, a, 0), "symwin_alltoallv in place");
@@ -265,7 +269,7 @@ static void by_table(struct processes *p, int rank)
     to_the_next(&r, 0, 5000, 0);
     must_be(!sw_driver_is_emulated() || landed(&r, before) == begun + (r.nranks < 4 ? 2u : 0u),
             "parts of a put", rank);
-    sweep(&r, &arrays, 1);
+    sweep(&r, &arrays, 1, SWEEP);
     processes_barrier(p);
     host_must(symwin_window_deregister(r.comm, window), "symwin_window_deregister");
     arrays_close(&arrays);
@@ -411,22 +415,92 @@ static void body(struct processes *p, int rank)
     open_rank(p, &r, WAIT_MS);
     for (i = 0; i < IN_FLIGHT; i++)
         arrays_open(&r, &arrays[i]);
-    sweep(&r, arrays, 0);
-    in_place(&r, arrays);
+    sweep(&r, arrays, 0, SWEEP);
+    in_place(&r, arrays, 24);
     if (r.nranks == 1) {
         grids(&r, arrays);
         asks_once(&r);
     }
     host_must(symwin_window_register(r.comm, r.out, ROOM / 2, 0, &window),
               "symwin_window_register");
-    sweep(&r, arrays, 1);
+    sweep(&r, arrays, 1, SWEEP);
     if (r.nranks > 1)
         straight(&r);
     for (i = 0; i < 2 && r.nranks == 3; i++)
         in_place_by_two_windows(p, &r, i);
     in_flight(&r, arrays);
     graphs(&r, arrays);
-    in_place(&r, arrays);
+    in_place(&r, arrays, 24);
+    processes_barrier(p);
+    host_must(symwin_window_deregister(r.comm, window), "symwin_window_deregister");
+    for (i = 0; i < IN_FLIGHT; i++)
+        arrays_close(&arrays[i]);
+    close_rank(p, &r);
+}
+
+/* ---- many ranks ---- */
+
+/* A graph of calls with arrays on the host, which change as soon as they are made: each replay has
+ * the counts that its calls had, also after a call with others. Two are in a group. */
+static void kept_in_graph(const struct rank *r, const struct arrays *a)
+{
+    enum { CALLS = 4 };
+    struct parts_job jobs[CALLS + 1];
+    struct sw_scope scope;
+    CUgraphExec exec;
+    unsigned i, k;
+
+    for (i = 0; i <= CALLS; i++) {
+        jobs[i] = parts_job_of(r, 300 + i, i * (ROOM / (CALLS + 1) / 64 * 64),
+                               ROOM / (CALLS + 1) / 64 * 64);
+        jobs[i].gathers = i % 2 == 1;
+        jobs[i].on_device[0] = jobs[i].on_device[1] = 0;
+    }
+    host_must(sw_scope_enter(r->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuStreamBeginCapture(r->streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                   "cuStreamBeginCapture");
+    for (i = 0; i < CALLS; i++) {
+        if (i == 1)
+            host_must(symwin_group_begin(), "symwin_group_begin");
+        host_must(parts_call(r, &jobs[i], a, 0), "a captured call");
+        if (i == 2)
+            host_must(symwin_group_end(), "symwin_group_end");
+    }
+    exec = host_end_capture(r->streams[0], NULL);
+    for (k = 0; k < 2; k++) {
+        for (i = 0; i <= CALLS; i++)
+            parts_prepare(r, &jobs[i], a);
+        host_must_cuda(sw_drv.cuGraphLaunch(exec, r->streams[0]), "cuGraphLaunch");
+        host_must(parts_call(r, &jobs[CALLS], a, 0), "a call behind it");
+        job_wait(r, 0);
+        host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+        for (i = 0; i <= CALLS; i++)
+            must_be(parts_right(r, &jobs[i]), "a replay of calls with arrays on the host", r->rank);
+    }
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    sw_scope_leave(&scope);
+}
+
+/* More ranks than a kernel's arguments have room for. */
+static void many(struct processes *p, int rank)
+{
+    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    struct arrays arrays[IN_FLIGHT];
+    symwin_window *window;
+    int i;
+
+    open_rank(p, &r, WAIT_MS);
+    for (i = 0; i < IN_FLIGHT; i++)
+        arrays_open(&r, &arrays[i]);
+    sweep(&r, arrays, 0, MANY);
+    to_the_next(&r, 0, 0, 0); /* nothing at all */
+    in_place(&r, arrays, 2);
+    host_must(symwin_window_register(r.comm, r.out, ROOM / 2, 0, &window),
+              "symwin_window_register");
+    sweep(&r, arrays, 1, MANY);
+    straight(&r);
+    in_flight(&r, arrays);
+    kept_in_graph(&r, arrays);
     processes_barrier(p);
     host_must(symwin_window_deregister(r.comm, window), "symwin_window_deregister");
     for (i = 0; i < IN_FLIGHT; i++)
@@ -436,7 +510,18 @@ static void body(struct processes *p, int rank)
 
 int main(void)
 {
+    struct processes *p;
+    size_t i;
+
     everywhere(body, MOST_RANKS);
     tables();
+    places_stay();
+    for (i = 0; i < sizeof many_ranks / sizeof many_ranks[0]; i++) {
+        if (processes_use_gpus() && many_ranks[i] > 17)
+            break; /* those of one GPU have a hardware queue each */
+        tap_ok(places_run(&places_all[0], many_ranks[i], many, NULL, &p), "%d ranks of a process",
+               many_ranks[i]);
+        processes_free(p);
+    }
     return tap_done();
 }

@@ -3,6 +3,7 @@
 #include "emu/emu.h"
 #include "harness.h"
 #include "kernels/kernel_list.h"
+#include "kernels/table_layout.h"
 #include "src/collective/table.h"
 
 enum { MOST = 512, FOUR_RANKS_MOST = 199 };
@@ -51,6 +52,7 @@ static int left_over(const struct sw_kernels *kernels)
                 find_all(kernels, (symwin_collective)c, (symwin_algo)a);
     found(sw_kernels_pairs(kernels, 0));
     found(sw_kernels_pairs(kernels, 1));
+    found(sw_kernels_rows(kernels));
     for (i = 0; i < SW_SHAPES; i++)
         found(sw_kernels_group(kernels, (enum sw_kernel_shape)i));
     for (i = 0; i < count && i < MOST; i++)
@@ -73,6 +75,8 @@ static int load_for(int nranks, int multicast)
     tap_ok(number > 0 && number <= MOST && left_over(kernels) == 0,
            "%d ranks%s load %d kernels, and a call can have each", nranks,
            multicast ? " with multicast" : "", number);
+    tap_ok((sw_kernels_rows(kernels)->function != NULL) == (nranks > SW_TABLE_RANKS),
+           "%d ranks: rows are stored ahead if the arguments have no room", nranks);
     sw_kernels_release(kernels);
     return number;
 }
@@ -105,7 +109,7 @@ static void one_shots(void)
 
 int main(void)
 {
-    static const int ranks[] = {1, 2, 3, 4, 8};
+    static const int ranks[] = {1, 2, 3, 4, 8, 16, 17};
     CUcontext context = NULL;
     size_t i;
 

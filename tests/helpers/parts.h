@@ -4,7 +4,7 @@
 
 #include "collectives.h"
 
-enum { PARTS_RANKS = 32, ARRAYS_BYTES = 4 * PARTS_RANKS * 8 };
+enum { PARTS_RANKS = PROCESSES_MOST, ARRAYS_BYTES = 4 * PARTS_RANKS * 8 };
 
 /* Arrays of counts and displacements: of in, then of out. */
 struct arrays {
