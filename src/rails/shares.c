@@ -11,23 +11,15 @@ int sw_serve_alike(const struct sw_domains *d, int domain)
     return d->rails % d->size_of[domain] == 0;
 }
 
-int sw_shares_divide(const struct sw_domains *d)
-{
-    int i = 0;
-
-    while (i < d->count && (sw_serve_alike(d, i) || d->size_of[i] <= SW_TABLE_RANKS))
-        i++;
-    return i == d->count;
-}
-
 /* What each rank of the domain has of a piece. */
-static void counts_of(const struct sw_wide *w, uint64_t share, uint64_t *counts)
+static symwin_parts parts_of(const struct sw_wide *w, uint64_t share)
 {
     int i;
 
     for (i = 0; i < w->domains.size_of[w->domain]; i++)
-        counts[i] = share * (uint64_t)(sw_rail_first(&w->domains, w->domain, i + 1) -
-                                       sw_rail_first(&w->domains, w->domain, i));
+        w->counts[i] = share * (uint64_t)(sw_rail_first(&w->domains, w->domain, i + 1) -
+                                          sw_rail_first(&w->domains, w->domain, i));
+    return (symwin_parts){.counts = w->counts};
 }
 
 /* The elements of a piece, of `whole`: as many as there are to be pieces, if a rank that serves
@@ -64,13 +56,12 @@ static symwin_status share_sums(const struct sw_wide_call *c, const struct sw_li
 {
     const struct sw_request *r = c->r;
     const char *in = c->in + p->at * c->element;
-    uint64_t counts[SW_TABLE_RANKS];
-    const symwin_parts parts = {.counts = counts};
+    symwin_parts parts;
 
     if (sw_serve_alike(&c->wide->domains, c->wide->domain))
         return symwin_reduce_scatter_with(c->inner, in, to, p->own, r->type, r->op, &c->options,
                                           c->stream);
-    counts_of(c->wide, p->share, counts);
+    parts = parts_of(c->wide, p->share);
     return symwin_reduce_scatterv_with(c->inner, in, &parts, to, r->type, r->op, &c->options,
                                        c->stream);
 }
@@ -84,12 +75,11 @@ static symwin_status gather_shares(const struct sw_wide_call *c, const struct sw
                                                .blocks = c->options.blocks,
                                                .threads = c->options.threads};
     char *out = c->out + p->at * c->element;
-    uint64_t counts[SW_TABLE_RANKS];
-    const symwin_parts parts = {.counts = counts};
+    symwin_parts parts;
 
     if (sw_serve_alike(&c->wide->domains, c->wide->domain))
         return symwin_allgather_with(c->inner, from, out, p->own, c->r->type, &options, c->stream);
-    counts_of(c->wide, p->share, counts);
+    parts = parts_of(c->wide, p->share);
     return symwin_allgatherv_with(c->inner, from, out, &parts, c->r->type, &options, c->stream);
 }
 

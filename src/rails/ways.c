@@ -144,7 +144,7 @@ static int divides_once(const struct sw_request *r)
 }
 
 /* Whether a call can go that way, on all ranks. */
-static int can_go(const struct sw_request *r, size_t bytes, symwin_algo algo)
+static int can_go(const struct sw_request *r, symwin_algo algo)
 {
     const struct sw_wide *w = r->comm->wide;
 
@@ -157,15 +157,10 @@ static int can_go(const struct sw_request *r, size_t bytes, symwin_algo algo)
     if (algo != SYMWIN_ALGO_RAILS)
         return 1;
     switch (r->collective) {
-    case SYMWIN_ALLREDUCE:
-    case SYMWIN_BROADCAST:
-        return sw_shares_divide(&w->domains);
     case SYMWIN_REDUCE:
-        return sw_shares_divide(&w->domains) &&
-               sw_serve_alike(&w->domains, w->domains.domain_of[r->root]);
-    case SYMWIN_ALLTOALL: /* joined in the scratch, or slices of the parts are */
-        return w->domains.regular && (bytes * (size_t)r->comm->nranks <= 2 * w->half ||
-                                      w->domains.size_of[0] <= SW_TABLE_RANKS);
+        return sw_serve_alike(&w->domains, w->domains.domain_of[r->root]);
+    case SYMWIN_ALLTOALL: /* parts for a domain are joined, and it answers with as many */
+        return w->domains.regular;
     default:
         return 1;
     }
@@ -177,13 +172,13 @@ static struct sw_way by_itself(const struct sw_request *r, size_t bytes)
     const struct sw_wide *w = r->comm->wide;
     int i = 0;
 
-    if (can_go(r, bytes, SYMWIN_ALGO_RAILS) &&
-        (can_go(r, bytes, SYMWIN_ALGO_ONESHOT) || has_parts(r->collective)))
+    if (can_go(r, SYMWIN_ALGO_RAILS) &&
+        (can_go(r, SYMWIN_ALGO_ONESHOT) || has_parts(r->collective)))
         return sw_way_by_model(r->collective, w->domains.count, w->domains.rails, (double)bytes,
                                (double)w->part * w->domains.rails);
-    if (can_go(r, bytes, SYMWIN_ALGO_ONESHOT))
+    if (can_go(r, SYMWIN_ALGO_ONESHOT))
         return (struct sw_way){SYMWIN_ALGO_ONESHOT, 1, 0};
-    while (!can_go(r, bytes, order[i]))
+    while (!can_go(r, order[i]))
         i++;
     return (struct sw_way){order[i], 1, 0};
 }
@@ -197,7 +192,7 @@ symwin_status sw_way_choose(const struct sw_request *r, struct sw_way *way)
     if (asked == SYMWIN_ALGO_AUTO) {
         row = sw_tuning_find(r->comm->tuning, r->collective, r->type, 0,
                              sw_collective_size(r->collective, r->comm->nranks, bytes));
-        if (row != NULL && bytes > 0 && can_go(r, bytes, row->algo))
+        if (row != NULL && bytes > 0 && can_go(r, row->algo))
             *way = (struct sw_way){row->algo, row->blocks, 1};
         else
             *way = by_itself(r, bytes);
@@ -206,13 +201,12 @@ symwin_status sw_way_choose(const struct sw_request *r, struct sw_way *way)
                        "%s: the communicator's ranks are in several domains, where the call cannot "
                        "go by %s; pass SYMWIN_ALGO_AUTO",
                        r->name, symwin_algo_name(asked));
-    } else if (!can_go(r, bytes, asked)) {
+    } else if (!can_go(r, asked)) {
         return sw_fail(SYMWIN_UNSUPPORTED, "%s: %s; pass SYMWIN_ALGO_AUTO", r->name,
                        asked == SYMWIN_ALGO_NCCL ? "NCCL alone has no pre-multiplied sum here"
                        : divides_once(r)         ? "an average of integers goes by NCCL alone"
                        : r->collective == SYMWIN_ALLTOALL
-                           ? "the parts do not fit into the communicator's memory, or its domains "
-                             "differ in size, so it cannot go by rails"
+                           ? "the domains differ in size, so it cannot go by rails"
                            : "the domains' sizes do not let it go by rails");
     } else if (asked == SYMWIN_ALGO_RAILS && r->options->blocks > 0) {
         *way = (struct sw_way){asked, (unsigned)r->options->blocks, 0};

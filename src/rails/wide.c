@@ -473,6 +473,7 @@ void sw_wide_destroy(symwin_comm *comm)
     sw_memory_release(&wide->memory);
     sw_domains_free(&wide->domains);
     free(wide->rails);
+    free(wide->counts);
     pthread_mutex_destroy(&wide->nccl);
     free(wide);
     comm->wide = NULL;

@@ -141,10 +141,8 @@ symwin_status sw_follow_stream(CUevent event, CUstream from, CUstream to);
 
 /* ---- shares.c: one message for all, or of all: each rail has a share of it ---- */
 
-/* Whether each rank of a domain serves as many rails; whether shares can be reduced and gathered in
- * all domains. */
+/* Whether each rank of a domain serves as many rails. */
 int sw_serve_alike(const struct sw_domains *d, int domain);
-int sw_shares_divide(const struct sw_domains *d);
 
 symwin_status sw_by_nccl(const struct sw_wide_call *c); /* and those of parts but all-to-all */
 symwin_status sw_reduce_all(const struct sw_wide_call *c);

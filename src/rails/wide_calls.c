@@ -337,12 +337,6 @@ static symwin_status check_later(const struct sw_request *r)
     status = sw_wide_check(r);
     if (status == SYMWIN_OK)
         status = sw_way_choose(r, &way);
-    if (status == SYMWIN_OK && sw_collectives[r->collective].by_parts &&
-        r->comm->nranks > SW_TABLE_RANKS)
-        status = sw_fail(SYMWIN_UNSUPPORTED,
-                         "%s: a group takes no unequal parts of more than %d ranks; make the call "
-                         "in no group",
-                         r->name, SW_TABLE_RANKS);
     sw_comm_leave(r->comm);
     return status;
 }

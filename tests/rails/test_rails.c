@@ -131,6 +131,7 @@ static void run_any(const struct rank *r)
 
 /* ---- parts of unequal lengths ---- */
 
+/* Every other call in a group. */
 static void unequal(const struct rank *r)
 {
     struct parts_job j;
@@ -138,11 +139,15 @@ static void unequal(const struct rank *r)
     unsigned i;
 
     arrays_open(r, &a);
-    for (i = 0; i < some(r, UNEQUAL); i++) {
+    for (i = 0; i < some(r, UNEQUAL) || i < 2; i++) {
         j = parts_job_of(r, i, 0, 1 << 16);
         j.on_device[0] = j.on_device[1] = 0;
         parts_prepare(r, &j, &a);
+        if (i % 2 == 1)
+            host_must(symwin_group_begin(), "symwin_group_begin");
         host_must(parts_call(r, &j, &a, 0), "unequal parts");
+        if (i % 2 == 1)
+            host_must(symwin_group_end(), "symwin_group_end");
         job_wait(r, 0);
         must_be(parts_right(r, &j), "unequal parts", r->rank);
     }
@@ -630,6 +635,7 @@ static void many(struct processes *p, int rank)
     host_must(symwin_comm_query(r.comm, &comm), "symwin_comm_query");
     must_equal(comm.domains, domains_of(places_arg(p)), "domains", rank);
     run_any(&r);
+    unequal(&r);
     messages(&r, 1);
     late_pieces(&r, places_arg(p));
     steps(&r, places_arg(p));
@@ -778,8 +784,10 @@ static int one_thread(void)
 
 int main(int argc, char **argv)
 {
-    static const struct place eight = {
-        "8 x 8", 0, "aaaaaaaabbbbbbbbccccccccddddddddeeeeeeeeffffffffgggggggghhhhhhhh"};
+    /* Of the last two hosts one rank serves two rails, so shares are parts of unequal lengths. */
+    static const struct place large[] = {
+        {"8 x 8", 0, "aaaaaaaabbbbbbbbccccccccddddddddeeeeeeeeffffffffgggggggghhhhhhhh"},
+        {"18 + 17", 0, "aaaaaaaaaaaaaaaaaabbbbbbbbbbbbbbbbb"}};
     struct processes *p;
     size_t i;
 
@@ -792,8 +800,12 @@ int main(int argc, char **argv)
                "%s", places[i].name);
         processes_free(p);
     }
-    if (!FEW && !processes_use_gpus() && (argc == 1 || strcmp(argv[1], eight.hosts) == 0)) {
-        tap_ok(places_run(&eight, 64, many, (void *)(uintptr_t)eight.hosts, &p), "%s", eight.name);
+    for (i = 0; i < 2 && !FEW && !processes_use_gpus(); i++) {
+        if (argc > 1 && strcmp(argv[1], large[i].hosts) != 0)
+            continue;
+        tap_ok(places_run(&large[i], (int)strlen(large[i].hosts), many,
+                          (void *)(uintptr_t)large[i].hosts, &p),
+               "%s", large[i].name);
         processes_free(p);
     }
     if (argc == 1 || strcmp(argv[1], "one") == 0)
