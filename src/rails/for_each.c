@@ -81,21 +81,23 @@ static symwin_status run_steps(const struct sw_wide_call *c, const struct sw_flo
     return status == SYMWIN_OK ? sw_line_end(&line) : status;
 }
 
-/* The same elements of the parts of a domain's ranks, as parts of unequal lengths. */
-struct slices {
-    uint64_t counts[SW_TABLE_RANKS], displacements[SW_TABLE_RANKS];
-};
-
+/* The same elements of the parts of a domain's ranks, as parts of unequal lengths; and as they are
+ * joined. */
 static symwin_parts slices_of(const struct sw_wide_call *c, const struct sw_line_piece *p,
-                              struct slices *s)
+                              symwin_parts *joined)
 {
+    const struct sw_wide *w = c->wide;
+    uint64_t *const counts = w->counts, *const at = counts + w->domains.nranks,
+                    *const joined_at = at + w->domains.nranks;
     int i;
 
-    for (i = 0; i < c->wide->domains.size_of[0]; i++) {
-        s->counts[i] = p->count;
-        s->displacements[i] = (uint64_t)i * c->r->count + p->at;
+    for (i = 0; i < w->domains.size_of[0]; i++) {
+        counts[i] = p->count;
+        at[i] = (uint64_t)i * c->r->count + p->at;
+        joined_at[i] = (uint64_t)i * p->count;
     }
-    return (symwin_parts){.counts = s->counts, .displacements = s->displacements};
+    *joined = (symwin_parts){.counts = counts, .displacements = joined_at};
+    return (symwin_parts){.counts = counts, .displacements = at};
 }
 
 /* ---- all-gather, reduce-scatter, all-to-all -------------------------------------------------- */
@@ -218,13 +220,12 @@ static symwin_status sum_domain(const struct sw_wide_call *c, const struct sw_li
 {
     const struct sw_request *r = c->r;
     const char *in = in_part(c, first_rank(c->wide, p->domain));
-    struct slices s;
-    symwin_parts parts;
+    symwin_parts parts, joined;
 
     if (p->count == r->count)
         return symwin_reduce_scatter_with(c->inner, in, room, r->count, r->type, r->op, &c->options,
                                           c->stream);
-    parts = slices_of(c, p, &s);
+    parts = slices_of(c, p, &joined);
     return symwin_reduce_scatterv_with(c->inner, in, &parts, room, r->type, r->op, &c->options,
                                        c->stream);
 }
@@ -249,16 +250,14 @@ symwin_status sw_reduce_parts(const struct sw_wide_call *c)
     const struct sw_request *r = c->r;
     const size_t bytes = r->count * c->element;
     const int fits = bytes * (size_t)d->count <= 2 * w->half;
-    const uint64_t some = elements_of_step(c, 1);
     symwin_status status = SYMWIN_OK;
     struct sw_line_piece p = {.count = r->count};
     struct sw_batch b;
     int q;
 
-    if (d->regular && (c->way.pieces > 1 || !fits) &&
-        (some == r->count || d->size_of[0] <= SW_TABLE_RANKS))
-        return run_steps(c, &flow, some);
-    if (!d->regular || !fits) {
+    if (d->regular && (c->way.pieces > 1 || !fits))
+        return run_steps(c, &flow, elements_of_step(c, 1));
+    if (!d->regular) {
         for (q = 0; q < d->nranks && status == SYMWIN_OK; q++)
             status = reduce_part(c, q, in_part(c, q), c->out, r->count);
         return status;
@@ -284,9 +283,7 @@ static symwin_status join_parts(const struct sw_wide_call *c, const struct sw_li
     const struct sw_request *r = c->r;
     const int first = first_rank(c->wide, p->domain);
     const char *in = in_part(c, first);
-    struct slices s, joined;
     symwin_parts from, to;
-    int i;
 
     if (p->domain == c->wide->domain)
         return p->at > 0 ? SYMWIN_OK
@@ -294,10 +291,7 @@ static symwin_status join_parts(const struct sw_wide_call *c, const struct sw_li
                                            c->stream);
     if (p->count == r->count)
         return symwin_alltoall(c->inner, in, room, r->count, r->type, c->stream);
-    from = to = slices_of(c, p, &s);
-    to.displacements = joined.displacements;
-    for (i = 0; i < c->wide->domains.size_of[0]; i++)
-        joined.displacements[i] = (uint64_t)i * p->count;
+    from = slices_of(c, p, &to);
     return symwin_alltoallv(c->inner, in, &from, room, &to, r->type, c->stream);
 }
 

@@ -222,7 +222,7 @@ symwin_status sw_rails_create(struct sw_wide *wide, const char *call)
     int lane;
 
     wide->rails = calloc((size_t)wide->rail_count * SW_LANES, sizeof(struct ncclComm *));
-    wide->counts = calloc((size_t)comm->nranks, sizeof *wide->counts);
+    wide->counts = calloc(3 * (size_t)comm->nranks, sizeof *wide->counts);
     if (ids == NULL || wide->rails == NULL || wide->counts == NULL)
         status = sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, comm->nranks);
     if (ids != NULL) {

@@ -38,7 +38,7 @@ struct sw_wide {
     /* Owned, SW_LANES times rail_count, those of lane 0 first. Ranks are numbered as domains. */
     struct ncclComm **rails;
     struct ncclComm *all; /* owned: of all ranks */
-    uint64_t *counts;     /* owned, for a call: elements of each rank of the domain */
+    uint64_t *counts;     /* owned, for a call inside: three arrays of counts and displacements */
 
     struct sw_memory memory; /* owned */
     char *scratch;           /* that memory, in a window of `inner` */
