@@ -29,13 +29,14 @@
  *
  *   word          meaning                                                                default
  *   collective=   allreduce, allgather, alltoall, broadcast, gather, scatter,
- *                 reduce_scatter or reduce                                               allreduce
+ *                 reduce_scatter, reduce, sendrecv, alltoallv, allgatherv,
+ *                 reduce_scatterv or barrier                                             allreduce
  *   types=LIST    element types, comma-separated: f64 f32 f16 bf16 e4m3 e5m2
  *                 i8 u8 i32 u32 i64 u64                                                  all
  *   ops=LIST      operations, comma-separated: sum prod min max avg; of a collective
  *                 that reduces                                                           all
  *   bytes=N       longest message in bytes, of the larger buffer; suffixes K, M, G       any
- *   multiple=N    counts are multiples of N                                              1
+ *   multiple=N    counts are multiples of N; not of unequal parts                        1
  *   align=N       in and out are aligned to N bytes                                      an element
  *   ranks=N       most ranks                                                             any
  *   windows       in and out are in windows at equal offsets: peers can access them      no

@@ -30,6 +30,9 @@ struct symwin_limit {
 /* The offset of a buffer that lies in no window. */
 #define SYMWIN_NO_OFFSET (~(uint64_t)0)
 
+/* No rank to send to or to receive from. */
+#define SYMWIN_NO_RANK (-1)
+
 /* One call of the collective that the kernel declares, or of an all-reduce. Passed by value:
  *
  *     extern "C" __global__ void NAME(const struct symwin_kernel_args args)
@@ -48,15 +51,29 @@ struct symwin_limit {
  *                    the root's               rank
  *   reduce_scatter   count for each rank      count: all ranks' parts for this rank, reduced
  *   reduce           count                    count: the inputs reduced over all ranks, the root's
+ *   sendrecv         count, for rank `to`     count: the input of rank `from`
+ *   alltoallv        parts, for each rank     parts, from each rank
+ *   allgatherv       this rank's part         parts, from each rank
+ *   reduce_scatterv  parts, for each rank     this rank's part: all ranks' parts for it, reduced
+ *   barrier          none                     none: no call ends before all ranks' have begun
  *
  * Other ranks than the root also have memory of this length where only the root has an input or an
- * output; a call does not change it. In place, a rank's `in` and `out` are equal; or, if one has a
- * part for each rank and the other has not, the shorter one is this rank's part of the longer one.
+ * output, and so has a rank that sends or receives nothing; a call does not change it. In place, a
+ * rank's `in` and `out` are equal; or, if one has a part for each rank and the other has not, the
+ * shorter one is this rank's part of the longer one. Sendrecv and alltoallv are never in place.
+ *
+ * Where parts have unequal lengths, in_counts[p] elements from in_displacements[p] on are for rank
+ * p, and out_counts[p] elements from out_displacements[p] on are from rank p. Parts do not overlap;
+ * any of them may be empty, and their order is arbitrary. An allgatherv has the out_ arrays only,
+ * equal on all ranks, as a reduce_scatterv has the in_ arrays. In an alltoallv, in_counts[p] of
+ * rank r is out_counts[r] of rank p; that rank alone knows the displacement. No part is longer than
+ * `count`.
  *
  * What a kernel can rely on:
  *
  *   in        Complete when this rank's call begins. Only the call changes it until this rank's
- *             call ends. After that it may be overwritten at once: no peer may still read it.
+ *             call ends. After that it may be overwritten at once: no peer may still read it. The
+ *             arrays of counts and displacements alike.
  *   out       Belongs to the call while this rank's call runs; its first contents are undefined. It
  *             must be complete when the call ends, and may then be read or overwritten at once.
  *   scratch   Zero on all ranks before the first call on any rank. After that only calls write it.
@@ -72,10 +89,11 @@ struct symwin_kernel_args {
     /* The buffers' offsets in the flat range, equal on all ranks: rank r's input is at
      * symwin_peer_address(peers, r, in_offset). But if a buffer is a part of the other one (in
      * place), each rank has its own part: the offset is that of this rank's, and rank r's is at
-     * offset + (int64_t)(r - peers.rank) * bytes, with the bytes of `count` elements.
-     * SYMWIN_NO_OFFSET unless the kernel declares that it needs windows. */
+     * offset + (int64_t)(r - peers.rank) * bytes, with the bytes of `count` elements, or where its
+     * part of the other buffer is. SYMWIN_NO_OFFSET unless the kernel declares that it needs
+     * windows. */
     uint64_t in_offset, out_offset;
-    uint64_t count; /* elements, > 0 */
+    uint64_t count; /* elements, > 0; of a barrier 0 */
     int32_t type;   /* symwin_type */
     int32_t op;     /* symwin_op; only of a collective that reduces */
     /* Offsets in the flat range, equal on all ranks and aligned to 256 bytes; and sizes in
@@ -88,8 +106,12 @@ struct symwin_kernel_args {
     uint64_t gave_up;
     /* Calls that the host queued before this one. Not an epoch: graph replays repeat it. */
     uint64_t call;
-    int32_t root; /* of a collective that has one */
+    int32_t root;     /* of a collective that has one */
+    int32_t to, from; /* of sendrecv: ranks, this one too, or SYMWIN_NO_RANK */
     int32_t unused;
+    /* Of unequal parts: addresses of arrays of a 64-bit word for each rank, in elements, in this
+     * rank's memory, which is in no window. */
+    uint64_t in_counts, in_displacements, out_counts, out_displacements;
 };
 
 #endif

@@ -64,6 +64,7 @@ static void random_grid(const struct rank *r, uint64_t *state, const struct subj
 static void draw(const struct rank *r, struct bursts *bursts, uint64_t *state)
 {
     const struct own_about *about = bursts->subject->about;
+    const int kinds = layout_kinds(about->collective, r->job->nranks);
 
     for (int i = 0; i < bursts->burst.calls; i++) {
         struct own_case *c = &bursts->cases[i];
@@ -72,8 +73,8 @@ static void draw(const struct rank *r, struct bursts *bursts, uint64_t *state)
 
         *c = bursts->cases[i > 0 ? i - 1 : 0];
         c->collective = about->collective;
-        if (sw_has_root(c->collective))
-            c->root = (int)(random_next(state) % (unsigned)r->job->nranks);
+        if (kinds > 1)
+            c->which = (int)(random_next(state) % (unsigned)kinds);
         if (i == 0 || (bursts->burst.vary & VARY_TYPE) != 0) {
             c->type = (symwin_type)random_bit(state, about->types, SW_TYPES);
             c->op = (symwin_op)random_bit(state, about->ops, SW_OPS);
@@ -104,12 +105,21 @@ static void draw(const struct rank *r, struct bursts *bursts, uint64_t *state)
     }
 }
 
+/* Whether each replay of a graph has other parts: in place they decide where a buffer is. */
+static int has_new_parts(const struct own_case *c)
+{
+    return collective_of(c->collective)->by_parts && !c->in_place;
+}
+
 /* Call `i`. In a graph each has its own part of the buffers. */
-static struct own_case placed(const struct bursts *bursts, int i)
+static struct own_case placed(const struct bursts *bursts, int i, int replay)
 {
     const unsigned at = bursts->burst.replays > 0 ? (unsigned)(bursts->pitch * (size_t)i) : 0;
     struct own_case moved = bursts->cases[i];
 
+    moved.slot = i;
+    if (has_new_parts(&moved) && bursts->subject->own != NULL)
+        moved.which = (moved.which + replay) % MOST_PARTS;
     moved.in_shift += at;
     moved.out_shift += at;
     return moved;
@@ -180,19 +190,23 @@ static void take_turn(const struct rank *r, const struct burst *burst, int i, ui
 
 static int overwrite(struct rank *r, void *at, size_t bytes)
 {
-    return CUDA(cuMemsetD8Async, ((CUdeviceptr)(uintptr_t)at, OVERWRITE, bytes, r->stream));
+    return bytes == 0 ||
+           CUDA(cuMemsetD8Async, ((CUdeviceptr)(uintptr_t)at, OVERWRITE, bytes, r->stream));
 }
 
 /* Queues the call and then what a caller does next: copy the output, reuse the buffers. */
 static int queue_call(struct rank *r, const struct bursts *bursts, const struct own_case *c, int i)
 {
-    const struct spot spot = case_spot(r, &bursts->room, c);
+    struct spot spot = case_spot(r, &bursts->room, c);
 
+    if (has_new_parts(c))
+        spot.in_bytes = spot.out_bytes = spot.whole_bytes = case_bytes(r, c);
     return case_call(r, bursts->subject, &bursts->room, c) &&
-           ok(sw_check(sw_drv.cuMemcpyAsync(bursts->logs + bursts->pitch * (size_t)i,
-                                            (CUdeviceptr)(uintptr_t)spot.out, spot.out_bytes,
-                                            r->stream),
-                       "cuMemcpyAsync of an output")) &&
+           (spot.out_bytes == 0 ||
+            ok(sw_check(sw_drv.cuMemcpyAsync(bursts->logs + bursts->pitch * (size_t)i,
+                                             (CUdeviceptr)(uintptr_t)spot.out, spot.out_bytes,
+                                             r->stream),
+                        "cuMemcpyAsync of an output"))) &&
            overwrite(r, spot.whole, spot.whole_bytes) &&
            (c->in_place || overwrite(r, spot.in, spot.in_bytes));
 }
@@ -202,9 +216,10 @@ static int queue_compare(struct rank *r, const struct bursts *bursts, int replay
     int good = 1;
 
     for (int i = 0; i < bursts->burst.calls && good; i++) {
-        const struct layout is = case_spot(r, &bursts->room, &bursts->cases[i]).is;
+        const struct own_case c = placed(bursts, i, replay);
+        const struct layout is = case_spot(r, &bursts->room, &c).is;
         const struct perf_data data = layout_data(
-            &is, case_data(r, &bursts->cases[i], data_seed(&bursts->burst, replay, i)));
+            &is, case_data(r, &c, data_seed(&bursts->burst, replay, i)));
 
         good = compare_queue(r, &data, is.who, is.receives ? is.out : 0,
                              (void *)(uintptr_t)(bursts->logs + bursts->pitch * (size_t)i),
@@ -248,7 +263,7 @@ static int queue_all(struct rank *r, void *context)
     int good = 1;
 
     for (int i = 0; i < bursts->burst.calls && good; i++) {
-        const struct own_case c = placed(bursts, i);
+        const struct own_case c = placed(bursts, i, 0);
 
         good = queue_wait(r, &bursts->burst, i) && queue_call(r, bursts, &c, i);
     }
@@ -261,7 +276,7 @@ static int run_graph(struct rank *r, struct bursts *bursts, uint64_t *state)
 
     for (int replay = 0; replay < bursts->burst.replays && good; replay++) {
         for (int i = 0; i < bursts->burst.calls && good; i++) {
-            const struct own_case c = placed(bursts, i);
+            const struct own_case c = placed(bursts, i, replay);
             const struct perf_data data = case_data(r, &c, data_seed(&bursts->burst, replay, i));
 
             good = case_fill(r, &bursts->room, &c, &data);
@@ -299,6 +314,7 @@ static int judge(struct rank *r, const struct bursts *bursts, struct burst_wrong
         wrong->call = (int)(all % BURST_CALLS);
         wrong->replay = (int)(all / BURST_CALLS);
         wrong->of = bursts->cases[wrong->call];
+        wrong->of.which = placed(bursts, wrong->call, wrong->replay).which;
         wrong->before = bursts->cases[wrong->call > 0 ? wrong->call - 1 : 0];
         if (reports[all].wrong > 0)
             wrong->outcome = (struct outcome){
@@ -313,7 +329,7 @@ void burst_print(const struct burst *burst, const struct burst_wrong *wrong, cha
     char of[CASE_TEXT], before[CASE_TEXT] = "", came[CASE_TEXT], replay[32] = "";
 
     case_print(&wrong->of, of);
-    outcome_print(&wrong->outcome, wrong->of.type, came);
+    outcome_print(&wrong->outcome, &wrong->of, came);
     if (burst->replays > 0)
         snprintf(replay, sizeof replay, " in replay %d", wrong->replay + 1);
     if (wrong->call > 0 && wrong->outcome.wrong != RIGHT) {

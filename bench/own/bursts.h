@@ -4,7 +4,7 @@
 
 #include "cases.h"
 
-enum { BURST_CALLS = 6, BURST_REPLAYS = 6, BURST_TEXT = 4 * CASE_TEXT };
+enum { BURST_CALLS = ROOM_SLOTS, BURST_REPLAYS = 6, BURST_TEXT = 4 * CASE_TEXT };
 
 /* What may change from one call of a burst to the next. */
 enum { VARY_SIZE = 1, VARY_GRID = 2, VARY_PLACE = 4, VARY_TYPE = 8 };

@@ -6,6 +6,9 @@
 /* AROUND: margin on both sides of a message, of which LOOKED_AT bytes are checked. */
 enum { AROUND = 1024, LOOKED_AT = 64, MARK = 0x5c };
 
+/* How late a rank comes to a barrier. */
+enum { LATE_NS = 100000, LATE_EMULATED_NS = 2000000 };
+
 uint32_t random_next(uint64_t *state)
 {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -20,17 +23,38 @@ struct perf_data case_data(const struct rank *r, const struct own_case *c, uint3
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 
-/* A kernel that does not ask for windows gets plain memory, so that it cannot depend on them. */
+/* Bytes of the arrays of a call: two for the input, two for the output. */
+static size_t parts_bytes(const struct rank *r)
+{
+    return 4 * sizeof(uint64_t) * (size_t)r->job->nranks;
+}
+
+/* A kernel that does not ask for windows gets plain memory, so that it cannot depend on them. What
+ * barriers are checked by is copied from peers. */
 int room_open(struct rank *r, const struct subject *subject, size_t bytes, struct room *room)
 {
+    const struct sw_collective *is = collective_of(subject->about->collective);
+    int good = 1;
+
     *room = (struct room){.bytes = bytes,
-                          .kind = subject->about->windows ? MEMORY_WINDOW : MEMORY_PLAIN};
-    return pair_open(r, room->kind, bytes + 2 * AROUND, 1, &room->pair);
+                          .kind = subject->about->windows || is->no_data ? MEMORY_WINDOW
+                                                                         : MEMORY_PLAIN};
+    if (subject->own != NULL && is->by_parts)
+        good = ok(sw_check(sw_drv.cuMemAlloc(&room->parts, ROOM_SLOTS * parts_bytes(r)),
+                           "cuMemAlloc for counts and displacements"));
+    return meet(r, good, NULL, 0) && pair_open(r, room->kind, bytes + 2 * AROUND, 1, &room->pair);
 }
 
 void room_close(struct rank *r, struct room *room)
 {
     pair_close(r, room->kind, &room->pair);
+    DROP(cuMemFree, room->parts);
+    room->parts = 0;
+}
+
+static CUdeviceptr parts_at(const struct rank *r, const struct room *room, const struct own_case *c)
+{
+    return room->parts + (size_t)c->slot * parts_bytes(r);
 }
 
 /* ---- the call -------------------------------------------------------------------------------- */
@@ -38,7 +62,7 @@ void room_close(struct rank *r, struct room *room)
 struct spot case_spot(const struct rank *r, const struct room *room, const struct own_case *c)
 {
     const size_t size = symwin_type_bytes(c->type);
-    const struct layout is = layout_of(c->collective, r->job->nranks, r->rank, c->root, c->count);
+    const struct layout is = layout_of(c->collective, r->job->nranks, r->rank, c->which, c->count);
     unsigned char *const out = (unsigned char *)room->pair.out + AROUND + c->out_shift;
     struct spot spot = {.is = is,
                         .in = (unsigned char *)room->pair.in + AROUND + c->in_shift,
@@ -69,37 +93,94 @@ static uint64_t offset_of(const struct room *room, const unsigned char *at, int 
                   : room->pair.in_offset + (uint64_t)(at - (unsigned char *)room->pair.in);
 }
 
+static int library_call(struct rank *r, const struct subject *subject, const struct own_case *c,
+                        const struct spot *spot)
+{
+    const struct perf_call call = {.comm = r->comm,
+                                   .in = spot->in,
+                                   .out = spot->out,
+                                   .count = c->count,
+                                   .type = c->type,
+                                   .op = c->op,
+                                   .root = c->which,
+                                   .options = {.size = sizeof(symwin_collective_options),
+                                               .algo = subject->algo,
+                                               .blocks = c->blocks,
+                                               .threads = c->threads}};
+
+    return collective_call(r, c->collective, &call);
+}
+
+static int own_case_call(struct rank *r, struct own_kernel *k, const struct room *room,
+                         const struct own_case *c, const struct spot *spot)
+{
+    const struct sw_collective *is = collective_of(c->collective);
+    const CUdeviceptr parts = parts_at(r, room, c);
+    struct own_call call = {.type = c->type,
+                            .op = c->op,
+                            .root = c->which,
+                            .to = spot->is.send_to,
+                            .from = spot->is.recv_from,
+                            .in_offset = SYMWIN_NO_OFFSET,
+                            .out_offset = SYMWIN_NO_OFFSET,
+                            .blocks = c->blocks,
+                            .threads = c->threads};
+
+    if (!is->no_data) {
+        call.in = (uint64_t)(uintptr_t)spot->in;
+        call.out = (uint64_t)(uintptr_t)spot->out;
+        call.in_offset = offset_of(room, spot->in, c->in_place);
+        call.out_offset = offset_of(room, spot->out, 1);
+        call.count = c->count;
+    }
+    if (is->by_parts && is != &sw_collectives[SYMWIN_ALLGATHERV])
+        call.in_parts = parts;
+    if (is->by_parts && !is->reduces)
+        call.out_parts = parts + parts_bytes(r) / 2;
+    return own_launch(r, k, &call);
+}
+
+static int one_call(struct rank *r, const struct subject *subject, const struct room *room,
+                    const struct own_case *c)
+{
+    const struct spot spot = case_spot(r, room, c);
+
+    return subject->own != NULL ? own_case_call(r, subject->own, room, c, &spot)
+                                : library_call(r, subject, c, &spot);
+}
+
+static int queue_copy(struct rank *r, const void *to, const void *from, size_t bytes)
+{
+    return ok(sw_check(sw_drv.cuMemcpyAsync((CUdeviceptr)(uintptr_t)to,
+                                            (CUdeviceptr)(uintptr_t)from, bytes, r->stream),
+                       "cuMemcpyAsync around a barrier"));
+}
+
+static int barrier_call(struct rank *r, const struct subject *subject, const struct room *room,
+                        const struct own_case *c)
+{
+    const struct spot spot = case_spot(r, room, c);
+    const size_t bytes = spot.in_bytes, at = (size_t)(spot.out - (unsigned char *)room->pair.out);
+    int good = queue_copy(r, spot.out + bytes * (size_t)r->rank, spot.in, bytes) &&
+               one_call(r, subject, room, c);
+
+    for (int p = 0; p < r->job->nranks && good; p++) {
+        const size_t part = bytes * (size_t)p;
+        void *from = NULL;
+
+        if (p != r->rank)
+            good = ok(symwin_window_peer_pointer(r->comm, room->pair.out_window, p, at + part,
+                                                 &from)) &&
+                   queue_copy(r, spot.out + part, from, bytes);
+    }
+    return good && one_call(r, subject, room, c);
+}
+
 int case_call(struct rank *r, const struct subject *subject, const struct room *room,
               const struct own_case *c)
 {
-    const struct spot spot = case_spot(r, room, c);
-    const struct perf_call of_library = {.comm = r->comm,
-                                         .in = spot.in,
-                                         .out = spot.out,
-                                         .count = c->count,
-                                         .type = c->type,
-                                         .op = c->op,
-                                         .root = c->root,
-                                         .options = {.size = sizeof(symwin_collective_options),
-                                                     .algo = subject->algo,
-                                                     .blocks = c->blocks,
-                                                     .threads = c->threads}};
-    const struct own_call call = {
-        .in = (uint64_t)(uintptr_t)spot.in,
-        .out = (uint64_t)(uintptr_t)spot.out,
-        .in_offset = offset_of(room, spot.in, c->in_place),
-        .out_offset = offset_of(room, spot.out, 1),
-        .count = c->count,
-        .type = c->type,
-        .op = c->op,
-        .root = c->root,
-        .blocks = c->blocks,
-        .threads = c->threads,
-    };
-
-    if (subject->own != NULL)
-        return own_launch(r, subject->own, &call);
-    return collective_call(r, c->collective, &of_library);
+    return collective_of(c->collective)->no_data ? barrier_call(r, subject, room, c)
+                                                 : one_call(r, subject, room, c);
 }
 
 /* The data of a rank's input: also of what it must not change. */
@@ -113,11 +194,11 @@ int case_fill(struct rank *r, const struct room *room, const struct own_case *c,
 {
     const struct spot spot = case_spot(r, room, c);
     const struct perf_data wanted = layout_data(&spot.is, *data);
-    int good = 1;
+    int good = room->parts == 0 || fill_parts(r, &spot.is, parts_at(r, room, c));
 
-    if (spot.is.receives)
+    if (good && spot.is.receives)
         good = fill(r, &wanted, spot.is.who, 1, spot.is.out, spot.out);
-    else if (!c->in_place)
+    else if (good && !c->in_place)
         good = fill_own(r, data, spot.is.out, spot.out);
     return good && ((c->in_place && !spot.is.sends) || fill_own(r, data, spot.is.in, spot.in));
 }
@@ -206,6 +287,13 @@ int outcome_meet(struct rank *r, struct outcome *outcome)
     return good;
 }
 
+/* Of a barrier, one rank is late. */
+static int queue_late(struct rank *r, const struct own_case *c)
+{
+    return !collective_of(c->collective)->no_data || r->rank != c->which ||
+           launch_delay(r, r->job->emulated ? LATE_EMULATED_NS : LATE_NS);
+}
+
 int case_try(struct rank *r, const struct subject *subject, const struct room *room,
              const struct own_case *c, uint32_t seed, struct outcome *outcome)
 {
@@ -220,17 +308,39 @@ int case_try(struct rank *r, const struct subject *subject, const struct room *r
     good = mark(r, room, c) && case_fill(r, room, c, &data) &&
            rank_synchronize(r, "filling buffers");
     return meet(r, good, NULL, 0) &&
-           meet(r, case_call(r, subject, room, c) && rank_synchronize(r, "the call"), NULL, 0) &&
+           meet(r,
+                queue_late(r, c) && case_call(r, subject, room, c) &&
+                    rank_synchronize(r, "the call"),
+                NULL, 0) &&
            meet(r, judge(r, subject, room, c, &data, outcome), NULL, 0) && outcome_meet(r, outcome);
 }
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
+/* Prints which call of its collective it is: ", root 1". */
+static void which_print(const struct own_case *c, char text[48])
+{
+    text[0] = '\0';
+    if (collective_has_root(c->collective))
+        snprintf(text, 48, ", root %d", c->which);
+    else if (c->collective > (symwin_collective)PERF_SENDRECV)
+        snprintf(text, 48, ", parts %d", c->which);
+    else if (c->collective == (symwin_collective)PERF_SENDRECV)
+        snprintf(text, 48, ", %s to rank %+d",
+                 c->which == PERF_EVEN_SEND  ? "even ranks"
+                 : c->which == PERF_ODD_SEND ? "odd ranks"
+                                             : "each rank",
+                 c->which == PERF_ODD_SEND  ? -1
+                 : c->which < PERF_ODD_SEND ? 1
+                                            : c->which - 1);
+}
+
 void case_print(const struct own_case *c, char text[CASE_TEXT])
 {
-    const int reduces = sw_collectives[c->collective].reduces;
-    char where[96] = "", grid[64] = "", root[24] = "";
+    const struct sw_collective *is = collective_of(c->collective);
+    char where[96] = "", grid[64] = "", which[48];
 
+    which_print(c, which);
     if (c->in_place)
         snprintf(where, sizeof where, " in place");
     if (c->in_place && c->in_shift > 0)
@@ -241,11 +351,12 @@ void case_print(const struct own_case *c, char text[CASE_TEXT])
     if (c->blocks > 0)
         snprintf(grid, sizeof grid, ", %d block%s of %d threads", c->blocks,
                  c->blocks > 1 ? "s" : "", c->threads);
-    if (sw_has_root(c->collective))
-        snprintf(root, sizeof root, ", root %d", c->root);
-    snprintf(text, CASE_TEXT, "%s%s%s%s, %llu element%s%s%s", symwin_type_name(c->type),
-             reduces ? " " : "", reduces ? symwin_op_name(c->op) : "", root,
-             (unsigned long long)c->count, c->count > 1 ? "s" : "", where, grid);
+    if (is->no_data)
+        snprintf(text, CASE_TEXT, "a barrier%s", grid);
+    else
+        snprintf(text, CASE_TEXT, "%s%s%s%s, %llu element%s%s%s", symwin_type_name(c->type),
+                 is->reduces ? " " : "", is->reduces ? symwin_op_name(c->op) : "", which,
+                 (unsigned long long)c->count, c->count > 1 ? "s" : "", where, grid);
 }
 
 static double value_of(symwin_type type, uint64_t bits)
@@ -280,12 +391,12 @@ static void value_print(symwin_type type, uint64_t bits, char text[64])
              (unsigned long long)bits);
 }
 
-void outcome_print(const struct outcome *outcome, symwin_type type, char text[CASE_TEXT])
+void outcome_print(const struct outcome *outcome, const struct own_case *c, char text[CASE_TEXT])
 {
     char got[64], want[64], limit[64] = "";
 
-    value_print(type, outcome->got, got);
-    value_print(type, outcome->want, want);
+    value_print(c->type, outcome->got, got);
+    value_print(c->type, outcome->want, want);
     if (outcome->got == (outcome->want ^ 1)) /* the value of case_fill() */
         snprintf(got, sizeof got, "nothing (not written)");
     if (outcome->gave_up > 0)
@@ -293,6 +404,11 @@ void outcome_print(const struct outcome *outcome, symwin_type type, char text[CA
                  outcome->gave_up - 1);
     switch (outcome->wrong) {
     case WRONG_RESULT:
+        if (collective_of(c->collective)->no_data) {
+            snprintf(text, CASE_TEXT, "rank %d or rank %d left before the other one had come%s",
+                     outcome->rank, (int)(outcome->index / c->count), limit);
+            break;
+        }
         snprintf(text, CASE_TEXT, "rank %d, element %llu: got %s, expected %s%s", outcome->rank,
                  (unsigned long long)outcome->index, got, want, limit);
         break;

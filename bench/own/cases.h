@@ -13,7 +13,8 @@ struct subject {
 
 struct own_case {
     symwin_collective collective;
-    int root;
+    int which; /* as in layout_of() */
+    int slot;  /* where in the room it has its counts and displacements */
     symwin_type type;
     symwin_op op;
     uint64_t count;
@@ -26,8 +27,11 @@ struct own_case {
 struct room {
     size_t bytes;
     enum memory_kind kind;
-    struct pair pair; /* owned */
+    struct pair pair;  /* owned */
+    CUdeviceptr parts; /* owned: counts and displacements, one behind the other; 0: none */
 };
+
+enum { ROOM_SLOTS = 6 };
 
 /* What went wrong on some rank; all ranks know it. */
 enum wrong { RIGHT, WRONG_RESULT, WROTE_BESIDE, CHANGED_INPUT, CHANGED_OUTPUT };
@@ -59,11 +63,13 @@ struct spot case_spot(const struct rank *r, const struct room *room, const struc
 /* Bytes of the larger buffer. */
 size_t case_bytes(const struct rank *r, const struct own_case *c);
 
-/* Queues filling the input, and filling the output with wrong values. */
+/* Queues filling the input, and filling the output with wrong values; and the arrays of unequal
+ * parts. */
 int case_fill(struct rank *r, const struct room *room, const struct own_case *c,
               const struct perf_data *data);
 
-/* Queues the call. */
+/* Queues the call. A barrier moves nothing: it is the second step of an all-gather, in which each
+ * rank writes its part, and copies those of its peers behind the barrier; and a barrier ends it. */
 int case_call(struct rank *r, const struct subject *subject, const struct room *room,
               const struct own_case *c);
 
@@ -74,9 +80,9 @@ int case_try(struct rank *r, const struct subject *subject, const struct room *r
 /* Tells all ranks the outcome of the first rank that failed. Collective. */
 int outcome_meet(struct rank *r, struct outcome *outcome);
 
-/* Prints "f32 sum, 5 elements in place, 2 blocks of 64 threads", and the outcome. */
+/* Prints "f32 sum, 5 elements in place, 2 blocks of 64 threads", and the outcome of the case. */
 void case_print(const struct own_case *c, char text[CASE_TEXT]);
-void outcome_print(const struct outcome *outcome, symwin_type type, char text[CASE_TEXT]);
+void outcome_print(const struct outcome *outcome, const struct own_case *c, char text[CASE_TEXT]);
 
 struct perf_data case_data(const struct rank *r, const struct own_case *c, uint32_t seed);
 

@@ -273,6 +273,7 @@ static uint64_t abort_word(const struct rank *r, const struct own_kernel *k)
 
 int own_launch(struct rank *r, struct own_kernel *k, const struct own_call *call)
 {
+    const uint64_t words = sizeof(uint64_t) * (uint64_t)r->job->nranks;
     struct symwin_kernel_args args = {
         .peers = {r->comm->group->base, r->comm->group->stride, r->rank, r->job->nranks},
         .in = call->in,
@@ -290,6 +291,12 @@ int own_launch(struct rank *r, struct own_kernel *k, const struct own_call *call
         .gave_up = k->gave_up_address,
         .call = k->calls,
         .root = call->root,
+        .to = call->to,
+        .from = call->from,
+        .in_counts = call->in_parts,
+        .in_displacements = call->in_parts > 0 ? call->in_parts + words : 0,
+        .out_counts = call->out_parts,
+        .out_displacements = call->out_parts > 0 ? call->out_parts + words : 0,
     };
 
     k->calls++;

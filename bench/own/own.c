@@ -235,15 +235,17 @@ static uint64_t number_of(const char *text, size_t length)
     return i == length ? value : 0;
 }
 
-/* A collective that has data and equal parts. */
+/* Kernels have unequal parts in device memory. */
 static int take_collective(struct own_about *about, const char *name, size_t length)
 {
-    for (int i = 0; i < SYMWIN_BARRIER; i++) {
-        const char *one = symwin_collective_name((symwin_collective)i);
+    for (int i = 0; i <= PERF_SENDRECV; i++) {
+        const char *one = collective_name((symwin_collective)i);
 
         if (strlen(one) != length || memcmp(one, name, length) != 0)
             continue;
-        about->collective = (symwin_collective)i;
+        about->collective = (symwin_collective)(i < PERF_SENDRECV && sw_collectives[i].by_parts
+                                                    ? PERF_ALLTOALLV_DEVICE + (i - SYMWIN_ALLTOALLV)
+                                                    : i);
         return 1;
     }
     return 0;
@@ -295,10 +297,22 @@ static int take_word(struct own_about *about, const char *word, size_t length)
     return 0;
 }
 
+static int no_word(const char *name, const char *word, const char *what,
+                   const struct own_about *about)
+{
+    return fail(SYMWIN_INVALID,
+                "SYMWIN_KERNEL_ABOUT(%s): %s about collectives that %s, and %s does not: leave it "
+                "out",
+                name, word, what, collective_name(about->collective));
+}
+
 int own_about_parse(const char *name, const char *words, struct own_about *out)
 {
+    const unsigned all_types = (1u << SW_TYPES) - 1;
+    const struct sw_collective *is;
+
     *out = (struct own_about){
-        .types = (1u << SW_TYPES) - 1,
+        .types = all_types,
         .ops = OWN_OPS,
         .multiple = 1,
         .align = 1,
@@ -316,13 +330,19 @@ int own_about_parse(const char *name, const char *words, struct own_about *out)
                         name, (int)length, words);
         words += length;
     }
-    if (sw_collectives[out->collective].reduces)
+    is = collective_of(out->collective);
+    out->out_of_place |= !collective_in_place(out->collective) ||
+                         out->collective == (symwin_collective)PERF_ALLTOALLV_DEVICE;
+    if (is->no_data &&
+        (out->types != all_types || out->bytes > 0 || out->multiple != 1 || out->align != 1))
+        return no_word(name, "\"types=\", \"bytes=\", \"multiple=\" and \"align=\" are",
+                       "have data", out);
+    if (is->by_parts && out->multiple != 1)
+        return no_word(name, "\"multiple=\" is", "have equal parts", out);
+    if (is->reduces)
         return 1;
     if (out->ops != OWN_OPS)
-        return fail(SYMWIN_INVALID,
-                    "SYMWIN_KERNEL_ABOUT(%s): \"ops=\" is about collectives that reduce, and %s "
-                    "does not: leave it out",
-                    name, symwin_collective_name(out->collective));
+        return no_word(name, "\"ops=\" is", "reduce", out);
     out->ops = 1u << SYMWIN_MAX; /* its test data has the most values */
     return 1;
 }
@@ -357,11 +377,14 @@ static void add_bits(char *text, size_t bytes, unsigned bits, const char *const 
 
 void own_about_print(const struct own_about *about, char *text, size_t bytes)
 {
+    const struct sw_collective *is = collective_of(about->collective);
+
     text[0] = '\0';
     if (about->collective != SYMWIN_ALLREDUCE)
-        add(text, bytes, "%s; ", symwin_collective_name(about->collective));
-    add_bits(text, bytes, about->types, options_types, "all types");
-    if (sw_collectives[about->collective].reduces) {
+        add(text, bytes, "%s%s", collective_name(about->collective), is->no_data ? "" : "; ");
+    if (!is->no_data)
+        add_bits(text, bytes, about->types, options_types, "all types");
+    if (is->reduces) {
         add(text, bytes, "; ");
         add_bits(text, bytes, about->ops, options_ops, "all operations");
     }
@@ -374,20 +397,22 @@ void own_about_print(const struct own_about *about, char *text, size_t bytes)
     if (about->ranks > 0)
         add(text, bytes, "; at most %d ranks", about->ranks);
     add(text, bytes, "%s%s; %d blocks of %d threads%s", about->windows ? "; in windows" : "",
-        about->out_of_place ? "; out of place" : "", about->blocks, about->threads,
+        about->out_of_place && !is->no_data ? "; out of place" : "", about->blocks, about->threads,
         about->fixed ? "" : ", or fewer");
 }
 
 const char *own_refusal(const struct own_about *about, int nranks, symwin_type type, symwin_op op,
                         uint64_t count, int in_place, uint64_t align)
 {
+    const struct sw_collective *collective = collective_of(about->collective);
     const struct layout is = layout_of(about->collective, nranks, 1, 0, count);
-    /* Where the shorter buffer begins in the longer one on rank 1. */
-    const uint64_t part = (is.in_at + is.out_at) * symwin_type_bytes(type);
+    /* Where the shorter buffer begins in the longer one on rank 1; unequal parts begin anywhere. */
+    const uint64_t part = (collective->by_parts ? 1 : is.in_at + is.out_at) *
+                          symwin_type_bytes(type);
 
     if ((about->types & 1u << type) == 0)
         return "this type";
-    if (sw_collectives[about->collective].reduces && (about->ops & 1u << op) == 0)
+    if (collective->reduces && (about->ops & 1u << op) == 0)
         return "this operation";
     if (about->bytes > 0 && is.larger * symwin_type_bytes(type) > about->bytes)
         return "messages of this size";

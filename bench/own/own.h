@@ -202,7 +202,8 @@ struct own_call {
     uint64_t count;
     symwin_type type;
     symwin_op op;
-    int root;
+    int root, to, from;
+    uint64_t in_parts, out_parts; /* addresses of counts, with the displacements behind; 0: none */
     int blocks, threads;
 };
 

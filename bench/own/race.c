@@ -217,7 +217,8 @@ static void describe_algo(int turn, struct own_about *about, char *name, size_t 
 
     *about = of_library;
     about->collective = collective;
-    about->out_of_place = sw_algo_needs(collective, turn_algo(turn), SW_NEEDS_TWO_BUFFERS) ||
+    about->out_of_place = sw_collectives[collective].no_data ||
+                          sw_algo_needs(collective, turn_algo(turn), SW_NEEDS_TWO_BUFFERS) ||
                           sw_algorithm(collective, turn_algo(turn))->one_offset;
     if (!sw_collectives[collective].reduces)
         about->ops = 1u << SYMWIN_MAX; /* its test data has the most values */

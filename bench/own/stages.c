@@ -531,6 +531,8 @@ static int picture_draw(const struct perf_options *o, const struct stage_page *p
     int status = 0;
     pid_t pid;
 
+    if (collective_of(page->about[0].collective)->no_data)
+        return fail(SYMWIN_UNSUPPORTED, "no picture: a barrier has no sizes");
     find_picture(o, page, path, sizeof path);
     picture_csv(page, table, sizeof table);
     snprintf(script, sizeof script, "%s/include/bench/plot.py", page->folder);
@@ -540,7 +542,7 @@ static int picture_draw(const struct perf_options *o, const struct stage_page *p
     pid = fork();
     if (pid == 0) {
         execlp("python3", "python3", script, "--output", path, "--collective",
-               symwin_collective_name(page->about[0].collective), o->csv != NULL ? o->csv : table,
+               collective_name(page->about[0].collective), o->csv != NULL ? o->csv : table,
                (char *)NULL);
         _exit(127);
     }

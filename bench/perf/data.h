@@ -31,6 +31,7 @@
 /* Instead of a rank: the result of the all-reduce; parts of `part` elements, the first ones of
  * each rank in turn; or unequal parts, what each rank in turn has for rank `to`. */
 enum { PERF_RESULT = -1, PERF_PARTS = -2, PERF_UNEQUAL = -3 };
+enum { PERF_TO_ALL = -1 };
 
 struct perf_data {
     int32_t nranks;
@@ -38,7 +39,8 @@ struct perf_data {
     int32_t op;   /* symwin_op */
     uint32_t seed;
     int32_t without; /* PERF_PARTS: a rank that has no part */
-    int32_t to;      /* PERF_UNEQUAL */
+    int32_t to;      /* PERF_UNEQUAL; PERF_TO_ALL: each rank has one part, for all */
+    uint32_t which;  /* PERF_UNEQUAL: which parts */
     uint64_t part;   /* PERF_PARTS; PERF_UNEQUAL: elements of a share */
     uint64_t first;  /* the index of what is called element 0, also of each part */
 };
@@ -201,36 +203,78 @@ PERF_FN uint64_t perf_encode(int32_t type, int64_t value)
     }
 }
 
-/* Unequal parts: the shares that rank `from` has for rank `to`, and as many the other way. Rank 0
- * has 1, 2, 3, ... of them for the ranks, and for the last of three or more ranks none; rank r has
- * the same, from its r-th on. */
+/* Unequal parts, the first ones (`which` is 0): the shares that rank `from` has for rank `to`, and
+ * as many the other way. Rank 0 has 1, 2, 3, ... of them for the ranks, and for the last of three
+ * or more ranks none; rank r has the same, from its r-th on. */
 PERF_FN int32_t perf_shares(int32_t nranks, int32_t from, int32_t to)
 {
     return (from + to + 1) % nranks + (nranks < 3);
 }
 
-/* Those that come before them in the input of rank `from`; of all ranks if `to` is nranks. */
-PERF_FN uint64_t perf_shares_before(int32_t nranks, int32_t from, int32_t to)
+/* The elements that rank `from` has for rank `to`. Other parts than the first ones are random: none
+ * in four cases, otherwise up to a share. */
+PERF_FN uint64_t perf_part(const struct perf_data *data, int32_t from, int32_t to)
+{
+    const int32_t one = to == PERF_TO_ALL ? 0 : to;
+    uint32_t random;
+
+    if (data->which == 0)
+        return data->part * (uint64_t)perf_shares(data->nranks, from, one);
+    random = perf_hash((uint64_t)one, from, data->which);
+    return random % 4 == 0 ? 0 : (random >> 2) % (data->part + 1);
+}
+
+/* The rank whose part is the k-th: in half of the other parts the last rank's is the first. */
+PERF_FN int32_t perf_kth(const struct perf_data *data, uint32_t half, int32_t k)
+{
+    return (data->which & half) != 0 ? data->nranks - 1 - k : k;
+}
+
+/* Where the part for rank `to` begins in the input of rank `from`; if `to` is nranks, where the
+ * last one ends. */
+PERF_FN uint64_t perf_part_in(const struct perf_data *data, int32_t from, int32_t to)
 {
     uint64_t before = 0;
+    int32_t p;
 
-    for (int32_t p = 0; p < to; p++)
-        before += (uint64_t)perf_shares(nranks, from, p);
+    for (int32_t k = 0; k < data->nranks && to != PERF_TO_ALL; k++) {
+        p = perf_kth(data, 1, k);
+        if (p == to)
+            break;
+        before += perf_part(data, from, p);
+    }
+    return before;
+}
+
+/* The same of the part from rank `from` in the output of rank `to`. */
+PERF_FN uint64_t perf_part_out(const struct perf_data *data, int32_t from, int32_t to)
+{
+    uint64_t before = 0;
+    int32_t p;
+
+    for (int32_t k = 0; k < data->nranks; k++) {
+        p = perf_kth(data, 2, k);
+        if (p == from)
+            break;
+        before += perf_part(data, p, to);
+    }
     return before;
 }
 
 /* Finds the rank and the element of its input that is element *index of unequal parts. */
 PERF_FN int32_t perf_unequal(const struct perf_data *data, uint64_t *index)
 {
-    uint64_t share = *index / data->part;
     int32_t rank = 0;
+    uint64_t part;
 
-    while (share >= (uint64_t)perf_shares(data->nranks, rank, data->to)) {
-        share -= (uint64_t)perf_shares(data->nranks, rank, data->to);
-        rank++;
+    for (int32_t k = 0; k < data->nranks; k++) {
+        rank = perf_kth(data, 2, k);
+        part = perf_part(data, rank, data->to);
+        if (*index < part)
+            break;
+        *index -= part;
     }
-    share += perf_shares_before(data->nranks, rank, data->to);
-    *index = share * data->part + *index % data->part;
+    *index += perf_part_in(data, rank, data->to);
     return rank;
 }
 

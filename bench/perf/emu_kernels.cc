@@ -11,6 +11,7 @@ static const struct sw_emu_kernel kernels[] = {
     {"symwin_perf_compare", symwin_perf_compare, sizeof(struct perf_fill_args), BLOCK_THREADS},
     {"symwin_perf_copy", symwin_perf_copy, sizeof(struct perf_copy_args), BLOCK_THREADS},
     {"symwin_perf_spread", symwin_perf_spread, sizeof(struct perf_spread_args), BLOCK_THREADS},
+    {"symwin_perf_parts", symwin_perf_parts, sizeof(struct perf_parts_args), BLOCK_THREADS},
     {"symwin_perf_delay", symwin_perf_delay, sizeof(struct perf_delay_args), BLOCK_THREADS},
     {"symwin_perf_nothing", symwin_perf_nothing, sizeof(struct perf_nothing_args), BLOCK_THREADS},
 };

@@ -42,6 +42,14 @@ struct perf_spread_args {
     int32_t rank, nranks;
 };
 
+/* Writes the counts and displacements of unequal parts, of a 64-bit word for each rank each: those
+ * that rank `from` has in its input, and behind them those that rank `to` has in its output. */
+struct perf_parts_args {
+    uint64_t address;
+    struct perf_data data;
+    int32_t from, to;
+};
+
 /* Waits with one thread. */
 struct perf_delay_args {
     uint64_t ns;

@@ -92,6 +92,7 @@ int kernels_load(struct rank *r)
         {"symwin_perf_fill", &r->fill},       {"symwin_perf_compare", &r->compare},
         {"symwin_perf_copy", &r->copy},       {"symwin_perf_spread", &r->spread},
         {"symwin_perf_nothing", &r->nothing}, {"symwin_perf_delay", &r->delay},
+        {"symwin_perf_parts", &r->parts},
     };
     int good;
 
@@ -271,6 +272,18 @@ int store_to_all(struct rank *r, void *to, const void *from, size_t bytes)
     };
 
     return is_loaded(r->spread, "store by a kernel") && launch(r, r->spread, bytes / 16, &args);
+}
+
+int fill_parts(struct rank *r, const struct layout *layout, CUdeviceptr to)
+{
+    struct perf_parts_args args = {
+        .address = to,
+        .data = layout_data(layout, (struct perf_data){.nranks = r->job->nranks}),
+        .from = layout->parts_from,
+        .to = layout->to};
+
+    return is_loaded(r->parts, "write parts by a kernel") &&
+           launch(r, r->parts, (uint64_t)r->job->nranks, &args);
 }
 
 int launch_delay(struct rank *r, uint64_t ns)

@@ -99,6 +99,20 @@ SYMWIN_KERNEL(symwin_perf_compare, struct perf_fill_args, args, PERF_THREADS)
         perf_compare<8>(args);
 }
 
+SYMWIN_KERNEL(symwin_perf_parts, struct perf_parts_args, args, PERF_THREADS)
+{
+    const uint64_t n = (uint32_t)args.data.nranks, threads = symwin_thread_count();
+
+    for (uint64_t i = symwin_thread_index(); i < n; i += threads) {
+        const int32_t p = (int32_t)i;
+
+        symwin_store_u64(args.address + 8 * i, perf_part(&args.data, args.from, p));
+        symwin_store_u64(args.address + 8 * (n + i), perf_part_in(&args.data, args.from, p));
+        symwin_store_u64(args.address + 8 * (2 * n + i), perf_part(&args.data, p, args.to));
+        symwin_store_u64(args.address + 8 * (3 * n + i), perf_part_out(&args.data, p, args.to));
+    }
+}
+
 SYMWIN_KERNEL(symwin_perf_delay, struct perf_delay_args, args, PERF_THREADS)
 {
     const uint64_t begun = symwin_clock_ns();

@@ -47,58 +47,94 @@ int collective_in_place(symwin_collective collective)
 
 /* ---- a rank's part ---- */
 
-/* Of unequal parts; `count` elements are a share. An all-gather's and a reduce-scatter's are those
- * that an all-to-all has on rank 0. */
-static struct layout of_parts(const struct sw_collective *is, int nranks, int rank, uint64_t count)
+/* Of unequal parts; `count` elements are a share. An all-gather's are those that an all-to-all has
+ * for rank 0, and a reduce-scatter's those that it has on rank 0. */
+static struct layout of_parts(const struct sw_collective *is, int nranks, int rank, int which,
+                              uint64_t count)
 {
-    const int all = is == &sw_collectives[SYMWIN_ALLTOALLV];
+    const struct perf_data parts = {.nranks = nranks, .which = (uint32_t)which, .part = count};
     const int gathers = is == &sw_collectives[SYMWIN_ALLGATHERV];
-    const uint64_t whole = count * perf_shares_before(nranks, 0, nranks);
-    const uint64_t part = count * (uint64_t)perf_shares(nranks, 0, rank);
-    const uint64_t before = count * perf_shares_before(nranks, 0, rank);
-    struct layout layout = {
-        .in = gathers ? part : whole,
-        .out = is->reduces ? part : whole,
-        .larger = whole,
-        .in_at = gathers ? before : 0,
-        .out_at = is->reduces ? before : 0,
-        .first = is->reduces ? before : 0,
-        .part = count,
-        .to = all ? rank : 0,
-        .who = is->reduces ? PERF_RESULT : PERF_UNEQUAL,
-    };
+    const int from = is->reduces ? 0 : rank, to = gathers ? PERF_TO_ALL : rank;
+    struct layout layout = {.which = which,
+                            .part = count,
+                            .parts_from = from,
+                            .to = to,
+                            .who = is->reduces ? PERF_RESULT : PERF_UNEQUAL};
 
+    for (int p = 0; p < nranks; p++) {
+        layout.in += gathers ? 0 : perf_part(&parts, from, p);
+        layout.out += is->reduces ? 0 : perf_part(&parts, p, to);
+    }
+    if (gathers) {
+        layout.in = perf_part(&parts, rank, to);
+        layout.in_at = perf_part_out(&parts, rank, to);
+    } else if (is->reduces) {
+        layout.out = perf_part(&parts, from, rank);
+        layout.out_at = layout.first = perf_part_in(&parts, from, rank);
+    }
+    layout.larger = layout.in > layout.out ? layout.in : layout.out;
     layout.sends = layout.in > 0;
     layout.receives = layout.out > 0;
     return layout;
 }
 
-struct layout layout_of(symwin_collective collective, int nranks, int rank, int root,
+/* Of sends and receives: 0, each rank to the next one; 1 and 2, of two neighbours the first or the
+ * second sends; then rings of larger steps, the last of which is each rank to itself. */
+static void of_pairs(int nranks, int rank, int which, struct layout *layout)
+{
+    const int pair = (rank ^ 1) < nranks ? rank ^ 1 : SYMWIN_NO_RANK;
+    const int step = which == 0 ? 1 : which - 1;
+
+    if (which == PERF_EVEN_SEND || which == PERF_ODD_SEND) {
+        const int mine = (rank & 1) == which - PERF_EVEN_SEND;
+
+        layout->send_to = mine ? pair : SYMWIN_NO_RANK;
+        layout->recv_from = mine ? SYMWIN_NO_RANK : pair;
+    } else {
+        layout->send_to = (rank + step) % nranks;
+        layout->recv_from = (rank + nranks - step) % nranks;
+    }
+    layout->sends = layout->send_to != SYMWIN_NO_RANK;
+    layout->receives = layout->recv_from != SYMWIN_NO_RANK;
+    layout->who = layout->recv_from;
+}
+
+int layout_kinds(symwin_collective collective, int nranks)
+{
+    if (collective_has_root(collective) || collective_of(collective)->no_data)
+        return nranks;
+    if ((int)collective == PERF_SENDRECV)
+        return nranks + 2;
+    return is_on_device(collective) ? MOST_PARTS : 1;
+}
+
+struct layout layout_of(symwin_collective collective, int nranks, int rank, int which,
                         uint64_t count)
 {
     const struct sw_collective *is = collective_of(collective);
+    const int out_each = is->out_each || is->no_data;
     const uint64_t each = count * (uint64_t)nranks, own = count * (uint64_t)rank;
     struct layout layout = {
-        .sends = !is->root_sends || rank == root,
-        .receives = !is->root_receives || rank == root,
+        .sends = !is->root_sends || rank == which,
+        .receives = !is->root_receives || rank == which,
         .in = is->in_each ? each : count,
-        .out = is->out_each ? each : count,
-        .larger = is->in_each || is->out_each ? each : count,
-        .in_at = is->out_each && !is->in_each ? own : 0,
-        .out_at = is->in_each && !is->out_each ? own : 0,
+        .out = out_each ? each : count,
+        .larger = is->in_each || out_each ? each : count,
+        .in_at = out_each && !is->in_each ? own : 0,
+        .out_at = is->in_each && !out_each ? own : 0,
         .first = is->in_each ? own : 0,
         .part = count,
         .without = nranks,
-        .who = root,
+        .who = which,
     };
 
     if (is->by_parts)
-        return of_parts(is, nranks, rank, count);
+        return of_parts(is, nranks, rank, which, count);
     if ((int)collective == PERF_SENDRECV)
-        layout.who = (rank + nranks - 1) % nranks;
+        of_pairs(nranks, rank, which, &layout);
     if (is->reduces)
         layout.who = PERF_RESULT;
-    else if (is->out_each)
+    else if (out_each)
         layout.who = PERF_PARTS;
     return layout;
 }
@@ -109,6 +145,7 @@ struct perf_data layout_data(const struct layout *layout, struct perf_data data)
     data.part = layout->part;
     data.without = layout->without;
     data.to = layout->to;
+    data.which = (uint32_t)layout->which;
     return data;
 }
 
@@ -116,15 +153,16 @@ symwin_parts parts_of(struct rank *r, symwin_collective collective, uint64_t cou
 {
     const int n = r->job->nranks, on_device = is_on_device(collective);
     const int from = collective_of(collective) == &sw_collectives[SYMWIN_ALLTOALLV] ? r->rank : 0;
+    const struct perf_data parts = {.nranks = n, .part = count};
     uint64_t *const counts = on_device ? (uint64_t *)(uintptr_t)r->device_counts : r->counts;
 
     for (int p = 0; p < n; p++) {
-        r->counts[p] = count * (uint64_t)perf_shares(n, from, p);
-        r->counts[n + p] = count * perf_shares_before(n, from, p);
+        r->counts[p] = perf_part(&parts, from, p);
+        r->counts[n + p] = perf_part_in(&parts, from, p);
     }
     return (symwin_parts){.counts = counts,
                           .displacements = counts + n,
-                          .room = count * perf_shares_before(n, from, n),
+                          .room = perf_part_in(&parts, from, n),
                           .on_device = on_device};
 }
 
@@ -154,9 +192,11 @@ static struct layout of_link(const struct rank *r, const struct result *result)
 
 struct layout result_layout(const struct rank *r, const struct result *result)
 {
-    return way_is_limit(result->way) ? of_link(r, result)
-                                     : layout_of(result->collective, r->job->nranks, r->rank,
-                                                 r->job->options.root, result->count);
+    return way_is_limit(result->way)
+               ? of_link(r, result)
+               : layout_of(result->collective, r->job->nranks, r->rank,
+                           collective_has_root(result->collective) ? r->job->options.root : 0,
+                           result->count);
 }
 
 struct result result_of_size(const struct job *job, symwin_collective collective, symwin_type type,

@@ -140,7 +140,8 @@ const char *collective_name(symwin_collective collective);
 int collective_has_root(symwin_collective collective);
 int collective_in_place(symwin_collective collective); /* whether it can be */
 
-/* A call on a rank; all lengths are in elements. */
+/* A call on a rank; all lengths are in elements. A barrier, which has no data of its own, is that
+ * of the all-gather by which it is checked (../own/cases.c). */
 struct layout {
     int sends, receives;    /* whether the rank has an input, an output */
     uint64_t in, out;       /* of the two, also where the rank has none */
@@ -149,11 +150,19 @@ struct layout {
     /* What the output must be, as arguments of fill() and compare(). */
     int who;
     uint64_t first, part;
-    int without, to;
+    int without, to, which;
+    int parts_from;         /* by parts: on which rank an all-to-all has those of the input */
+    int send_to, recv_from; /* of sendrecv; SYMWIN_NO_RANK: none */
 };
 
-struct layout layout_of(symwin_collective collective, int nranks, int rank, int root,
+/* which: the root; of sendrecv, whose sends; by parts, which parts. symwin-perf times 0 of the last
+ * two. */
+struct layout layout_of(symwin_collective collective, int nranks, int rank, int which,
                         uint64_t count);
+
+/* How many kinds of a call there are: `which` is less; of a barrier it is the rank that is late. */
+enum { MOST_PARTS = 1 << 16, PERF_EVEN_SEND = 1, PERF_ODD_SEND = 2 };
+int layout_kinds(symwin_collective collective, int nranks);
 
 /* The data of the output. */
 struct perf_data layout_data(const struct layout *layout, struct perf_data data);
@@ -246,7 +255,7 @@ struct rank {
     uint32_t gate_value;
     CUdeviceptr gate_data; /* owned: buffer of the gate's tiny all-reduce */
     CUdeviceptr report;    /* owned: a struct perf_report */
-    CUfunction fill, compare, copy, spread, delay, nothing;
+    CUfunction fill, compare, parts, copy, spread, delay, nothing;
     int blocks, threads; /* grid of these kernels */
     void *staging;       /* owned, host memory: to fill and compare without kernels */
     uint64_t scalar;     /* of a pre-multiplied sum: the bits of an element */
@@ -322,6 +331,10 @@ int copy(struct rank *r, void *to, const void *from, size_t bytes);
 /* The same to all peers. `to` is rank 0's output; each output has `bytes` bytes from every other
  * rank. */
 int store_to_all(struct rank *r, void *to, const void *from, size_t bytes);
+
+/* Queues writing the arrays of unequal parts: counts and displacements of the input's, then of the
+ * output's. */
+int fill_parts(struct rank *r, const struct layout *layout, CUdeviceptr to);
 
 /* Queues a kernel that waits for `ns`. */
 int launch_delay(struct rank *r, uint64_t ns);

@@ -38,10 +38,12 @@ static void add(struct ways *ways, const struct way *way)
 static void add_own(const struct stage_page *page, struct ways *ways)
 {
     for (int k = 0; page != NULL && page->stage == STAGE_TIME && k < page->kernels; k++) {
+        const struct sw_collective *is = collective_of(page->about[k].collective);
         const struct way way = {.library = "own",
                                 .name = page->sources[k].name,
                                 .kind = WAY_OWN,
-                                .memory = page->about[k].windows ? MEMORY_WINDOW : MEMORY_PLAIN,
+                                .memory = page->about[k].windows || is->no_data ? MEMORY_WINDOW
+                                                                                : MEMORY_PLAIN,
                                 .optional = 1,
                                 .own = k,
                                 .collective = page->about[k].collective};
@@ -321,22 +323,33 @@ static int own_way_call(struct rank *r, const struct result *result, const struc
                         const void *in, const void *out)
 {
     struct own_kernel *k = &r->own[result->way->own];
-    struct own_call call = {.in = (uint64_t)(uintptr_t)in,
-                            .out = (uint64_t)(uintptr_t)out,
-                            .in_offset = result->in_place
-                                             ? offset_of(in, pair->out, pair->out_offset)
-                                             : offset_of(in, pair->in, pair->in_offset),
-                            .out_offset = offset_of(out, pair->out, pair->out_offset),
+    const struct sw_collective *is = collective_of(result->collective);
+    const struct layout layout = result_layout(r, result);
+    struct own_call call = {.in_offset = SYMWIN_NO_OFFSET,
+                            .out_offset = SYMWIN_NO_OFFSET,
                             .count = result->count,
                             .type = result->type,
                             .op = result->op,
-                            .root = r->job->options.root};
+                            .root = r->job->options.root,
+                            .to = layout.send_to,
+                            .from = layout.recv_from};
     const char *refused = own_refusal(&k->about, r->job->nranks, result->type, result->op,
                                       result->count, result->in_place, 256);
 
     if (refused != NULL)
         return fail(SYMWIN_UNSUPPORTED, "%s does not support %s (SYMWIN_KERNEL_ABOUT)", k->name,
                     refused);
+    if (!is->no_data) {
+        call.in = (uint64_t)(uintptr_t)in;
+        call.out = (uint64_t)(uintptr_t)out;
+        call.in_offset = result->in_place ? offset_of(in, pair->out, pair->out_offset)
+                                          : offset_of(in, pair->in, pair->in_offset);
+        call.out_offset = offset_of(out, pair->out, pair->out_offset);
+    }
+    if (is->by_parts && is != &sw_collectives[SYMWIN_ALLGATHERV])
+        call.in_parts = r->device_counts;
+    if (is->by_parts && !is->reduces)
+        call.out_parts = r->device_counts;
     own_grid(r, k, result->bytes, &call.blocks, &call.threads);
     return own_launch(r, k, &call);
 }

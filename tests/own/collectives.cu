@@ -1,5 +1,5 @@
-/* A small kernel for each collective but the all-reduce, right or, with -DBUG, with one fault. All
- * elements have four bytes. */
+/* A small kernel for each collective but the all-reduce, and for sends and receives, right or, with
+ * -DBUG, with one fault. All elements have four bytes. */
 #include "symwin/kernel.cuh"
 
 #ifdef BUG
@@ -122,4 +122,89 @@ KERNEL(reduce, "collective=reduce types=f32 ops=sum windows")
                 symwin_store_u32(args.in + 4 * i, symwin_load_u32(args.out + 4 * i));
         }
     barrier(args);
+}
+
+/* Reads the input of the rank that sends to it. The fault: that is always the rank before. */
+KERNEL(send_receive, "collective=sendrecv types=f32,u32 windows")
+{
+    const int32_t n = args.peers.nranks, from = RIGHT ? args.from : (args.peers.rank + n - 1) % n;
+
+    if (!barrier(args))
+        return;
+    if (args.from != SYMWIN_NO_RANK)
+        EACH(i, args.count)
+    symwin_store_u32(args.out + 4 * i, input(args, from, i));
+    barrier(args);
+}
+
+SYMWIN_DEVICE uint64_t word(uint64_t array, int32_t p)
+{
+    return symwin_load_u64(array + 8 * (uint64_t)p);
+}
+
+/* Where rank `in` tells rank `of` the displacement of the part for it: each block for itself. */
+SYMWIN_DEVICE uint64_t told(const struct symwin_kernel_args &args, int32_t in, int32_t of)
+{
+    const uint64_t i = (uint64_t)blockIdx.x * (uint64_t)args.peers.nranks + (uint64_t)in;
+
+    return symwin_peer_address(args.peers, of, args.slots + 8 * i);
+}
+
+/* Tells each peer where the part for it begins, and reads it there. The fault: takes that it begins
+ * where the peer's part begins in the own input. */
+KERNEL(all_to_all_v, "collective=alltoallv types=f32,i32 windows slots=64K")
+{
+    const int32_t rank = args.peers.rank;
+
+    for (int32_t p = (int32_t)threadIdx.x; p < args.peers.nranks; p += (int32_t)blockDim.x)
+        symwin_store_u64(told(args, rank, p), word(args.in_displacements, p));
+    if (!barrier(args))
+        return;
+    for (int32_t p = 0; p < args.peers.nranks; p++) {
+        const uint64_t at = RIGHT ? symwin_load_u64(told(args, p, rank))
+                                  : word(args.in_displacements, p);
+
+        EACH(i, word(args.out_counts, p))
+        symwin_store_u32(args.out + 4 * (word(args.out_displacements, p) + i),
+                         input(args, p, at + i));
+    }
+    barrier(args);
+}
+
+/* The fault: takes that the parts are in the order of the ranks. */
+KERNEL(all_gather_v, "collective=allgatherv types=f32,i32 windows")
+{
+    const int32_t rank = args.peers.rank;
+    uint64_t at = word(args.out_displacements, rank);
+
+    if (!RIGHT)
+        at = 0;
+    for (int32_t p = 0; !RIGHT && p < rank; p++)
+        at += word(args.out_counts, p);
+    if (!barrier(args))
+        return;
+    EACH(i, word(args.out_counts, rank))
+    for (int32_t p = 0; p < args.peers.nranks; p++)
+        symwin_store_u32(symwin_peer_address(args.peers, p, args.out_offset + 4 * (at + i)),
+                         symwin_load_u32(args.in + 4 * i));
+    barrier(args);
+}
+
+/* The fault: a rank whose part is empty leaves at once. */
+KERNEL(reduce_scatter_v, "collective=reduce_scatterv types=f32 ops=sum windows")
+{
+    const uint64_t count = word(args.in_counts, args.peers.rank);
+
+    if ((!RIGHT && count == 0) || !barrier(args))
+        return;
+    EACH(i, count)
+    symwin_store_u32(args.out + 4 * i, sum(args, word(args.in_displacements, args.peers.rank) + i));
+    barrier(args);
+}
+
+/* The fault: waits for no rank. */
+KERNEL(wait_for_all, "collective=barrier")
+{
+    if (RIGHT)
+        barrier(args);
 }

@@ -118,6 +118,34 @@ for (['all_gather', 'auto oneshot copies put', 8, '0 0'],
     is("$rows[-1][1] $rows[-1][9] $rows[-1][13]", "$count $wrong", 'and it is right');
 }
 
+# Sends and receives, unequal parts, barriers.
+my @more = qw(send_receive all_to_all_v all_gather_v reduce_scatter_v wait_for_all);
+($status, $output) = perf('', join(' ', map { "--kernel $own:$_" } @more)
+      . ' -b 96 -e 96 -n 1 -G 1 -t 3 --in-place both --picture c.svg');
+is($status, 0, 'more collectives: exit status') or diag($output);
+is(scalar(() = $output =~ /^ok      emulated driver, [23] ranks: /mg), 18 * 4 + 2 * 5,
+    'each line is right');
+is(scalar(() = $output =~ /^ok .*: late ranks \(24 calls\)$/mg), 2, 'ranks are late to a barrier');
+is(scalar(() = $output =~ /^ok .*: in place \(not supported\)$/mg), 4,
+    'neither sends and receives nor an all-to-all of unequal parts are in place');
+like($output, qr/^# wait_for_all: barrier; 16 blocks of 512 threads, or fewer$/m,
+    'a barrier has no types');
+for (['sendrecv', 'send_receive', 'auto oneshot', 24, '0 -'],
+    ['alltoallv_device', 'all_to_all_v', 'auto oneshot', 8, '0 -'],
+    ['allgatherv_device', 'all_gather_v', 'auto oneshot', 8, '0 0'],
+    ['reduce_scatterv_device', 'reduce_scatter_v', 'auto oneshot', 8, '0 0'],
+    ['barrier', 'wait_for_all', 'auto oneshot', 0, '0 -'])
+{
+    my ($collective, $name, $algos, $count, $wrong) = @$_;
+    my ($table) = grep { /\A$collective$/m } split /^# collective: /m, $output;
+    my @rows = map { [split] } grep { /^ +\d/ } split /\n/, $table // '';
+    is(join(' ', map { $_->[5] } @rows), "$algos $name", "$name: beside the library's");
+    is("$rows[-1][1] $rows[-1][9] $rows[-1][13]", "$count $wrong", 'and it is right');
+}
+($status, $output) = perf('', "--kernel $own:wait_for_all -t 2 -n 1 -G 1 --algo none");
+is($status, 0, 'a barrier alone: exit status') or diag($output);
+like($output, qr/^symwin-perf: no picture: a barrier has no sizes$/m, 'there is no picture of it');
+
 # ---- wrong kernels ------------------------------------------------------------------------------
 
 sub found {
@@ -162,9 +190,16 @@ my %fault = (
     gather         => qr/$one: wrote where it has no output: element 0 is /,
     scatter        => qr/$one: $beside, at byte offset 4$/m,
     reduce         => qr/$one: changed the input: element 0 is /,
+    send_receive   => qr/element counts: f32, each rank to rank \+2, 4 elements, $call: $got/,
+    all_to_all_v   => qr/element counts: f32, parts \d, \d elements?, $call: $got/,
+    all_gather_v   => qr/element counts: f32, parts \d, \d elements?, $call: $got/,
+    reduce_scatter_v =>
+      qr/f32 sum, parts \d, \d elements?, $call: .*; a wait of rank \d reached its limit/,
+    wait_for_all => qr/late ranks: a barrier, $call: rank \d or rank \d left before the other one/,
 );
-found("own/collectives.cu:$_", '--compile -DBUG', qr/^FAILED .*$fault{$_}/m, "a fault in $_")
-  for @others;
+found("own/collectives.cu:$_", '--compile -DBUG --timeout 3', qr/^FAILED .*$fault{$_}/m,
+    "a fault in $_")
+  for @others, @more;
 
 # ---- kernels that crash or hang -----------------------------------------------------------------
 
@@ -228,7 +263,10 @@ spew("$folder/bad.cu",
 refused('', '--kernel bad.cu', 1,
     qr/SYMWIN_KERNEL_ABOUT\(bad\): "types=f31" is unknown or has an invalid value/,
     'a word that there is not');
-for (['collective=barrier', 'is unknown or has an invalid value'],
+for (['collective=alltoallw', 'is unknown or has an invalid value'],
+    ['collective=alltoallv_device', 'is unknown or has an invalid value'],
+    ['collective=barrier types=f32', 'are about collectives that have data, and barrier does not'],
+    ['collective=alltoallv multiple=4', 'is about collectives that have equal parts'],
     ['collective=allgather ops=sum', 'is about collectives that reduce, and allgather does not'])
 {
     my ($words, $want) = @$_;

@@ -119,6 +119,52 @@ static int varied(const struct perf_data *data)
     return different && negative == perf_signed(data->type);
 }
 
+/* Unequal parts of an all-to-all: that rank `to`'s output has every element of them, where the
+ * displacements say. Counts the empty ones. */
+static int unequal(const struct perf_data *data, int32_t to, int *empty)
+{
+    struct perf_data of_rank = *data;
+    uint64_t all = 0;
+
+    of_rank.to = to;
+    for (int32_t from = 0; from < data->nranks; from++) {
+        const uint64_t part = perf_part(data, from, to);
+
+        all += part;
+        *empty += part == 0;
+        if (part > data->part * (data->which == 0 ? (uint64_t)data->nranks : 1) ||
+            perf_part_in(data, from, to) + part > perf_part_in(data, from, data->nranks))
+            return 0;
+        for (uint64_t i = 0; i < part; i++)
+            if (perf_element(&of_rank, PERF_UNEQUAL, perf_part_out(data, from, to) + i) !=
+                perf_element(data, from, perf_part_in(data, from, to) + i))
+                return 0;
+    }
+    return all == perf_part_out(data, data->nranks, to);
+}
+
+/* Of a few kinds of parts: some are empty, and not all are in the order of the ranks. */
+static int all_unequal(void)
+{
+    int empty = 0, good = 1, forwards = 0, backwards = 0;
+
+    for (int n = 1; n <= 5; n++)
+        for (uint32_t which = 0; which < 8; which++) {
+            const struct perf_data data = {.nranks = n,
+                                           .type = SYMWIN_F64,
+                                           .op = SYMWIN_MAX,
+                                           .seed = 3,
+                                           .which = which,
+                                           .part = 9};
+
+            for (int32_t to = 0; to < n; to++)
+                good &= unequal(&data, to, &empty);
+            forwards += perf_part_in(&data, 0, 0) < perf_part_in(&data, 0, n - 1);
+            backwards += perf_part_in(&data, 0, 0) > perf_part_in(&data, 0, n - 1);
+        }
+    return good && empty > 8 && forwards > 8 && backwards > 8;
+}
+
 int main(void)
 {
     struct perf_data data = {.nranks = 4, .type = SYMWIN_F32, .op = SYMWIN_SUM, .seed = 1};
@@ -156,5 +202,6 @@ int main(void)
                   perf_element(&data, ranks[index / 7], 100 + index % 7);
     }
     tap_ok(placed == 21, "parts are the ranks' elements, of all but one");
+    tap_ok(all_unequal(), "unequal parts: each element is where the displacements say");
     return tap_done();
 }

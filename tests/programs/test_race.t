@@ -62,6 +62,13 @@ my $wrong = qr/.*call \d of \d.*got /;
 my %others = (
     all_gather     => $tsan ? qr/.*writes rank \d's output.*$unordered/m : $wrong,
     reduce_scatter => $tsan ? qr/.*rank \d's input.*$unordered/m : $wrong,
+    send_receive     => $wrong,
+    all_to_all_v     => $wrong,
+    all_gather_v     => $wrong,
+    reduce_scatter_v => qr/.*a wait of rank \d reached its limit/,
+    wait_for_all     => $tsan
+    ? qr/the caller's work in the stream .* rank \d's output.*$unordered/m
+    : qr/.*rank \d or rank \d left before the other one had come/,
 );
 for my $bug (sort keys %others) {
     my $kernel = "--kernel tests/own/collectives.cu:$bug";
@@ -120,11 +127,12 @@ for ('', '--algo all', '--algo put,twoshot') {
         $want, 'each that the all-reduce has, and no other, has its turn') or diag($output);
 }
 
-($status, $output) = hunt('', '--collective allgather,reduce,alltoallv --seconds 2');
+($status, $output) = hunt('', '--collective allgather,reduce,alltoallv,barrier --seconds 2');
 is($status, 0, "other collectives: exit status") or diag($output);
 is(join(', ', sort $output =~ /^ok      emulated driver, 3 ranks: (\w+ of \w+) \(\d+ bursts?\)$/mg),
-    'copies of allgather, oneshot of allgather, oneshot of alltoallv, oneshot of reduce, '
-      . 'put of allgather, twoshot of reduce', 'each of theirs has its turn') or diag($output);
+    'copies of allgather, oneshot of allgather, oneshot of alltoallv, oneshot of barrier, '
+      . 'oneshot of reduce, put of allgather, twoshot of reduce', 'each of theirs has its turn')
+  or diag($output);
 
 # ---- messages -----------------------------------------------------------------------------------
 
