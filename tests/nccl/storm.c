@@ -7,7 +7,7 @@
  * fifth of the calls all communicators end, and again at the end: both times a process must have
  * the same descriptors, about the same threads, and the same free device memory.
  *
- * STORM_ONLY=collectives,groups,p2p,capture,births,registrations   leaves out the others
+ * STORM_ONLY=collectives,groups,p2p,capture,births,registrations,states   leaves out the others
  * STORM_PATIENCE_S=60   how long a rank may spend in one call or wait */
 #include <dirent.h>
 #include <stdarg.h>
@@ -328,6 +328,8 @@ static void process_main(uint64_t seed, int number, int processes, int threads)
         rank->rank = number * threads + t;
         rank->ranks = processes * threads;
         rank->device = rank->rank % devices;
+        rank->devices = devices;
+        rank->threads = threads;
         rank->seed = seed;
         rank->plan.state = mix(seed);
         pthread_create(&ids[t], NULL, rank_main, rank);

@@ -40,6 +40,7 @@ int draw(struct dice *dice, int n); /* 0 to n - 1 */
 struct meeting {
     atomic_int published, arrived;
     ncclUniqueId id;
+    ncclComm_t handles[MOST_RANKS]; /* of threads of one process */
 };
 
 struct world {
@@ -77,7 +78,7 @@ struct comm {
     int id; /* 0: none */
     int size, me;
     int members[MOST_RANKS]; /* numbers of ranks in the world */
-    int blocking;
+    int blocking, suspended, revoked;
     int registered; /* a part of the arena */
     ncclComm_t handle;
     void *registration;
@@ -126,6 +127,7 @@ struct graph {
 
 struct rank {
     int rank, ranks, device;
+    int threads, devices; /* of each process */
     uint64_t seed;
     struct dice plan;
     int step, next_comm, next_meeting, depth;
@@ -184,13 +186,23 @@ void call_copy(struct rank *rank, struct call *call); /* behind it, if it is in_
 void group_start(struct rank *rank);
 void group_end(struct rank *rank, struct call **calls, int count);
 
+/* ---- storm_births.c ---- */
+
+void meet_all(struct rank *rank, const struct comm *comm); /* a barrier */
+void settle(struct rank *rank, struct comm *comm); /* until it is ready, if it is not blocking */
+void step_births(struct rank *rank, int most);
+void births_at_start(struct rank *rank);
+void shrink_revoked(struct rank *rank, struct comm *comm); /* which ends */
+
 /* ---- storm_life.c: communicators ---- */
 
-struct comm *pick_comm(struct rank *rank, int least, int blocking); /* -1: any; NULL: none */
+/* Of those that take calls. -1: any; NULL: none */
+struct comm *pick_comm(struct rank *rank, int least, int blocking);
 int comms_alive(const struct rank *rank);
+void end_comm(struct rank *rank, struct comm *comm, int way); /* finalized, destroyed or aborted */
 void step_life(struct rank *rank);
 void step_registration(struct rank *rank);
-void births_at_start(struct rank *rank);
+void step_states(struct rank *rank);
 void end_all(struct rank *rank);
 
 /* ---- storm_graph.c ---- */
@@ -202,7 +214,16 @@ int graph_has(const struct graph *graph, const struct comm *comm);
 /* ---- storm_plan.c ---- */
 
 /* Which steps STORM_ONLY leaves; all without it. */
-enum steps { DO_COLLECTIVES, DO_GROUPS, DO_P2P, DO_CAPTURE, DO_BIRTHS, DO_REGISTRATIONS, STEPS };
+enum steps {
+    DO_COLLECTIVES,
+    DO_GROUPS,
+    DO_P2P,
+    DO_CAPTURE,
+    DO_BIRTHS,
+    DO_REGISTRATIONS,
+    DO_STATES,
+    STEPS
+};
 extern const char *const step_names[STEPS];
 extern int steps_on[STEPS];
 

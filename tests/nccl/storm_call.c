@@ -351,7 +351,7 @@ void flush(struct rank *rank)
     for (int i = 0; i < MOST_COMMS; i++) {
         struct comm *comm = &rank->comms[i];
 
-        if (comm->handle != NULL) {
+        if (comm->handle != NULL && !comm->revoked) {
             begin(rank, comm, "ncclCommGetAsyncError");
             nccl_done(rank, comm, ncclCommGetAsyncError(comm->handle, &error));
             if (error != ncclSuccess)

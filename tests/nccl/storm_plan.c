@@ -12,8 +12,8 @@ enum {
     MOST_GROUP = 20         /* calls of a group */
 };
 
-const char *const step_names[STEPS] = {"collectives", "groups", "p2p",
-                                       "capture",     "births", "registrations"};
+const char *const step_names[STEPS] = {"collectives", "groups",        "p2p",   "capture",
+                                       "births",      "registrations", "states"};
 int steps_on[STEPS];
 
 /* ---- a call ---- */
@@ -327,11 +327,13 @@ static void step(struct rank *rank)
 {
     const int what = draw(&rank->plan, 1000);
 
-    if (what < 8 && steps_on[DO_BIRTHS])
+    if (what < 14 && steps_on[DO_BIRTHS])
         step_life(rank);
-    else if (what < 25 && steps_on[DO_REGISTRATIONS])
+    else if (what < 26 && steps_on[DO_STATES])
+        step_states(rank);
+    else if (what < 42 && steps_on[DO_REGISTRATIONS])
         step_registration(rank);
-    else if (what < 65 && steps_on[DO_CAPTURE])
+    else if (what < 80 && steps_on[DO_CAPTURE])
         step_capture(rank);
     else if (what < 200 && steps_on[DO_GROUPS])
         step_group(rank, 1, 0);

@@ -76,8 +76,8 @@ if (my $left = $ENV{STORM_CALLS}) {
 for my $server (@servers) {
     my ($name, $settings) = @$server;
     passes($name, $settings, $_->[0], $_->[1] / $less, @$_[2, 3]) for @runs;
-    my @kinds = qw(collectives groups p2p capture registrations births);
-    for my $only (@kinds, 'groups,p2p,capture') {
+    my @kinds = qw(collectives groups p2p capture registrations births states);
+    for my $only (@kinds, 'groups,p2p,capture', 'collectives,births,states') {
         my ($status, $output, $errors) = storm("$settings STORM_ONLY=$only", 9, 500, 2, 2);
         ok($status == 0 && $output =~ /^\d+ calls, 0 wrong$/m && $errors eq '',
             "$name: only $only")
