@@ -138,6 +138,12 @@ static ncclResult_t judge(struct sw_comm *comm)
     for (rank = 0; rank < comm->ranks; rank++) {
         const struct record *record = sw_met(comm, rank);
 
+        /* Nothing has gone as it should, and the next calls would not be the same ones. */
+        if (memcmp(record->magic, magic, strlen("symwin")) != 0)
+            return sw_error(ncclInvalidUsage,
+                            "symwin: rank %d has answered with a collective of its own: its "
+                            "process lacks libsymwin-nccl.so; preload it on all ranks, or on none",
+                            rank);
         if (memcmp(record->magic, magic, sizeof magic) != 0 ||
             memcmp(record->version, first->version, sizeof first->version) != 0)
             return refuse(comm, "has another version of symwin", rank);

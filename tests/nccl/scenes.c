@@ -190,6 +190,8 @@ int main(int argc, char **argv)
     const struct scene *scene = scenes;
     int bad = 0, status, i;
 
+    if (argc == 4 && strcmp(argv[1], "without") == 0 && strlen(argv[2]) == 2 * sizeof(ncclUniqueId))
+        return without_main(argv[2], strtoul(argv[3], NULL, 10));
     while (scene->name != NULL && argc == 4 && strcmp(scene->name, argv[1]) != 0)
         scene++;
     if (processes < 1 || threads < 1 || scene->name == NULL) {

@@ -106,9 +106,13 @@ int dumped(const char *word, const char *pair);
     X(windows)                                                                                     \
     X(send_ahead)                                                                                  \
     X(errors) /* scenes_errors.c */                                                                \
-    X(driver)
+    X(driver)                                                                                      \
+    X(without) /* scenes_without.c */
 #define DECLARE_SCENE(name) void scene_##name(struct rank *rank);
 SCENES(DECLARE_SCENE)
 #undef DECLARE_SCENE
+
+/* The program as the rank without the library; its exit status. */
+int without_main(const char *id, size_t bytes);
 
 #endif

@@ -113,6 +113,8 @@ pass_together(@together);
 
 # ---- failures ----------------------------------------------------------------------------------
 
+passes('without', [2, 1], $all);
+
 # How many calls a life has of each function of NCCL.
 my %lives = (
     CommInitRank => 2, CommInitRankConfig => 1, CommSplit => 1, CommWindowRegister => 1,
