@@ -304,18 +304,24 @@ void scene_errors(struct rank *rank)
 
 /* ---- a call of the driver fails ---- */
 
-/* A birth, and the first and the second call. */
-static void short_life(struct rank *rank, int id, const struct fake_engine *engine, unsigned nth,
+/* A birth, the first and the second call, those of a group, with a pre-multiplied sum, in a window,
+ * and after a suspension. */
+static void short_life(struct rank *rank, int turn, const struct fake_engine *engine, unsigned nth,
                        CUresult code, int persistent)
 {
-    struct life l = {.rank = rank, .data = room(4096)};
+    struct life l = {.rank = rank, .turn = turn % (MOST_IDS / IDS), .data = room(4096)};
+    const int late = is_set("SCENES_LATE");
     const char *name;
+    int opened;
 
     meet(rank);
-    if (rank->rank == 1)
+    if (rank->rank == 1 && !late)
         engine->fail_nth(nth, code, persistent, 0);
-    (void)(went(&l, ncclCommInitRank(&l.comms[0], rank->ranks, world->ids[id], rank->rank)) &&
-           reduces(&l, l.comms[0], ncclSum, 1) && reduces(&l, l.comms[0], ncclSum, 1));
+    opened = went(&l, init(&l, 0)) && reduces(&l, l.comms[0], ncclSum, 1);
+    if (rank->rank == 1 && late)
+        engine->fail_nth(nth, code, persistent, 0);
+    (void)(opened && reduces(&l, l.comms[0], ncclSum, 1) && bears_two(&l) && opens_two(&l) &&
+           multiplies(&l) && has_window(&l) && sleeps(&l));
     if (rank->rank == 1) {
         name = engine->fault_name();
         if (engine->fired() && is_set("SCENES_SHOW"))
@@ -354,7 +360,7 @@ static int more(const struct sw_emu_live *now, const struct sw_emu_live *before)
 /* Threads give back what a communicator leaves, so `before` may have had some of that still. */
 static void nothing_lost(const struct fake_engine *engine, struct sw_emu_live *before, unsigned nth)
 {
-    const long long until = now_us() + 2000000;
+    const long long begun = now_us(), until = begun + 10000000;
     struct sw_emu_live now = live_now(engine);
 
     while (more(&now, before) && now_us() < until) {
@@ -369,8 +375,8 @@ static void nothing_lost(const struct fake_engine *engine, struct sw_emu_live *b
     engine->live_print(2);
 }
 
-/* SCENES_STEP=A:B:P: in rank 1, the A-th call fails, then the one B later, and so on; with P all
- * that follow as well. */
+/* SCENES_STEP=A:B:P: in rank 1, the A-th call of its thread fails, then the one B later, and so on;
+ * with P all that follow as well. SCENES_LATE=1 counts from the second call of NCCL on. */
 void scene_driver(struct rank *rank)
 {
     static const CUresult codes[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN,
@@ -379,7 +385,7 @@ void scene_driver(struct rank *rank)
     const char *step = getenv("SCENES_STEP");
     struct sw_emu_live before;
     unsigned nth = 1, by = 1;
-    int persistent = 0, id = 1, fired = 1;
+    int persistent = 0, turn = 1, fired = 1, again = 0;
 
     if (engine == NULL) {
         fprintf(stderr, "no fake_engine\n");
@@ -391,16 +397,21 @@ void scene_driver(struct rank *rank)
     short_life(rank, 0, engine, 0, CUDA_SUCCESS, 0);
     if (rank->thread == 0)
         before = live_now(engine);
-    for (; fired; nth += by, id++) {
+    for (; fired; nth += by, turn++) {
         forget_failures(rank);
-        short_life(rank, id % MOST_IDS, engine, nth, codes[nth % 3], persistent);
+        short_life(rank, turn, engine, nth, codes[nth % 3], persistent);
         fired = atomic_load(&world->flags[FLAG_FIRED]);
+        if (!fired && atomic_load(&world->flags[FLAG_FAILED]) > 0 && again++ < 5) {
+            fired = 1; /* a rank had to wait for too long: not the end of the calls */
+            nth -= by;
+        }
         if (rank->thread == 0)
             nothing_lost(engine, &before, nth);
         meet(rank);
     }
     EXPECT(nth > by, 1);
+    EXPECT(again <= 5, 1);
     forget_failures(rank);
-    short_life(rank, id % MOST_IDS, engine, 0, CUDA_SUCCESS, 0);
+    short_life(rank, turn, engine, 0, CUDA_SUCCESS, 0);
     EXPECT(atomic_load(&world->flags[FLAG_FAILED]), 0);
 }

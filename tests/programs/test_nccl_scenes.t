@@ -147,6 +147,8 @@ pass_together(map { ['errors', [2, 1], "$mixed$_"] } @failing);
 $patience = $sanitized ? 'SYMWIN_BOOTSTRAP_TIMEOUT_MS=3000 STAND_IN_TIMEOUT_MS=2000'
   : 'SYMWIN_BOOTSTRAP_TIMEOUT_MS=500 STAND_IN_TIMEOUT_MS=300';
 my @steps = $sanitized ? ('1:97:0', '20:171:1') : ('1:5:0', '2:5:0', '3:79:1', '30:171:1');
+my @late  = $sanitized ? ('1:17:0', '3:29:1') : ('1:1:0', '2:3:1');
+push @steps, map { "$_ SCENES_LATE=1" } @late, reverse @late;
 {
     local $ENV{LD_LIBRARY_PATH} = "$place/emulated:$place/shared";
     my $turn = 0;
