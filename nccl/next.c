@@ -151,45 +151,59 @@ static void *address_of_symwin(void)
     return address;
 }
 
-static struct sw_next_of found_for(struct sw_next *next, void *caller)
+/* Searches, and keeps what it has found; `found` has it too. */
+static void find_for(struct sw_next *next, void *caller, struct sw_next_of *first,
+                     struct sw_next_of *found)
+{
+    struct sw_next_of *of;
+    const void *where;
+
+    *found = (struct sw_next_of){.caller = caller, .symbol = search_both(next, NULL, caller)};
+    found->library = library_of(found->symbol);
+    /* A call that NCCL makes by a jump seems to come from this library, which makes none itself.
+     * symwin's own go between hosts. */
+    where = library_of(caller);
+    found->inside = found->library != NULL &&
+                    (where == found->library || where == library_of(&library) ||
+                     where == library_of(address_of_symwin()));
+    of = found->symbol != NULL ? malloc(sizeof *of) : NULL;
+    if (of == NULL)
+        return;
+    *of = *found;
+    of->more = first;
+    while (!atomic_compare_exchange_weak(&next->callers, &of->more, of))
+        ;
+}
+
+/* What is known already, or `found`, which gets it now. */
+static inline const struct sw_next_of *found_for(struct sw_next *next, void *caller,
+                                                 struct sw_next_of *found)
 {
     struct sw_next_of *first = atomic_load_explicit(&next->callers, memory_order_acquire);
-    struct sw_next_of *of = first, found = {.caller = caller};
-    const void *where;
+    const struct sw_next_of *of = first;
 
     while (of != NULL && of->caller != caller)
         of = of->more;
     if (of != NULL)
-        return *of;
-    found.symbol = search_both(next, NULL, caller);
-    found.library = library_of(found.symbol);
-    /* A call that NCCL makes by a jump seems to come from this library, which makes none itself.
-     * symwin's own go between hosts. */
-    where = library_of(caller);
-    found.inside = found.library != NULL &&
-                   (where == found.library || where == library_of(&library) ||
-                    where == library_of(address_of_symwin()));
-    of = found.symbol != NULL ? malloc(sizeof *of) : NULL;
-    if (of == NULL)
-        return found;
-    *of = found;
-    of->more = first;
-    while (!atomic_compare_exchange_weak(&next->callers, &of->more, of))
-        ;
+        return of;
+    find_for(next, caller, first, found);
     return found;
 }
 
 void *sw_next_find(struct sw_next *next, void *caller)
 {
-    return caller == NULL ? find(next, NULL) : found_for(next, caller).symbol;
+    struct sw_next_of found;
+
+    return caller == NULL ? find(next, NULL) : found_for(next, caller, &found)->symbol;
 }
 
 struct sw_from sw_from_find(struct sw_next *next, void *caller)
 {
-    const struct sw_next_of of = found_for(next, caller);
-    struct sw_from from = {next, caller, NULL, of.library, of.inside || sw_next_passing > 0};
+    struct sw_next_of found;
+    const struct sw_next_of *of = found_for(next, caller, &found);
+    struct sw_from from = {next, caller, NULL, of->library, of->inside || sw_next_passing > 0};
 
-    memcpy(&from.symbol, &of.symbol, sizeof from.symbol);
+    memcpy(&from.symbol, &of->symbol, sizeof from.symbol);
     return from;
 }
 

@@ -92,6 +92,7 @@ int dumped(const char *word, const char *pair);
     X(final)                                                                                       \
     X(blocking)                                                                                    \
     X(report)                                                                                      \
+    X(cost)                                                                                        \
     X(abort) /* scenes_abort.c */                                                                  \
     X(opening)                                                                                     \
     X(freed)                                                                                       \

@@ -404,3 +404,21 @@ void scene_report(struct rank *rank)
     room_free(in);
     room_free(out);
 }
+
+/* ---- what calls cost the host: tests/nccl/cost ---- */
+
+/* SCENES_CALLS=N: N all-reduces of each rank, whoever serves them. */
+void scene_cost(struct rank *rank)
+{
+    const char *text = getenv("SCENES_CALLS");
+    const int count = text != NULL ? atoi(text) : 10;
+    ncclComm_t comm = birth(rank, 0);
+    int *data = room(sizeof *data), i;
+
+    for (i = 0; i < count; i++) {
+        EXPECT(ncclAllReduce(data, data, 1, ncclInt32, ncclSum, comm, rank->stream), ncclSuccess);
+        EXPECT(cu.cuStreamSynchronize(rank->stream), CUDA_SUCCESS);
+    }
+    EXPECT(ncclCommDestroy(comm), ncclSuccess);
+    room_free(data);
+}

@@ -108,6 +108,7 @@ push @together, map { ['warm', @$_] } (map { [$_, "$mixed,sendrecv=none"] } @ran
   [[4, 1], "$mixed,sendrecv=none $hosts=abab"]
   unless $thread;
 push @together, map { [$_, [1, 1], $all] } qw(all_at_once one_by_one);
+push @together, map { ['cost', [1, 2], $_] } $all, "$all,allreduce=none";
 push @together, map { ['together', $_, 'SYMWIN_NCCL_SERVE=auto'] } @ranks;
 pass_together(@together);
 
