@@ -1,6 +1,7 @@
 #!/usr/bin/env perl
-# symwin-perf --race on the emulated driver finds five planted bugs, each within a minute. It finds
-# nothing in the same kernels without the bug (tests/race with -DMENDED) or in the library's.
+# symwin-perf --race on the emulated driver finds seven planted bugs, each within a minute: five in
+# kernels of tests/race, two in the library's own. It finds nothing in the same kernels without the
+# bug (tests/race with -DMENDED) or in the library's.
 # Without a symwin-perf under ThreadSanitizer, bugs that only ThreadSanitizer finds are left out.
 use strict;
 use warnings;
@@ -78,6 +79,23 @@ for my $bug (sort keys %others) {
     ($status, $output) = hunt('', "$kernel --seconds 1 --seed $$");
     is($status, 0, "$bug, right: exit status") or diag($output);
     like($output, qr/^# nothing was found$/m, "$bug, right: nothing is found");
+}
+
+# The library's kernels, as your own, with a bug in each.
+my $limit = qr/.*a wait of rank \d reached its limit/;
+my %library = (
+    put_early       => $tsan ? qr/.*writes rank \d's output at .*$unordered/m : $wrong,
+    push_unanswered => qr/(?:$wrong|$limit)/,
+);
+for my $bug (sort keys %library) {
+    my $kernel = "--kernel tests/race/$bug.cu --timeout 6 --compile '-I" . abs_path('.');
+    my ($status, $output, $seconds) = hunt('', "$kernel' --seconds 60");
+    is($status, 1, "$bug: exit status") or diag($output);
+    like($output, qr/^FOUND   emulated driver, 3 ranks: $bug: $library{$bug}/m, "$bug: is found");
+    cmp_ok($seconds, '<', 60, "$bug: in a minute");
+    ($status, $output) = hunt('', "$kernel -DMENDED' --seconds 2 --seed $$");
+    is($status, 0, "$bug, mended: exit status") or diag($output);
+    like($output, qr/^# nothing was found$/m, "$bug, mended: nothing is found");
 }
 
 # The line of a race is also reported if the user's folders have names of the tree's folders.
