@@ -456,10 +456,6 @@ static void refused(struct processes *p, int rank)
                                   &nccl, life.stream) == SYMWIN_UNSUPPORTED &&
                 host_error_has("NCCL alone has no pre-multiplied sum"),
             "a pre-multiplied sum by NCCL", rank);
-    must_be(symwin_alltoall_with(life.comm, life.in, life.out, 20000, SYMWIN_U32, &rails,
-                                 life.stream) == SYMWIN_UNSUPPORTED &&
-                host_error_has("do not fit"),
-            "a large all-to-all by rails", rank);
     must_be(symwin_allreduce_with(life.comm, life.in, life.out, 1, SYMWIN_I32, SYMWIN_AVG, &rails,
                                   life.stream) == SYMWIN_UNSUPPORTED &&
                 host_error_has("an average of integers goes by NCCL alone"),
