@@ -25,11 +25,18 @@ enum { MOST_STEPS = 48, SCANNED = 300 };
         step_collective, done_collective, which, 1                                                 \
     }
 
+/* The same as `how` says. */
+#define MORE(which, how)                                                                           \
+    {step_collective, done_collective, which, how},                                                \
+    {                                                                                              \
+        step_capture, done_capture, which, how                                                     \
+    }
+
 /* What each rank calls in a step, and the effect on the model. */
 static const struct kind {
     void (*plan)(const struct step *s, int rank, struct call *c);
     void (*done)(const struct step *s, int rank, const struct call *c);
-    int collective, differs; /* of a step that makes one: which, and whether one rank's differs */
+    int collective, how; /* of a step that makes one: which, and enum how */
 } kinds[] = {
     {step_alloc, done_alloc, 0, 0},
     {step_alloc, done_alloc, 0, 0},
@@ -78,6 +85,17 @@ static const struct kind {
     EACH(SYMWIN_ALLGATHERV),
     EACH(PAIRS),
     EACH(SYMWIN_REDUCE_SCATTERV),
+    MORE(SYMWIN_ALLREDUCE, BY_COPIES),
+    MORE(SYMWIN_ALLGATHER, BY_COPIES),
+    MORE(SYMWIN_ALLTOALL, BY_COPIES),
+    MORE(SYMWIN_BROADCAST, BY_COPIES),
+    MORE(SYMWIN_GATHER, BY_COPIES),
+    MORE(SYMWIN_SCATTER, BY_COPIES),
+    MORE(SYMWIN_ALLREDUCE, IN_A_GROUP),
+    MORE(SYMWIN_ALLGATHER, IN_A_GROUP),
+    MORE(SYMWIN_BROADCAST, IN_A_GROUP),
+    MORE(SYMWIN_REDUCE_SCATTER, IN_A_GROUP),
+    MORE(PAIRS, IN_A_GROUP),
 };
 
 /* ---- one step ---- */
@@ -85,7 +103,8 @@ static const struct kind {
 static void run_step(struct fuzz_input *in)
 {
     const struct kind *kind = &kinds[fuzz_byte(in) % (sizeof kinds / sizeof kinds[0])];
-    struct step s = {.collective = kind->collective, .differs = kind->differs, .a = fuzz_byte(in)};
+    struct step s = {
+        .collective = kind->collective, .how = (enum how)kind->how, .a = fuzz_byte(in)};
     int r;
 
     s.b = fuzz_byte(in);
@@ -261,6 +280,7 @@ static void finish(void)
                 comm_leave(&model.comm[i], r);
             }
     destroy_graphs(); /* which outlive what they were captured from */
+    drop_extra();
     for (r = 0; r < model.nranks; r++)
         set_late(r, 0);
     callbacks_come(-1);

@@ -3,7 +3,7 @@
 #ifndef SYMWIN_FUZZ_CALLS_COLLECTIVE_H
 #define SYMWIN_FUZZ_CALLS_COLLECTIVE_H
 
-#include "calls_buffers.h"
+#include "calls_groups.h"
 
 static struct comm after; /* the communicator after the calls */
 static int is_planned;    /* the calls may change it */
@@ -159,9 +159,11 @@ static int alignments_differ(const char *a, const char *b)
 }
 
 /* Whether the offset of a buffer must be equal on all ranks, and is not. */
-static int offsets_differ(enum sw_lies lies, const struct buffer *a, const struct buffer *b)
+static int offsets_differ(const struct sw_algorithm *algorithm, enum sw_lies lies,
+                          const struct buffer *a, const struct buffer *b)
 {
-    return lies == SW_AT_ONE_OFFSET && a->offset != b->offset;
+    return (lies == SW_AT_ONE_OFFSET || (lies == SW_AT_ANY_OFFSET && algorithm->one_offset)) &&
+           a->offset != b->offset;
 }
 
 /* For all collectives but the all-reduce: whether the ranks launch one call. *differ is set if they
@@ -169,13 +171,14 @@ static int offsets_differ(enum sw_lies lies, const struct buffer *a, const struc
 static int agree_on_moves(const struct call *c, int *differ)
 {
     const struct planned *first = &planned[0];
-    const int by_windows = (first->is->algos[c->how.algo].needs & SW_NEEDS_WINDOWS) != 0;
+    const struct sw_algorithm *algorithm = &first->is->algos[c->how.algo];
+    const int by_windows = (algorithm->needs & SW_NEEDS_WINDOWS) != 0;
     int r;
 
     for (r = 1; r < model.nranks; r++) {
         const struct planned *other = &planned[r];
-        const int apart = offsets_differ(first->is->in, &other->in, &first->in) ||
-                          offsets_differ(first->is->out, &other->out, &first->out);
+        const int apart = offsets_differ(algorithm, first->is->in, &other->in, &first->in) ||
+                          offsets_differ(algorithm, first->is->out, &other->out, &first->out);
 
         if (by_windows)
             *differ |= apart;
@@ -299,6 +302,8 @@ static symwin_algo choose_algo(const struct step *s)
     static const symwin_algo moves[] = {SYMWIN_ALGO_AUTO, SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT,
                                         SYMWIN_ALGO_PUT, SYMWIN_ALGO_AUTO};
 
+    if (s->how == BY_COPIES)
+        return SYMWIN_ALGO_COPIES;
     if (s->collective == PAIRS) /* others are refused before wrong arguments are */
         return (symwin_algo)(s->a / COMMS % 2);
     return s->collective == SYMWIN_ALLREDUCE ? (symwin_algo)(s->a / COMMS % 5)
@@ -384,7 +389,7 @@ static void plan_collective(const struct step *s, int rank, struct call *c, unsi
     c->type = (s->a & 64) != 0 ? SYMWIN_I8 : SYMWIN_U32;
     c->op = SYMWIN_SUM;
     c->how = (symwin_collective_options){.size = sizeof c->how, .algo = choose_algo(s)};
-    if (s->differs)
+    if (s->how == WITH_ONE_APART)
         c->how.algo = SYMWIN_ALGO_ONESHOT;
     if (rank == 0) {
         differ = 0;
@@ -402,12 +407,12 @@ static void plan_collective(const struct step *s, int rank, struct call *c, unsi
     set_parts(c, rank);
     c->grouped = s->collective == PAIRS ||
                  ((s->a & 128) != 0 && fits && planned[rank].status == SYMWIN_OK);
-    wrong = !s->differs && is_wrong(s, c);
+    wrong = s->how != WITH_ONE_APART && is_wrong(s, c);
     if (wrong || c->comm == NULL) {
         c->want = INVALID_ONLY;
     } else if (comm->ended != SYMWIN_OK) {
         c->want = ONLY(comm->ended);
-    } else if (s->differs || differ) {
+    } else if (s->how == WITH_ONE_APART || differ) {
         plan_mismatch(s, rank, c, fits && comm->left == 0 && capture == 0, differ);
     } else if ((c->bytes == 0 || c->bytes == SIZE_MAX) && !meets_empty(c)) {
         c->want = c->bytes == 0 ? OK_ONLY : INVALID_ONLY;
@@ -433,6 +438,9 @@ static void plan_collective(const struct step *s, int rank, struct call *c, unsi
         is_planned = 0; /* the calls do not get that far */
     if (c->kind == CALL_NONE)
         return;
+    if (s->how == IN_A_GROUP && c->want == OK_ONLY && fits && !planned[rank].meets &&
+        c->bytes > 0 && c->bytes < SIZE_MAX)
+        choose_members(s, rank, c);
     if (c->asks == 0)
         c->asks = c->bytes == 0 && !meets_empty(c) ? INVALID_ONLY : c->want;
     if (model.stream[rank] == NULL)
@@ -478,6 +486,7 @@ static void fill_input(int rank, const struct call *c)
     fuzz_must(c->table == NULL || symwin_memcpy(model.device[rank], c->table, c->parts,
                                                 sizeof c->parts, c->stream) == SYMWIN_OK,
               "%s", symwin_last_error());
+    fill_members(rank, c);
     if (p->in_bytes == 0)
         return;
     fuzz_must(symwin_memcpy(model.device[rank], c->ptr, data, planned[rank].in_bytes, c->stream) ==
@@ -497,13 +506,17 @@ static void fill_inputs(void)
 
 static void check_output(int rank, const struct call *c)
 {
+    static uint32_t inputs[RANKS][MOST_PARTS];
     uint32_t want[MOST_PARTS], got[MOST_PARTS];
     const struct planned *p = &planned[rank];
     size_t i;
+    int r;
 
     if (p->out_bytes == 0)
         return;
-    make_output(p->is, p->count, p->bytes / p->count, rank, p->root, want);
+    for (r = 0; r < model.nranks; r++)
+        make_input(r, inputs[r]);
+    make_output(p->is, p->count, p->bytes / p->count, rank, p->root, inputs, want);
     fuzz_must(symwin_memcpy(model.device[rank], got, c->out, p->out_bytes, c->stream) == SYMWIN_OK,
               "%s", symwin_last_error());
     for (i = 0; i < p->out_bytes; i++)
@@ -520,6 +533,7 @@ static void check_outputs(const struct call made[RANKS])
         fuzz_must(symwin_stream_synchronize(model.device[r], model.stream[r]) == SYMWIN_OK &&
                       symwin_comm_check(made[r].comm) == SYMWIN_OK,
                   "%s", symwin_last_error());
+    check_members(made);
     for (r = 0; r < model.nranks && all_apart(); r++)
         if (made[r].type == SYMWIN_U32 || !planned[r].is->reduces)
             check_output(r, &made[r]);

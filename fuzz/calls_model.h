@@ -23,9 +23,14 @@ enum {
     MOST_COMMS = 6 /* per input: they take milliseconds */
 };
 
+/* How a step makes a collective: as its arguments say; with another argument on one rank, which
+ * ends the communicator; by copies; with others in a group. */
+enum how { AS_SAID, WITH_ONE_APART, BY_COPIES, IN_A_GROUP };
+
 /* One step of the script, for all ranks. */
 struct step {
-    int collective, differs; /* what the kind of step says */
+    int collective; /* what the kind of step says */
+    enum how how;
     unsigned a, b, c, twist;
     int odd; /* the rank that does something else; -1: none */
 };

@@ -96,11 +96,11 @@ static void make_input(int rank, uint32_t data[MOST_PARTS])
         data[i] = (uint32_t)(rank + 1) * 0x9e3779b9u + (uint32_t)i;
 }
 
-/* The bytes of a rank's output of elements of `size` bytes; sums are of U32. */
+/* The bytes of a rank's output of elements of `size` bytes; sums are of U32. `inputs`: of all
+ * ranks. */
 static void make_output(const struct sw_collective *is, uint64_t count, size_t size, int rank,
-                        int root, uint32_t want[MOST_PARTS])
+                        int root, uint32_t inputs[RANKS][MOST_PARTS], uint32_t want[MOST_PARTS])
 {
-    static uint32_t data[MOST_PARTS];
     const uint64_t own = is_reducev(is) ? own_place(is, count, rank) : (uint64_t)rank * count;
     const size_t bytes = (size_t)count * size;
     const size_t first = is->in_each || is_reducev(is) ? (size_t)own * size : 0;
@@ -110,9 +110,9 @@ static void make_output(const struct sw_collective *is, uint64_t count, size_t s
 
     memset(want, 0, MOST_PARTS * sizeof *want);
     for (r = 0; r < model.nranks; r++) {
+        const uint32_t *data = inputs[r];
         const unsigned char *from = (const unsigned char *)data;
 
-        make_input(r, data);
         if (is->reduces) {
             for (i = 0; i < (is_reducev(is) ? part_between(is, count, rank, rank) : count); i++)
                 want[i] += data[first / sizeof *data + i];

@@ -108,6 +108,15 @@ struct answer {
     symwin_message_info message;
 };
 
+/* A further collective of a group, on elements of four bytes in pinned host memory. */
+enum { MEMBERS = 3 };
+struct member {
+    int collective, root;
+    size_t count;
+    uint32_t *in, *out;
+    int chained; /* its input is the output of the one before it */
+};
+
 /* One rank's call: arguments, allowed results, result. */
 struct call {
     enum call_kind kind;
@@ -124,6 +133,8 @@ struct call {
     int collective; /* symwin_collective, or PAIRS */
     int root;       /* of pairs: how far from the sender the receiver is */
     int grouped;
+    int member_count; /* of its group, beside itself */
+    struct member members[MEMBERS];
     /* Of the parts of `ptr` and `out`, where lengths differ. */
     struct {
         uint64_t counts[RANKS], places[RANKS];
@@ -260,12 +271,32 @@ static symwin_status collect_alone(const struct call *c)
     }
 }
 
+/* The group's end has its status. */
+static void collect_member(const struct call *c, const struct member *m)
+{
+    struct call one = *c;
+
+    one.collective = m->collective;
+    one.root = m->root;
+    one.bytes = m->count;
+    one.type = SYMWIN_U32;
+    one.op = SYMWIN_SUM;
+    one.ptr = m->in;
+    one.out = m->out;
+    one.how.algo = SYMWIN_ALGO_AUTO;
+    (void)collect_alone(&one);
+}
+
 static symwin_status collect(const struct call *c)
 {
+    int i;
+
     if (!c->grouped)
         return collect_alone(c);
     fuzz_must(symwin_group_begin() == SYMWIN_OK, "%s", symwin_last_error());
     (void)collect_alone(c);
+    for (i = 0; i < c->member_count; i++)
+        collect_member(c, &c->members[i]);
     return symwin_group_end();
 }
 
