@@ -120,7 +120,7 @@ static int varied(const struct perf_data *data)
 }
 
 /* Unequal parts of an all-to-all: that rank `to`'s output has every element of them, where the
- * displacements say. Counts the empty ones. */
+ * displacements say. Counts the empty ones among random parts. */
 static int unequal(const struct perf_data *data, int32_t to, int *empty)
 {
     struct perf_data of_rank = *data;
@@ -131,7 +131,7 @@ static int unequal(const struct perf_data *data, int32_t to, int *empty)
         const uint64_t part = perf_part(data, from, to);
 
         all += part;
-        *empty += part == 0;
+        *empty += data->which > 0 && part == 0;
         if (part > data->part * (data->which == 0 ? (uint64_t)data->nranks : 1) ||
             perf_part_in(data, from, to) + part > perf_part_in(data, from, data->nranks))
             return 0;
