@@ -87,10 +87,11 @@ static double parts_us(symwin_collective collective, int domains, int rails, dou
     slowest = rail / (domains < SW_LANES ? domains : SW_LANES);
     slowest = in_use > slowest ? in_use : slowest;
     slowest = inside > slowest ? inside : slowest;
+    /* The first and the last step go to a lane's stream and back. */
     if (sums)
-        return inside + rail + 2 * HANDOVER_US + others * slowest;
+        return inside + rail + 4 * HANDOVER_US + others * slowest;
     /* What is for the domain itself does not travel: that step is beside another one's rail. */
-    return inside + (rail > inside ? rail : inside) + 2 * HANDOVER_US + (others - 1) * slowest;
+    return inside + (rail > inside ? rail : inside) + 4 * HANDOVER_US + (others - 1) * slowest;
 }
 
 double sw_way_us(symwin_collective collective, int domains, int rails, double bytes,
