@@ -87,7 +87,7 @@ passes('collectives', 2, 1, 0, "LD_PRELOAD=$sanitizer$build/libsymwin.so LD_LIBR
       . 'STAND_IN_DRIVER=symwin SYMWIN_DRIVER=emu');
 
 my @left = grep { !$before{$_} } glob $segments;
-for (1 .. 50) {
+for (1 .. 300) { # other tests have some meanwhile, of 64 ranks for half a minute
     @left = grep { -e } @left or last;
     select undef, undef, undef, 0.2;
 }

@@ -637,7 +637,6 @@ static void many(struct processes *p, int rank)
     run_any(&r);
     messages(&r, 1);
     late_pieces(&r, places_arg(p));
-    steps(&r, places_arg(p));
     barriers(p, &r);
     close_rank(p, &r);
 }
