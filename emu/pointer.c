@@ -192,6 +192,9 @@ static void copy_bytes(void *to, const void *from, size_t bytes)
     if (bytes == sizeof(uint32_t) && ((uintptr_t)to | (uintptr_t)from) % sizeof(uint32_t) == 0)
         __atomic_store_n((uint32_t *)to, __atomic_load_n((const uint32_t *)from, __ATOMIC_ACQUIRE),
                          __ATOMIC_RELEASE);
+    else if (bytes == sizeof(uint64_t) && ((uintptr_t)to | (uintptr_t)from) % sizeof(uint64_t) == 0)
+        __atomic_store_n((uint64_t *)to, __atomic_load_n((const uint64_t *)from, __ATOMIC_ACQUIRE),
+                         __ATOMIC_RELEASE);
     else
         memmove(to, from, bytes);
 }

@@ -177,27 +177,37 @@ static void await_calls(symwin_comm *comm, CUstream stream)
     }
 }
 
-/* A small message to this rank that no receive took: its count and type. 0: there is none. The
+/* A word of what this rank has with a peer for messages. The peer may be writing others. */
+static int read_word(const symwin_comm *comm, CUstream stream, int with, size_t at, uint64_t *word)
+{
+    const size_t pair = SW_STATE_PAIR(comm->nranks, comm->slot_bytes, with);
+
+    return sw_drv.cuMemcpyAsync(
+               (CUdeviceptr)(uintptr_t)word,
+               sw_group_address(comm->group, comm->rank, comm->state_offset + pair + at),
+               sizeof *word, stream) == CUDA_SUCCESS &&
+           sw_drv.cuStreamSynchronize(stream) == CUDA_SUCCESS;
+}
+
+/* A small message from a rank that no receive took: its count and type. 0: there is none. The
  * sender of a large one waits, and sees that this rank has left. */
-static int find_untaken(const symwin_comm *comm, const struct sw_pair *pairs, int *from,
-                        uint64_t *says)
+static int find_untaken(const symwin_comm *comm, CUstream stream, int from, uint64_t *says)
 {
     const uint64_t most = SW_PAIR_EAGER_BYTES(comm->slot_bytes);
-    int r;
+    uint64_t number, flag, header[2];
+    size_t at, each;
 
-    for (r = 0; r < comm->nranks; r++) {
-        const uint64_t number = pairs[r].received + 1, flag = SW_PAIR_FLAG(number);
-        const uint64_t *header = &pairs[r].header[number % SW_PAIR_SLOTS * 2];
-        size_t each;
-
-        *from = r;
-        *says = (header[0] & 0xffffffffu) | header[1] << 32;
-        each = symwin_type_bytes((symwin_type)SW_PAIR_TYPE(*says)); /* 0: a process wrote to it */
-        if (header[0] >> 32 == flag && header[1] >> 32 == flag && each > 0 &&
-            SW_PAIR_COUNT(*says) <= most / each)
-            return 1;
-    }
-    return 0;
+    if (!read_word(comm, stream, from, offsetof(struct sw_pair, received), &number))
+        return 0;
+    flag = SW_PAIR_FLAG(++number);
+    at = offsetof(struct sw_pair, header) + number % SW_PAIR_SLOTS * sizeof header;
+    if (!read_word(comm, stream, from, at, &header[0]) || header[0] >> 32 != flag ||
+        !read_word(comm, stream, from, at + sizeof header[0], &header[1]) ||
+        header[1] >> 32 != flag)
+        return 0;
+    *says = (header[0] & 0xffffffffu) | header[1] << 32;
+    each = symwin_type_bytes((symwin_type)SW_PAIR_TYPE(*says)); /* 0: a process wrote to it */
+    return each > 0 && SW_PAIR_COUNT(*says) <= most / each;
 }
 
 /* A small send ends before its receive begins. If this rank leaves without that receive, nobody
@@ -205,27 +215,21 @@ static int find_untaken(const symwin_comm *comm, const struct sw_pair *pairs, in
 static void tell_untaken(symwin_comm *comm, CUstream stream)
 {
     struct sw_exchange *x = comm->group->exchange;
-    const size_t bytes = (size_t)comm->nranks * sizeof(struct sw_pair);
-    struct sw_pair *pairs = malloc(bytes);
-    const CUdeviceptr at = sw_group_address(comm->group, comm->rank,
-                                            comm->state_offset +
-                                                SW_STATE_PAIR(comm->nranks, comm->slot_bytes, 0));
-    uint64_t says;
-    int from;
+    uint64_t says = 0;
+    int from = 0;
 
-    if (pairs != NULL && !sw_exchange_ended(x) &&
-        sw_drv.cuMemcpyAsync((CUdeviceptr)(uintptr_t)pairs, at, bytes, stream) == CUDA_SUCCESS &&
-        sw_drv.cuStreamSynchronize(stream) == CUDA_SUCCESS &&
-        find_untaken(comm, pairs, &from, &says)) {
-        sw_exchange_fail_untaken(x, comm->rank, from, SW_PAIR_COUNT(says));
-        (void)sw_fail(SYMWIN_MISMATCH,
-                      "symwin_comm_destroy: rank %d sent rank %d %llu elements of %s, which no "
-                      "receive has taken; make a receive for each send",
-                      sw_exchange_number(x, from), sw_exchange_number(x, comm->rank),
-                      (unsigned long long)SW_PAIR_COUNT(says),
-                      symwin_type_name((symwin_type)SW_PAIR_TYPE(says)));
-    }
-    free(pairs);
+    while (from < comm->nranks && !sw_exchange_ended(x) &&
+           (from == comm->rank || !find_untaken(comm, stream, from, &says)))
+        from++;
+    if (from == comm->nranks || sw_exchange_ended(x))
+        return;
+    sw_exchange_fail_untaken(x, comm->rank, from, SW_PAIR_COUNT(says));
+    (void)sw_fail(SYMWIN_MISMATCH,
+                  "symwin_comm_destroy: rank %d sent rank %d %llu elements of %s, which no "
+                  "receive has taken; make a receive for each send",
+                  sw_exchange_number(x, from), sw_exchange_number(x, comm->rank),
+                  (unsigned long long)SW_PAIR_COUNT(says),
+                  symwin_type_name((symwin_type)SW_PAIR_TYPE(says)));
 }
 
 /* Whether the communicator has ended since a process that links hosts was lost. Each host learns
