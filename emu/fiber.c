@@ -422,7 +422,7 @@ UNSEEN int emu_fibers_run(struct emu_fibers *w, struct emu_grid *grid, unsigned 
 
 UNSEEN void emu_rest(unsigned *turns)
 {
-    enum { YIELDS = 64, SHORTEST_NS = 20000, LONGEST_NS = 200000 };
+    enum { YIELDS = 64, SHORTEST_NS = 20000, LONGEST_NS = 1000000 };
     const unsigned n = (*turns)++;
     struct timespec nap = {0, SHORTEST_NS};
 

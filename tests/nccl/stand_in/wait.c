@@ -28,13 +28,19 @@ struct wait wait_begin(void)
 
 int wait_more(struct wait *wait)
 {
-    enum { SPINS = 64 };
-    const struct timespec pause = {0, 100000};
+    enum { SPINS = 64, SHORTEST_NS = 100000, LONGEST_NS = 2000000 };
+    const uint64_t now = wait_clock(), waited = now + wait_most() - wait->deadline;
+    struct timespec pause = {0, SHORTEST_NS};
 
     if (++wait->idle <= SPINS) {
         sched_yield();
         return 1;
     }
+    /* Hundreds of ranks that wait must leave the cores to the one that they wait for. */
+    for (; pause.tv_nsec < LONGEST_NS && (uint64_t)pause.tv_nsec * 32 < waited * 1000000u;)
+        pause.tv_nsec *= 2;
+    if (pause.tv_nsec > LONGEST_NS)
+        pause.tv_nsec = LONGEST_NS;
     nanosleep(&pause, NULL);
-    return wait_clock() < wait->deadline;
+    return now < wait->deadline;
 }
