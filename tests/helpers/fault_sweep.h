@@ -96,7 +96,7 @@ static void trial_body(struct harness_team *team, int rank, void *arg)
 
 static const char *verdict(const struct trial *t, const struct harness_leaks *before)
 {
-    const struct harness_leaks now = harness_leaks_now();
+    const struct harness_leaks now = harness_leaks_settle(before);
     int r;
 
     for (r = 0; r < t->c->nranks; r++) {

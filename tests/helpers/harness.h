@@ -89,10 +89,33 @@ HARNESS_UNUSED struct harness_leaks harness_leaks_now(void)
     return now;
 }
 
+/* The poll thread may still have a connection to close whose peer is gone: waits at most 2 s until
+ * all is as at `before`, and says on stderr which descriptors there are if it is not. */
+HARNESS_UNUSED struct harness_leaks harness_leaks_settle(const struct harness_leaks *before)
+{
+    struct harness_leaks now = harness_leaks_now();
+    char name[32], file[256];
+    int tries, fd;
+    ssize_t n;
+
+    for (tries = 0; tries < 200 && (now.fds != before->fds || now.threads != before->threads);
+         tries++) {
+        usleep(10000);
+        now = harness_leaks_now();
+    }
+    for (fd = 0; fd < 1024 && now.fds != before->fds; fd++) {
+        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+        n = readlink(name, file, sizeof file - 1);
+        if (n > 0)
+            fprintf(stderr, "# descriptor %d: %.*s\n", fd, (int)n, file);
+    }
+    return now;
+}
+
 /* One TAP line: there are as many objects, descriptors and threads as at `before`. */
 HARNESS_UNUSED void harness_no_leaks(const char *name, const struct harness_leaks *before)
 {
-    const struct harness_leaks now = harness_leaks_now();
+    const struct harness_leaks now = harness_leaks_settle(before);
     const int clean = now.objects == before->objects && now.fds == before->fds &&
                       now.threads == before->threads;
 
