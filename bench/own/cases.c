@@ -133,10 +133,7 @@ static int own_case_call(struct rank *r, struct own_kernel *k, const struct room
         call.out_offset = offset_of(room, spot->out, 1);
         call.count = c->count;
     }
-    if (is->by_parts && is != &sw_collectives[SYMWIN_ALLGATHERV])
-        call.in_parts = parts;
-    if (is->by_parts && !is->reduces)
-        call.out_parts = parts + parts_bytes(r) / 2;
+    own_set_parts(&call, is, parts, parts + parts_bytes(r) / 2);
     return own_launch(r, k, &call);
 }
 

@@ -271,6 +271,14 @@ static uint64_t abort_word(const struct rank *r, const struct own_kernel *k)
     return r->comm->report_address + offsetof(struct sw_kernel_report, ended);
 }
 
+void own_set_parts(struct own_call *call, const struct sw_collective *is, uint64_t in, uint64_t out)
+{
+    if (is->by_parts && is != &sw_collectives[SYMWIN_ALLGATHERV])
+        call->in_parts = in;
+    if (is->by_parts && !is->reduces)
+        call->out_parts = out;
+}
+
 int own_launch(struct rank *r, struct own_kernel *k, const struct own_call *call)
 {
     const uint64_t words = sizeof(uint64_t) * (uint64_t)r->job->nranks;

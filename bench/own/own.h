@@ -207,6 +207,11 @@ struct own_call {
     int blocks, threads;
 };
 
+/* Sets the parts of a collective that has unequal ones, and of no other; at both addresses are
+ * counts, with the displacements behind. */
+void own_set_parts(struct own_call *call, const struct sw_collective *is, uint64_t in,
+                   uint64_t out);
+
 /* Loads this stage's kernels for this rank. Collective. */
 int own_open(struct rank *r);
 void own_close(struct rank *r);

@@ -346,10 +346,7 @@ static int own_way_call(struct rank *r, const struct result *result, const struc
                                           : offset_of(in, pair->in, pair->in_offset);
         call.out_offset = offset_of(out, pair->out, pair->out_offset);
     }
-    if (is->by_parts && is != &sw_collectives[SYMWIN_ALLGATHERV])
-        call.in_parts = r->device_counts;
-    if (is->by_parts && !is->reduces)
-        call.out_parts = r->device_counts;
+    own_set_parts(&call, is, r->device_counts, r->device_counts);
     own_grid(r, k, result->bytes, &call.blocks, &call.threads);
     return own_launch(r, k, &call);
 }

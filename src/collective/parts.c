@@ -36,9 +36,9 @@ static struct sw_table_row *rows_of(const struct sw_request *r, int b)
 /* Where rows are stored ahead of the call: the counts, which the places follow. */
 static uint64_t rows_address(const symwin_comm *comm, int b)
 {
-    return comm->group->base + (uint64_t)comm->rank * comm->group->stride + comm->state_offset +
-           SW_STATE_ROWS(comm->nranks, comm->slot_bytes) +
-           (uint64_t)(b == IN ? 0 : comm->nranks) * 2 * sizeof(uint64_t);
+    return sw_group_address(comm->group, comm->rank,
+                            comm->state_offset + SW_STATE_ROWS(comm->nranks, comm->slot_bytes) +
+                                (uint64_t)(b == IN ? 0 : comm->nranks) * 2 * sizeof(uint64_t));
 }
 
 symwin_status sw_parts_queue_rows(const struct sw_turn *turn, const struct sw_table_args *table)

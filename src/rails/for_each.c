@@ -57,9 +57,10 @@ static uint64_t elements_of_step(const struct sw_wide_call *c, int each)
     return even < room ? even : room;
 }
 
-/* All steps, for `some` elements of each part after the other. */
+/* All steps, for `some` elements of each part after the other. `sums`: all domains send to one, and
+ * none exchange. */
 static symwin_status run_steps(const struct sw_wide_call *c, const struct sw_flow *flow,
-                               uint64_t some)
+                               uint64_t some, int sums)
 {
     const struct sw_wide *w = c->wide;
     struct sw_line line = {.call = c, .flow = flow};
@@ -69,12 +70,12 @@ static symwin_status run_steps(const struct sw_wide_call *c, const struct sw_flo
 
     for (at = 0; at < c->r->count && status == SYMWIN_OK; at += some)
         for (step = 0; step < w->domains.count && status == SYMWIN_OK; step++) {
-            const int domain = flow->sums ? step : partner_of(w, step);
+            const int domain = sums ? step : partner_of(w, step);
             const uint64_t left = c->r->count - at;
             const struct sw_line_piece p = {.at = at,
                                             .count = left < some ? left : some,
                                             .domain = domain,
-                                            .stays = !flow->sums && domain == w->domain};
+                                            .stays = !sums && domain == w->domain};
 
             status = sw_line_put(&line, &p);
         }
@@ -159,7 +160,7 @@ static void exchange_part(const struct sw_wide_call *c, const struct sw_line_pie
 
 symwin_status sw_gather_all(const struct sw_wide_call *c)
 {
-    static const struct sw_flow flow = {NULL, exchange_part, gather_domain, 0};
+    static const struct sw_flow flow = {NULL, exchange_part, gather_domain};
     const struct sw_wide *w = c->wide;
     const struct sw_domains *d = &w->domains;
     const struct sw_request *r = c->r;
@@ -168,7 +169,7 @@ symwin_status sw_gather_all(const struct sw_wide_call *c)
     int q;
 
     if (goes_in_steps(c))
-        return run_steps(c, &flow, r->count);
+        return run_steps(c, &flow, r->count, 0);
     status = exchange_parts(c);
     for (; p.domain < d->count && status == SYMWIN_OK && d->regular; p.domain++)
         status = gather_domain(c, &p, NULL);
@@ -244,7 +245,7 @@ static void add_sums(const struct sw_wide_call *c, const struct sw_line_piece *p
 
 symwin_status sw_reduce_parts(const struct sw_wide_call *c)
 {
-    static const struct sw_flow flow = {sum_domain, add_sums, NULL, .sums = 1};
+    static const struct sw_flow flow = {sum_domain, add_sums, NULL};
     const struct sw_wide *w = c->wide;
     const struct sw_domains *d = &w->domains;
     const struct sw_request *r = c->r;
@@ -256,7 +257,7 @@ symwin_status sw_reduce_parts(const struct sw_wide_call *c)
     int q;
 
     if (d->regular && (c->way.pieces > 1 || !fits))
-        return run_steps(c, &flow, elements_of_step(c, 1));
+        return run_steps(c, &flow, elements_of_step(c, 1), 1);
     if (!d->regular) {
         for (q = 0; q < d->nranks && status == SYMWIN_OK; q++)
             status = reduce_part(c, q, in_part(c, q), c->out, r->count);
@@ -303,18 +304,20 @@ static void exchange_joined(const struct sw_wide_call *c, const struct sw_line_p
     const int all = p->count == c->r->count, first = first_rank(w, p->domain),
               messages = all ? 1 : w->domains.size_of[0];
     const size_t bytes = p->count * c->element * (size_t)(all ? w->domains.size_of[0] : 1);
+    int k;
 
-    for (i = 0; i < messages; i++) {
-        sw_batch_note(b, w->engine->send(room + (size_t)i * bytes, bytes, SW_ENGINE_BYTES,
+    (void)i;
+    for (k = 0; k < messages; k++) {
+        sw_batch_note(b, w->engine->send(room + (size_t)k * bytes, bytes, SW_ENGINE_BYTES,
                                          p->domain, comm, stream));
-        sw_batch_note(b, w->engine->recv(out_part(c, first + i) + p->at * c->element, bytes,
+        sw_batch_note(b, w->engine->recv(out_part(c, first + k) + p->at * c->element, bytes,
                                          SW_ENGINE_BYTES, p->domain, comm, stream));
     }
 }
 
 symwin_status sw_exchange_joined(const struct sw_wide_call *c)
 {
-    static const struct sw_flow flow = {join_parts, exchange_joined, NULL, 0};
+    static const struct sw_flow flow = {join_parts, exchange_joined, NULL};
     const struct sw_wide *w = c->wide;
     const struct sw_domains *d = &w->domains;
     const struct sw_request *r = c->r;
@@ -324,7 +327,7 @@ symwin_status sw_exchange_joined(const struct sw_wide_call *c)
     struct sw_batch b;
 
     if (c->way.pieces > 1 || joined * (uint64_t)d->count > 2 * w->half)
-        return run_steps(c, &flow, elements_of_step(c, d->size_of[0]));
+        return run_steps(c, &flow, elements_of_step(c, d->size_of[0]), 0);
     for (; p.domain < d->count && status == SYMWIN_OK; p.domain++)
         status = join_parts(c, &p, w->scratch + (uint64_t)p.domain * joined);
     if (status == SYMWIN_OK)

@@ -153,7 +153,7 @@ static symwin_status reduce_all_short(const struct sw_wide_call *c, uint64_t at,
 
 symwin_status sw_reduce_all(const struct sw_wide_call *c)
 {
-    static const struct sw_flow flow = {share_sums, reduce_share, gather_shares, 0};
+    static const struct sw_flow flow = {share_sums, reduce_share, gather_shares};
 
     return run_flow(c, &flow, reduce_all_short);
 }
@@ -270,14 +270,14 @@ static symwin_status collect_shares(const struct sw_wide_call *c, const struct s
 
 symwin_status sw_broadcast_all(const struct sw_wide_call *c)
 {
-    static const struct sw_flow flow = {spread_inside, pass_share, gather_passed, 0};
+    static const struct sw_flow flow = {spread_inside, pass_share, gather_passed};
 
     return run_flow(c, &flow, broadcast_short);
 }
 
 symwin_status sw_reduce_to_root(const struct sw_wide_call *c)
 {
-    static const struct sw_flow flow = {share_sums, reduce_to_domain, collect_shares, 0};
+    static const struct sw_flow flow = {share_sums, reduce_to_domain, collect_shares};
 
     return run_flow(c, &flow, reduce_short);
 }

@@ -122,7 +122,6 @@ struct sw_flow {
     void (*rail)(const struct sw_wide_call *c, const struct sw_line_piece *p, char *room,
                  CUstream stream, int i, struct ncclComm *comm, struct sw_batch *b);
     symwin_status (*last)(const struct sw_wide_call *c, const struct sw_line_piece *p, char *room);
-    int sums; /* of parts: all domains send to one, and none exchange */
 };
 
 /* sw_line_end() follows the last piece of a call, unless a status was a failure. */

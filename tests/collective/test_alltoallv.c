@@ -405,16 +405,36 @@ static void asks_once(const struct rank *r)
     free(host);
 }
 
-static void body(struct processes *p, int rank)
+static void open_all(struct processes *p, int rank, struct rank *r, struct arrays *arrays)
 {
-    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
-    struct arrays arrays[IN_FLIGHT];
-    symwin_window *window;
     int i;
 
-    open_rank(p, &r, WAIT_MS);
+    *r = (struct rank){.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    open_rank(p, r, WAIT_MS);
     for (i = 0; i < IN_FLIGHT; i++)
-        arrays_open(&r, &arrays[i]);
+        arrays_open(r, &arrays[i]);
+}
+
+static void close_all(struct processes *p, struct rank *r, struct arrays *arrays,
+                      symwin_window *window)
+{
+    int i;
+
+    processes_barrier(p);
+    host_must(symwin_window_deregister(r->comm, window), "symwin_window_deregister");
+    for (i = 0; i < IN_FLIGHT; i++)
+        arrays_close(&arrays[i]);
+    close_rank(p, r);
+}
+
+static void body(struct processes *p, int rank)
+{
+    struct arrays arrays[IN_FLIGHT];
+    symwin_window *window;
+    struct rank r;
+    int i;
+
+    open_all(p, rank, &r, arrays);
     sweep(&r, arrays, 0, SWEEP);
     in_place(&r, arrays, 24);
     if (r.nranks == 1) {
@@ -431,11 +451,7 @@ static void body(struct processes *p, int rank)
     in_flight(&r, arrays, FLIGHTS);
     graphs(&r, arrays);
     in_place(&r, arrays, 24);
-    processes_barrier(p);
-    host_must(symwin_window_deregister(r.comm, window), "symwin_window_deregister");
-    for (i = 0; i < IN_FLIGHT; i++)
-        arrays_close(&arrays[i]);
-    close_rank(p, &r);
+    close_all(p, &r, arrays, window);
 }
 
 /* ---- many ranks ---- */
@@ -484,14 +500,11 @@ static void kept_in_graph(const struct rank *r, const struct arrays *a)
 /* More ranks than a kernel's arguments have room for. */
 static void many(struct processes *p, int rank)
 {
-    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
     struct arrays arrays[IN_FLIGHT];
     symwin_window *window;
-    int i;
+    struct rank r;
 
-    open_rank(p, &r, WAIT_MS);
-    for (i = 0; i < IN_FLIGHT; i++)
-        arrays_open(&r, &arrays[i]);
+    open_all(p, rank, &r, arrays);
     sweep(&r, arrays, 0, MANY);
     to_the_next(&r, 0, 0, 0); /* nothing at all */
     in_place(&r, arrays, 2);
@@ -501,27 +514,14 @@ static void many(struct processes *p, int rank)
     straight(&r);
     in_flight(&r, arrays, 1);
     kept_in_graph(&r, arrays);
-    processes_barrier(p);
-    host_must(symwin_window_deregister(r.comm, window), "symwin_window_deregister");
-    for (i = 0; i < IN_FLIGHT; i++)
-        arrays_close(&arrays[i]);
-    close_rank(p, &r);
+    close_all(p, &r, arrays, window);
 }
 
 int main(void)
 {
-    struct processes *p;
-    size_t i;
-
     everywhere(body, MOST_RANKS);
     tables();
     places_stay();
-    for (i = 0; i < sizeof many_ranks / sizeof many_ranks[0]; i++) {
-        if (processes_use_gpus() && many_ranks[i] > 17)
-            break; /* those of one GPU have a hardware queue each */
-        tap_ok(places_run(&places_all[0], many_ranks[i], many, NULL, &p), "%d ranks of a process",
-               many_ranks[i]);
-        processes_free(p);
-    }
+    with_many_ranks(many_ranks, sizeof many_ranks / sizeof many_ranks[0], many);
     return tap_done();
 }

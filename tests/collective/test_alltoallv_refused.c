@@ -702,13 +702,7 @@ int main(void)
                r);
         processes_free(p);
     }
-    for (kind = 0; kind < sizeof many_ranks / sizeof many_ranks[0]; kind++) {
-        if (processes_use_gpus() && many_ranks[kind] > MANY)
-            break; /* those of one GPU have a hardware queue each */
-        tap_ok(places_run(&places_all[0], many_ranks[kind], many, NULL, &p), "%d ranks",
-               many_ranks[kind]);
-        processes_free(p);
-    }
+    with_many_ranks(many_ranks, sizeof many_ranks / sizeof many_ranks[0], many);
     for (kind = 0; kind < sizeof kinds / sizeof kinds[0]; kind++)
         for (row = kinds[kind], row.oddity = MORE; row.oddity <= LATE; row.oddity++) {
             if (!row.on_device && row.oddity >= OWN && row.oddity <= NULL_OUT)

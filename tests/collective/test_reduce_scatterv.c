@@ -546,19 +546,12 @@ int main(void)
     struct row row = {.oddity = SAME};
     struct processes *p;
     int r, right, number = 0;
-    size_t i;
 
     everywhere(body, MOST_RANKS);
     places_stay();
     tap_ok(places_run(&places_all[0], 3, fails, &row, &p), "arguments that are wrong");
     processes_free(p);
-    for (i = 0; i < sizeof many_ranks / sizeof many_ranks[0]; i++) {
-        if (processes_use_gpus() && many_ranks[i] > 17)
-            break; /* those of one GPU have a hardware queue each */
-        tap_ok(places_run(&places_all[0], many_ranks[i], many, NULL, &p), "%d ranks",
-               many_ranks[i]);
-        processes_free(p);
-    }
+    with_many_ranks(many_ranks, sizeof many_ranks / sizeof many_ranks[0], many);
     for (r = 0; r < 2; r++) {
         tap_ok(places_run(&places_all[0], 1, passes_room, past[r], &p),
                "a part of %d elements from element %d on", (int)past[r][0], (int)past[r][1]);

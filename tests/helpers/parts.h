@@ -213,4 +213,19 @@ HARNESS_UNUSED int parts_right(const struct rank *r, const struct parts_job *j)
     return wrong == 0;
 }
 
+/* With so many ranks in turn, which are threads. */
+HARNESS_UNUSED void with_many_ranks(const int *ranks, size_t n,
+                                    void (*body)(struct processes *, int))
+{
+    struct processes *p;
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        if (processes_use_gpus() && ranks[i] > 17)
+            break; /* those of one GPU have a hardware queue each */
+        tap_ok(places_run(&places_all[0], ranks[i], body, NULL, &p), "%d ranks", ranks[i]);
+        processes_free(p);
+    }
+}
+
 #endif
