@@ -4,28 +4,10 @@
 use strict;
 use warnings;
 use Cwd qw(abs_path);
-use File::Temp qw(tempdir);
 use Test::More;
 use Time::HiRes qw(time);
 
-require './tests/helpers/files.pl';
-
-my $build  = $ENV{SYMWIN_BUILD} || 'build';
-my $perf   = abs_path("$build/bench/symwin-perf");
-my $folder = tempdir(CLEANUP => 1);
-
-plan skip_all => 'its kernels run in processes of a plain symwin-perf and under ThreadSanitizer '
-  . '(test_race); test_perf has the tool'
-  if slurp("$build/flags") =~ /-fsanitize/;
-
-# Takes an environment, then arguments. Returns the exit status and the output of both stdout and
-# stderr.
-sub perf {
-    my ($environment, $arguments) = @_;
-    my $settings = "TMPDIR=$folder SYMWIN_DRIVER=emu $environment";
-    my $output = `cd $folder && env $settings timeout 100 $perf $arguments 2>&1`;
-    return ($? >> 8, $output);
-}
+require './tests/helpers/own.pl';
 
 my $here = abs_path('.');
 

@@ -4,30 +4,14 @@
 use strict;
 use warnings;
 use Cwd qw(abs_path);
-use File::Temp qw(tempdir);
 use Test::More;
 use Time::HiRes qw(time);
 
-require './tests/helpers/files.pl';
+require './tests/helpers/own.pl';
+our ($perf, $folder);
 
-my $build  = $ENV{SYMWIN_BUILD} || 'build';
-my $perf   = abs_path("$build/bench/symwin-perf");
-my $cxx    = $ENV{CXX} || 'g++';
-my $folder = tempdir(CLEANUP => 1);
+my $cxx     = $ENV{CXX} || 'g++';
 my $example = 'examples/05_your_own_allreduce/allreduce.cu';
-
-plan skip_all => 'its kernels run in processes of a plain symwin-perf and under ThreadSanitizer '
-  . '(test_race); test_perf has the tool'
-  if slurp("$build/flags") =~ /-fsanitize/;
-
-# Takes an environment, then arguments. Returns the exit status and the output of both stdout and
-# stderr.
-sub perf {
-    my ($environment, $arguments) = @_;
-    my $settings = "TMPDIR=$folder SYMWIN_DRIVER=emu $environment";
-    my $output = `cd $folder && env $settings timeout 100 $perf $arguments 2>&1`;
-    return ($? >> 8, $output);
-}
 
 sub refused {
     my ($environment, $arguments, $want_status, $want, $name) = @_;

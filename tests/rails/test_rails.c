@@ -4,8 +4,7 @@
  * (tests/gpu/both.txt), with NCCL: SYMWIN_NCCL, or the loader's. */
 #define TEST_ROOM (1 << 20)
 #include "parts.h"
-#include "rails.h"
-#include "src/collective/select.h"
+#include "rails_jobs.h"
 #include <sys/syscall.h>
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -14,109 +13,12 @@ enum { RANDOM = 25, UNEQUAL = 4, GROUPED = 4, REPLAYS = 2, FEW = 1 };
 enum { RANDOM = 60, UNEQUAL = 12, GROUPED = 8, REPLAYS = 3, FEW = 0 };
 #endif
 
-/* Of so many calls, of 4 ranks. More ranks are more processes, for which there are two cores.
- * Processes that share a GPU take turns, 4 ms each. */
-static unsigned some(const struct rank *r, unsigned calls)
-{
-    const unsigned most = r->nranks > 4 ? calls * 4 / (unsigned)r->nranks : calls;
-
-    return sw_driver_is_emulated() ? most : (most + 3) / 4;
-}
-
 /* A letter for each rank: the host that it is on. */
 static const struct place places[] = {
     {"2 x 2", 0, "aabb"},       {"in turn", 0, "abab"}, {"2 x 4", 0, "aaaabbbb"},
     {"4 x 2", 0, "aabbccdd"},   {"3 + 1", 0, "aaab"},   {"3 + 2 + 1", 0, "aaabbc"},
     {"one on each", 0, "abcd"},
 };
-
-static int domains_of(const char *hosts)
-{
-    int i, found = 0;
-
-    for (i = 0; hosts[i] != '\0'; i++)
-        found += strchr(hosts, hosts[i]) == &hosts[i];
-    return found;
-}
-
-static int largest_of(const char *hosts)
-{
-    int i, k, most = 0, found;
-
-    for (i = 0; hosts[i] != '\0'; i++) {
-        for (found = 0, k = 0; hosts[k] != '\0'; k++)
-            found += hosts[k] == hosts[i];
-        most = found > most ? found : most;
-    }
-    return most;
-}
-
-static int equal_domains; /* of this process's communicator */
-
-static int domains_are_equal(const char *hosts)
-{
-    int i, equal = 1;
-
-    for (i = 1; hosts[i] != '\0'; i++)
-        equal = equal && hosts[i] >= hosts[i - 1]; /* ranks of a domain follow each other */
-    return equal && (int)strlen(hosts) == domains_of(hosts) * largest_of(hosts);
-}
-
-/* A way that the call can go over any domains, or the library's choice. */
-static void choose_way(struct job *j, uint32_t dice)
-{
-    static const symwin_algo ways[] = {SYMWIN_ALGO_AUTO, SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_RAILS,
-                                       SYMWIN_ALGO_NCCL};
-    const symwin_algo way = ways[dice % 4];
-    const symwin_collective is = j->is->collective;
-
-    if (!sw_way_is_there(is, way) ||
-        (way == SYMWIN_ALGO_NCCL && j->is->reduces && j->op == SYMWIN_PREMUL_SUM) ||
-        (way != SYMWIN_ALGO_NCCL && j->op == SYMWIN_AVG && j->type > SYMWIN_F8E5M2) ||
-        (way == SYMWIN_ALGO_RAILS &&
-         (is == SYMWIN_REDUCE || (is == SYMWIN_ALLTOALL && !equal_domains))))
-        return;
-    j->options.algo = way;
-    j->options.blocks = way == SYMWIN_ALGO_RAILS ? (int)(dice / 4 % 9) : 0; /* pieces */
-}
-
-/* Any collective. Sums of floats are in no fixed order: whole numbers, whose sums are exact. */
-static struct job any(const struct rank *r, unsigned number)
-{
-    static const uint64_t counts[] = {0, 1, 3, 8, 33, 100, 1000, 4099, 20000, 33000, 70000};
-    const uint32_t all = mix(number * 2654435761u + 17u), own = mix(all + (unsigned)r->rank + 1);
-    struct job j = {.is = &shapes[all % SHAPES],
-                    .options = {.size = sizeof j.options},
-                    .type = (symwin_type)(mix(all + 1) % 12),
-                    .op = (symwin_op)(mix(all + 2) % 4),
-                    .root = (int)(mix(all + 3) % (uint32_t)r->nranks),
-                    .in_place = mix(own + 4) % 3 == 0,
-                    .seed = number * 2,
-                    .whole = 1,
-                    .scalars = number % SCALARS};
-    const size_t element = symwin_type_bytes(j.type);
-    const uint64_t most = (ROOM - 2 * GUARD - 72) / element /
-                          (j.is->in_each || j.is->out_each ? (uint64_t)r->nranks : 1);
-
-    if (j.is->reduces && (j.type == SYMWIN_F8E4M3 || j.type == SYMWIN_F8E5M2))
-        j.type = SYMWIN_I8;
-    if (j.is->reduces && j.type > SYMWIN_F8E5M2 && mix(all + 5) % 5 == 0)
-        j.op = SYMWIN_PREMUL_SUM;
-    if (j.is->reduces && j.type <= SYMWIN_BF16 && j.op == SYMWIN_PROD)
-        j.op = SYMWIN_SUM;
-    if (j.is->reduces && j.type <= SYMWIN_BF16 && (r->nranks & (r->nranks - 1)) == 0 &&
-        mix(all + 9) % 4 == 0)
-        j.op = SYMWIN_AVG; /* a product with a power of two, which is exact */
-    if (j.is->reduces && j.type > SYMWIN_F8E5M2 && mix(all + 11) % 6 == 0)
-        j.op = SYMWIN_AVG;
-    j.count = counts[mix(all + 6) % (sizeof counts / sizeof counts[0])];
-    if (j.count > most)
-        j.count = most;
-    j.in = GUARD + mix(own + 7) % 3 * element;
-    j.out = GUARD + mix(own + 8) % 3 * element;
-    choose_way(&j, mix(all + 10));
-    return j;
-}
 
 static void run_any(const struct rank *r)
 {
@@ -374,9 +276,14 @@ static void steps(const struct rank *r, const char *hosts)
             j.in = j.out = GUARD;
             j.options = (symwin_collective_options){
                 .size = sizeof j.options, .algo = SYMWIN_ALGO_RAILS, .blocks = pieces[k]};
-            if (!equal_domains && in_steps[i] == SYMWIN_ALLTOALL)
-                j.options.algo = SYMWIN_ALGO_AUTO, j.options.blocks = 0;
             job_prepare(r, &j);
+            if (!equal_domains && in_steps[i] == SYMWIN_ALLTOALL) {
+                must_be(job_call(r, &j, 0) == SYMWIN_UNSUPPORTED &&
+                            host_error_has("the domains differ in size"),
+                        "an all-to-all of unequal domains by rails", r->rank);
+                j.options.algo = SYMWIN_ALGO_AUTO;
+                j.options.blocks = 0;
+            }
             if (k == 1)
                 be_late(r, hosts);
             host_must(job_call(r, &j, 0), "a call in steps");
@@ -654,143 +561,13 @@ static void unlike(struct processes *p, int rank)
     close_rank(p, &r);
 }
 
-/* ---- one thread for the ranks of a host ---- */
-
-static struct rank pair[2]; /* of this process */
-static struct job pair_jobs[2];
-
-/* Barriers around a call of any kind, and a message to the next rank: of both ranks in a group. */
-static void call_both(int nranks)
+/* Without an argument: all but large hosts. */
+static int is_asked_for(const char *argument, const struct place *place, int is_large)
 {
-    int i, k;
-
-    host_must(symwin_group_begin(), "symwin_group_begin");
-    for (k = 0; k < 2; k++)
-        for (i = 0; i < 2; i++) {
-            const struct rank *r = &pair[i];
-
-            host_must(symwin_barrier(r->comm, r->streams[0]), "symwin_barrier");
-            if (k == 0)
-                host_must(job_call(r, &pair_jobs[i], 0), "a call");
-            else {
-                host_must(symwin_send(r->comm, r->scalars, 1, SYMWIN_U32, (r->rank + 1) % nranks,
-                                      r->streams[0]),
-                          "symwin_send");
-                host_must(symwin_recv(r->comm, (char *)r->scalars + 64, 1, SYMWIN_U32,
-                                      (r->rank + nranks - 1) % nranks, r->streams[0]),
-                          "symwin_recv");
-            }
-        }
-    host_must(symwin_group_end(), "symwin_group_end");
-}
-
-static CUgraphExec captured[2];
-
-static void capture_both(int nranks)
-{
-    struct sw_scope scope;
-    int i;
-
-    for (i = 0; i < 2; i++) {
-        host_must(sw_scope_enter(pair[i].device, &scope), "scope");
-        host_must_cuda(
-            sw_drv.cuStreamBeginCapture(pair[i].streams[0], CU_STREAM_CAPTURE_MODE_RELAXED),
-            "cuStreamBeginCapture");
-        sw_scope_leave(&scope);
-    }
-    call_both(nranks);
-    for (i = 0; i < 2; i++) {
-        host_must(sw_scope_enter(pair[i].device, &scope), "scope");
-        captured[i] = host_end_capture(pair[i].streams[0], NULL);
-        sw_scope_leave(&scope);
-    }
-}
-
-/* A thread's own default stream is another one in the threads that make the calls. */
-static void refuse_own_streams(void)
-{
-    int i;
-
-    host_must(symwin_group_begin(), "symwin_group_begin");
-    for (i = 0; i < 2; i++)
-        host_must(symwin_barrier(pair[i].comm, CU_STREAM_PER_THREAD), "symwin_barrier");
-    must_be(symwin_group_end() == SYMWIN_INVALID &&
-                host_error_has("one thread makes calls of ranks | and |, which are on several "
-                               "hosts, on its own default stream; pass a stream of the device"),
-            "a thread's own stream", pair[0].rank);
-}
-
-static void one_of_two(struct processes *p, int rank)
-{
-    struct rank *r = &pair[rank % 2];
-    const int drives = rank % 2 == 0;
-    unsigned i;
-
-    *r = (struct rank){.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
-    open_rank(p, r, WAIT_MS);
-    for (i = 0; i < some(r, RANDOM / 2) + 2; i++) {
-        struct job *j = &pair_jobs[rank % 2];
-        const int is_captured = i % 4 == 3;
-
-        *j = any(r, 9000 + i);
-        j->scalars = 0;
-        if (j->op == SYMWIN_PREMUL_SUM) /* whose scalars have the place of the messages */
-            j->op = SYMWIN_SUM;
-        job_prepare(r, j);
-        host_put_u32(r->device, (unsigned char *)r->scalars, (uint32_t)rank + i);
-        processes_barrier(p);
-        if (drives && is_captured)
-            capture_both(p->count);
-        else if (drives)
-            call_both(p->count);
-        processes_barrier(p);
-        if (is_captured)
-            host_must_cuda(sw_drv.cuGraphLaunch(captured[rank % 2], r->streams[0]),
-                           "cuGraphLaunch");
-        job_wait(r, 0);
-        must_be(job_is_right(r, j), "one thread for two ranks", rank);
-        must_equal(host_get_u32(r->device, (unsigned char *)r->scalars + 64),
-                   (uint32_t)((rank + p->count - 1) % p->count) + i, "a message", rank);
-        if (is_captured)
-            host_must_cuda(sw_drv.cuGraphExecDestroy(captured[rank % 2]), "cuGraphExecDestroy");
-        processes_barrier(p);
-    }
-    if (drives)
-        refuse_own_streams();
-    close_rank(p, r);
-}
-
-/* A process with two ranks. */
-static void on_its_host(struct processes *p, int process)
-{
-    struct places_thread ranks[2];
-    pthread_t threads[2];
-    int i;
-
-    processes_on_host("ab", process);
-    rails_set_engine(process);
-    processes_child_threads();
-    for (i = 0; i < 2; i++) {
-        ranks[i] = (struct places_thread){p, 2 * process + i};
-        if (pthread_create(&threads[i], NULL, places_thread_main, &ranks[i]) != 0)
-            abort();
-    }
-    for (i = 0; i < 2; i++)
-        pthread_join(threads[i], NULL);
-}
-
-static int one_thread(void)
-{
-    struct places_job job = {.body = one_of_two};
-    struct processes *p = processes_new(4, &job);
-    int right = 1, i;
-
-    for (i = 0; i < 2; i++)
-        processes_fork(p, i, on_its_host);
-    for (i = 0; i < 2; i++)
-        right &= processes_wait_loud(p, i) == 0;
-    processes_free(p);
-    return right;
+    if (argument == NULL)
+        return !is_large && ((!FEW && !processes_use_gpus()) || (place - places) % 5 == 0);
+    return strcmp(argument, is_large ? "large" : place->hosts) == 0 ||
+           strcmp(argument, place->hosts) == 0;
 }
 
 int main(int argc, char **argv)
@@ -798,27 +575,25 @@ int main(int argc, char **argv)
     static const struct place large[] = {
         {"8 x 8", 0, "aaaaaaaabbbbbbbbccccccccddddddddeeeeeeeeffffffffgggggggghhhhhhhh"},
         {"18 + 17", 0, "aaaaaaaaaaaaaaaaaabbbbbbbbbbbbbbbbb"}};
+    const size_t few = sizeof places / sizeof places[0];
+    const char *argument = argc > 1 ? argv[1] : NULL;
     struct processes *p;
     size_t i;
 
-    for (i = 0; i < sizeof places / sizeof places[0]; i++) {
-        if (argc > 1 ? strcmp(argv[1], places[i].hosts) != 0
-                     : (FEW || processes_use_gpus()) && i % 5 != 0)
+    if (argument != NULL && strcmp(argument, "large") == 0 && FEW)
+        tap_skip_all("many processes, and a sanitizer");
+    for (i = 0; i < few + 2; i++) {
+        const struct place *place = i < few ? &places[i] : &large[i - few];
+
+        if (!is_asked_for(argument, place, i >= few))
             continue;
-        tap_ok(places_run(&places[i], (int)strlen(places[i].hosts), main_of,
-                          (void *)(uintptr_t)places[i].hosts, &p),
-               "%s", places[i].name);
+        tap_ok(places_run(place, (int)strlen(place->hosts),
+                          i < few    ? main_of
+                          : i == few ? many
+                                     : unlike,
+                          (void *)(uintptr_t)place->hosts, &p),
+               "%s", place->name);
         processes_free(p);
     }
-    for (i = 0; i < 2 && !FEW && !processes_use_gpus(); i++) {
-        if (argc > 1 && strcmp(argv[1], large[i].hosts) != 0)
-            continue;
-        tap_ok(places_run(&large[i], (int)strlen(large[i].hosts), i == 0 ? many : unlike,
-                          (void *)(uintptr_t)large[i].hosts, &p),
-               "%s", large[i].name);
-        processes_free(p);
-    }
-    if (argc == 1 || strcmp(argv[1], "one") == 0)
-        tap_ok(one_thread(), "one thread for the two ranks of each of two hosts");
     return tap_done();
 }
