@@ -4,6 +4,47 @@
 #include <string.h>
 
 #include "exec.h"
+#include "memory.h"
+
+/* ---- what may be copied and filled ----------------------------------------------------------- */
+
+enum { HOST = 1, DEVICE = 2, MULTICAST = 4 };
+
+/* What lies in the range. */
+static unsigned kinds_in(CUdeviceptr addr, size_t bytes)
+{
+    unsigned kinds = 0;
+
+    if (!emu_is_device_address(addr))
+        return HOST;
+    for (size_t done = 0; done < bytes;) {
+        const struct emu_view *view = emu_view_at(addr + done);
+
+        if (view == NULL)
+            break;
+        if (view->seen.multicast != NULL)
+            kinds |= MULTICAST;
+        else
+            kinds |= view->device < 0 ? HOST : DEVICE;
+        done += view->seen.bytes - (size_t)(addr + done - view->seen.va);
+    }
+    return kinds;
+}
+
+/* Only devices reach multicast addresses: the host's side of a copy must not be one. */
+static int copy_is_ok(CUdevice device, CUdeviceptr dst, CUdeviceptr src, size_t bytes)
+{
+    const unsigned kinds = kinds_in(dst, bytes) | kinds_in(src, bytes);
+
+    return (kinds & (HOST | MULTICAST)) != (HOST | MULTICAST) &&
+           emu_range_ok(device, dst, bytes, 1) && emu_range_ok(device, src, bytes, 0);
+}
+
+static int fill_is_ok(CUdevice device, CUdeviceptr dst, size_t bytes)
+{
+    return emu_is_device_address(dst) && (kinds_in(dst, bytes) & MULTICAST) == 0 &&
+           emu_range_ok(device, dst, bytes, 1);
+}
 
 /* ---- copies and fills ------------------------------------------------------------------------ */
 
@@ -38,8 +79,7 @@ static CUresult copy_now(enum emu_entry entry, CUdeviceptr dst, CUdeviceptr src,
         return result;
     op.device = ctx->device;
     if ((dst_is_device && !emu_is_device_address(dst)) ||
-        (src_is_device && !emu_is_device_address(src)) ||
-        !emu_range_ok(ctx->device, dst, bytes, 1) || !emu_range_ok(ctx->device, src, bytes, 0))
+        (src_is_device && !emu_is_device_address(src)) || !copy_is_ok(ctx->device, dst, src, bytes))
         return CUDA_ERROR_INVALID_VALUE;
     return run_now(ctx, &op);
 }
@@ -71,7 +111,7 @@ CUresult sw_emu_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CU
     if (result != CUDA_SUCCESS || bytes == 0)
         return result;
     op.device = s->device;
-    if (!emu_range_ok(s->device, dst, bytes, 1) || !emu_range_ok(s->device, src, bytes, 0))
+    if (!copy_is_ok(s->device, dst, src, bytes))
         return CUDA_ERROR_INVALID_VALUE;
     captured = atomic_load(&s->capture) != NULL;
     if (!captured && !emu_is_device_address(src)) {
@@ -96,7 +136,7 @@ CUresult sw_emu_cuMemsetD8(CUdeviceptr dst, unsigned char value, size_t count)
     if (result != CUDA_SUCCESS || count == 0)
         return result;
     op.device = ctx->device;
-    if (!emu_is_device_address(dst) || !emu_range_ok(ctx->device, dst, count, 1))
+    if (!fill_is_ok(ctx->device, dst, count))
         return CUDA_ERROR_INVALID_VALUE;
     return run_now(ctx, &op);
 }
@@ -111,8 +151,7 @@ static CUresult fill_async(enum emu_entry entry, CUdeviceptr dst, unsigned value
     if (result != CUDA_SUCCESS || count == 0)
         return result;
     op.device = s->device;
-    if (dst % width != 0 || count > SIZE_MAX / width || !emu_is_device_address(dst) ||
-        !emu_range_ok(s->device, dst, count * width, 1))
+    if (dst % width != 0 || count > SIZE_MAX / width || !fill_is_ok(s->device, dst, count * width))
         return CUDA_ERROR_INVALID_VALUE;
     return emu_submit(s, &op, NULL, NULL);
 }

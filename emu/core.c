@@ -62,6 +62,15 @@ static CUresult read_machine(void)
     emu_machine.old = (int)sw_setting(SW_SETTING_EMU_OLD);
     emu_machine.strangers = (int)sw_setting(SW_SETTING_EMU_STRANGERS);
     emu_machine.multicast_unit = (size_t)sw_setting(SW_SETTING_EMU_MULTICAST_UNIT);
+    emu_machine.multicast_recommended = (size_t)sw_setting(SW_SETTING_EMU_MULTICAST_RECOMMENDED);
+    emu_machine.multicast_slots = (int)sw_setting(SW_SETTING_EMU_MULTICAST_SLOTS);
+    if (emu_machine.multicast_slots == 0)
+        emu_machine.multicast_slots = -1;
+    emu_machine.multicast_alone = (int)sw_setting(SW_SETTING_EMU_MULTICAST_ALONE);
+    emu_machine.machine = (int)sw_setting(SW_SETTING_EMU_MACHINE);
+    emu_fault_read();
+    if (sw_setting(SW_SETTING_EMU_ALIAS) && sw_emu_alias_watch(1) != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     return CUDA_SUCCESS;
 }
 
@@ -104,7 +113,11 @@ CUresult sw_emu_configure(const struct sw_emu_machine *machine)
         machine->mem_bytes < EMU_GRANULE || machine->mem_bytes > SW_EMU_MEM_MOST ||
         machine->fabric < 0 || machine->fabric > 2 || machine->multicast < 0 ||
         machine->multicast > 1 || machine->old < 0 || machine->strangers < 0 ||
-        machine->strangers > 1 || machine->multicast_unit % EMU_GRANULE != 0)
+        machine->strangers > 1 || machine->multicast_unit % EMU_GRANULE != 0 ||
+        machine->multicast_recommended % EMU_GRANULE != 0 || machine->multicast_slots < -1 ||
+        machine->multicast_slots > SW_EMU_SLOTS_MOST || machine->multicast_alone < 0 ||
+        machine->multicast_alone > 1 || machine->machine < 0 ||
+        machine->machine > SW_EMU_MACHINE_MOST)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&start_mutex);
     if (sw_emu_live_objects() != 0) {
@@ -114,6 +127,10 @@ CUresult sw_emu_configure(const struct sw_emu_machine *machine)
         emu_machine.mem_bytes = machine->mem_bytes / EMU_GRANULE * EMU_GRANULE;
         if (emu_machine.multicast_unit == 0)
             emu_machine.multicast_unit = EMU_GRANULE;
+        if (emu_machine.multicast_recommended == 0)
+            emu_machine.multicast_recommended = (size_t)512 << 20;
+        if (emu_machine.multicast_slots == 0)
+            emu_machine.multicast_slots = 128;
         machine_is_set = 1;
     }
     pthread_mutex_unlock(&start_mutex);
@@ -142,39 +159,58 @@ static _Thread_local struct fault {
     CUresult code;
     int persistent, including_teardown, fired;
     const char *name;
-} fault;
+} own_fault;
+
+static _Thread_local struct fault *fault_of; /* another thread's; NULL: its own */
+
+static struct fault *my_fault(void)
+{
+    return fault_of != NULL ? fault_of : &own_fault;
+}
+
+void *sw_emu_thread(void)
+{
+    return my_fault();
+}
+
+void sw_emu_be_thread(void *thread)
+{
+    fault_of = thread;
+}
 
 void sw_emu_fail_nth(unsigned nth, CUresult code, int persistent, int including_teardown)
 {
-    fault = (struct fault){nth, 0, code, persistent, including_teardown, 0, NULL};
+    own_fault = (struct fault){nth, 0, code, persistent, including_teardown, 0, NULL};
 }
 
 unsigned sw_emu_calls(void)
 {
-    return fault.calls;
+    return own_fault.calls;
 }
 
 int sw_emu_fault_fired(void)
 {
-    return fault.fired;
+    return own_fault.fired;
 }
 
 const char *sw_emu_fault_name(void)
 {
-    return fault.name;
+    return own_fault.name;
 }
 
 static CUresult injected_fault(enum emu_entry entry)
 {
-    if (is_teardown[entry] && !fault.including_teardown)
+    struct fault *f = my_fault();
+
+    if (is_teardown[entry] && !f->including_teardown)
         return CUDA_SUCCESS;
-    fault.calls++;
-    if (fault.nth == 0 || fault.calls < fault.nth || (fault.calls > fault.nth && !fault.persistent))
+    f->calls++;
+    if (f->nth == 0 || f->calls < f->nth || (f->calls > f->nth && !f->persistent))
         return CUDA_SUCCESS;
-    if (!fault.fired)
-        fault.name = entry_names[entry];
-    fault.fired = 1;
-    return fault.code;
+    if (!f->fired)
+        f->name = entry_names[entry];
+    f->fired = 1;
+    return f->code;
 }
 
 CUresult emu_enter(enum emu_entry entry)

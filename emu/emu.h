@@ -83,11 +83,38 @@ void sw_emu_live_print(int fd);
  * `including_teardown`: a persistent fault there would always leak. */
 void sw_emu_fail_nth(unsigned nth, CUresult code, int persistent, int including_teardown);
 
+/* For a thread that makes calls for another one, which waits for it: they count as that one's.
+ * NULL: as its own. */
+void *sw_emu_thread(void);
+void sw_emu_be_thread(void *thread);
+
 /* The number of counted calls of this thread since sw_emu_fail_nth(), and whether the fault
  * occurred. */
 unsigned sw_emu_calls(void);
 int sw_emu_fault_fired(void);
 const char *sw_emu_fault_name(void); /* the entry point that failed; NULL: none */
+
+/* Faults of the fabric: from now on calls of that kind for the device stall for that time, and then
+ * give the answer; with CUDA_SUCCESS they go on as usual. Of several faults that fit a call, the
+ * first counts. OUT_OF_MEMORY: more than 8. NULL: no faults any more, SYMWIN_EMU_MULTICAST_FAULT's
+ * included, which has the same members (emu/README.md). For all threads. */
+enum sw_emu_fault_call {
+    SW_EMU_FAULT_ADD,   /* cuMulticastAddDevice */
+    SW_EMU_FAULT_BIND,  /* all cuMulticastBind*, where they would succeed */
+    SW_EMU_FAULT_IMPORT /* of a multicast object; the device is the current context's */
+};
+struct sw_emu_multicast_fault {
+    enum sw_emu_fault_call call;
+    CUresult answer;
+    int device;   /* -1: any */
+    int times;    /* -1: always */
+    int stall_ms; /* -1: until sw_emu_multicast_resume() */
+};
+CUresult sw_emu_multicast_fail(const struct sw_emu_multicast_fault *fault);
+
+/* How many calls of this process stall now; and they all go on. */
+int sw_emu_multicast_stalled(void);
+void sw_emu_multicast_resume(void);
 
 /* ---- the emulated machine -------------------------------------------------------------------- */
 
@@ -107,6 +134,18 @@ struct sw_emu_machine {
     /* SYMWIN_EMU_MULTICAST_UNIT: granularity of multicast objects, a multiple of 2 MiB; 0
      * means 2 MiB. */
     size_t multicast_unit;
+    /* SYMWIN_EMU_MULTICAST_RECOMMENDED: the recommended granularity, a multiple of 2 MiB, which
+     * nothing enforces; 0 means 512 MiB. */
+    size_t multicast_recommended;
+    /* SYMWIN_EMU_MULTICAST_SLOTS: how many multicast objects with bindings there can be; 0 means
+     * 128, -1 none. */
+    int multicast_slots;
+    /* SYMWIN_EMU_MULTICAST_ALONE: 1: a mapping of a multicast object gives access to one device
+     * only; default 0. */
+    int multicast_alone;
+    /* SYMWIN_EMU_MACHINE: processes of one user with the same number share these slots; 0
+     * (default): each has its own. */
+    int machine;
 };
 
 /* ILLEGAL_STATE if any object is live. */
@@ -126,6 +165,12 @@ struct sw_emu_race {
     int device, block, warp; /* only threads of these; -1: any */
 };
 void sw_emu_race_set(const struct sw_emu_race *race);
+
+/* From now on, 1: a kernel that uses 16 bytes both by their own address and by a multicast address
+ * is killed with LAUNCH_FAILED, if it, or another kernel that had not ended when it began, has
+ * stored to them by the one, and neither has made an alias fence before it uses the other
+ * (alias.c). SYMWIN_EMU_ALIAS sets it too. Call it only while no kernel runs. -1: no memory. */
+int sw_emu_alias_watch(int on);
 
 /* A driver may call the callbacks of user objects late (docs/hardware.md). While `late` is set for
  * a device, callbacks of user objects created for it are held back. sw_emu_callbacks_come() then

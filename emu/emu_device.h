@@ -74,6 +74,17 @@ EMU_VISIBLE uint64_t emu_dev_globaltimer(void);
 /* Sometimes delays the thread (race.c). */
 EMU_VISIBLE void emu_dev_race(const void *p);
 
+/* While alias fences are watched (alias.c): for each access by an address of memory; for each alias
+ * fence. */
+EMU_VISIBLE void emu_dev_alias(const void *p, const void *host, size_t n, int write);
+EMU_VISIBLE void emu_dev_alias_fenced(void);
+EMU_VISIBLE extern int emu_dev_alias_watch;
+
+static inline int emu_dev_watches_aliases(void)
+{
+    return __builtin_expect(__atomic_load_n(&emu_dev_alias_watch, __ATOMIC_RELAXED), 0);
+}
+
 /* Host pointers to the `n` bytes at multicast address `p`, one in each member's memory; returns
  * their number. An unusable multicast address ends the grid. */
 EMU_VISIBLE int emu_dev_multicast(const void *p, size_t n, int write,
@@ -99,6 +110,8 @@ static inline void *emu_dev_addr(const struct emu_dev_thread *me, const void *p,
     host = emu_access(me->device, (CUdeviceptr)(uintptr_t)p, n, write);
     if (__builtin_expect(host == NULL || ((uintptr_t)p & mask) != 0, 0))
         emu_dev_fault(p, n, write);
+    if (emu_dev_watches_aliases())
+        emu_dev_alias(p, host, n, write);
     return host;
 }
 
@@ -161,6 +174,13 @@ static inline void emu_dev_fence(void)
     __atomic_thread_fence(__ATOMIC_ACQ_REL);
 }
 #endif
+
+/* fence.proxy.alias: nothing to do for memory without proxies. */
+static inline void emu_dev_alias_fence(void)
+{
+    if (emu_dev_watches_aliases())
+        emu_dev_alias_fenced();
+}
 
 #ifdef __cplusplus
 } /* extern "C" */

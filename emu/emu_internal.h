@@ -11,7 +11,8 @@
  *   capture.c  stream capture; graph.c: graphs, replay
  *   green.c    green contexts
  *   launch.c   libraries, kernels; grid.c: threads, the block scheduler; fiber.c, swap.c: the CUDA
- *              threads of a block; handle.c: which pointers are handles
+ *              threads of a block; alias.c: their alias fences; handle.c: which pointers are
+ *              handles
  *
  * All device addresses lie in one arena, reserved once. A table has one entry per 2 MiB of the
  * arena: the mapping at that address. Kernels and copies reach memory through emu_access(), which

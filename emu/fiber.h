@@ -20,6 +20,7 @@ struct emu_grid {
     unsigned grid[3], block[3];
     unsigned shared;   /* dynamic shared memory per block, bytes */
     atomic_int killed; /* threads leave at the next pause, barrier or refused access */
+    int alias_run;     /* for alias.c */
 
     /* For grid.c, under the device's lock. */
     unsigned long long blocks;  /* to run in all */
@@ -56,6 +57,12 @@ void emu_rest(unsigned *turns);
 struct emu_dev_thread;
 void emu_trail_run(const struct emu_dev_thread *me, void (*run)(const void *params),
                    const void *params);
+
+/* alias.c: before the first block and after the last; and, on a fiber, whether an access to the
+ * memory at `host` lacks an alias fence. Called while alias fences are watched only. */
+int emu_alias_begin(void);
+void emu_alias_end(int run);
+int emu_alias_use(const void *host, size_t n, int write, int by_multicast);
 
 /* Called on a fiber: its grid; and an exit without return, only for threads of a killed grid. */
 struct emu_grid *emu_fiber_grid(void);

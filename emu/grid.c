@@ -369,6 +369,7 @@ CUresult emu_grid_run(CUdevice device, int partition, const struct sw_emu_kernel
     if (occupancy == 0 || g.blocks == 0)
         return CUDA_ERROR_INVALID_VALUE;
     g.cost = EMU_MULTIPROCESSOR_THREADS / occupancy;
+    g.alias_run = emu_alias_begin();
     pthread_cond_init(&g.done, NULL);
     pthread_mutex_lock(&d->mutex);
     grid_enqueue(d, &g);
@@ -383,6 +384,7 @@ CUresult emu_grid_run(CUdevice device, int partition, const struct sw_emu_kernel
         pthread_cond_wait(&g.done, &d->mutex);
     pthread_mutex_unlock(&d->mutex);
     pthread_cond_destroy(&g.done);
+    emu_alias_end(g.alias_run);
     if (atomic_load(&g.killed))
         return (CUresult)atomic_load(&emu_contexts[device].sticky);
     return CUDA_SUCCESS;

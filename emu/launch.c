@@ -349,22 +349,35 @@ size_t sw_emu_last_fault(char *text, size_t bytes)
     return length;
 }
 
-__attribute__((noreturn)) void emu_dev_fault(const void *p, size_t n, int write)
+static _Noreturn void fault(const void *p, size_t n, int write, const char *what, CUresult code)
 {
     const struct emu_dev_thread *me = emu_dev_me();
     struct emu_grid *grid = emu_fiber_grid();
-    const int misaligned = ((uintptr_t)p & (n - 1)) != 0 &&
-                           emu_access(me->device, (CUdeviceptr)(uintptr_t)p, n, write) != NULL;
 
     pthread_mutex_lock(&fault_mutex);
     snprintf(fault_text, sizeof fault_text,
              "device %d, kernel %s: %s %s of %zu bytes at %p by block (%u,%u,%u) thread (%u,%u,%u)",
-             me->device, grid->kernel->name, misaligned ? "misaligned" : "illegal",
-             write ? "write" : "read", n, p, me->block.x, me->block.y, me->block.z, me->thread.x,
-             me->thread.y, me->thread.z);
+             me->device, grid->kernel->name, what, write ? "write" : "read", n, p, me->block.x,
+             me->block.y, me->block.z, me->thread.x, me->thread.y, me->thread.z);
     pthread_mutex_unlock(&fault_mutex);
-    emu_grid_kill(grid, misaligned ? CUDA_ERROR_MISALIGNED_ADDRESS : CUDA_ERROR_ILLEGAL_ADDRESS);
+    emu_grid_kill(grid, code);
     emu_fiber_leave();
+}
+
+__attribute__((noreturn)) void emu_dev_fault(const void *p, size_t n, int write)
+{
+    const struct emu_dev_thread *me = emu_dev_me();
+
+    if (((uintptr_t)p & (n - 1)) != 0 &&
+        emu_access(me->device, (CUdeviceptr)(uintptr_t)p, n, write) != NULL)
+        fault(p, n, write, "misaligned", CUDA_ERROR_MISALIGNED_ADDRESS);
+    fault(p, n, write, "illegal", CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+void emu_dev_alias(const void *p, const void *host, size_t n, int write)
+{
+    if (emu_alias_use(host, n, write, 0))
+        fault(p, n, write, "unfenced", CUDA_ERROR_LAUNCH_FAILED);
 }
 
 int emu_dev_multicast(const void *p, size_t n, int write, void *targets[EMU_MAX_DEVICES])
@@ -375,6 +388,9 @@ int emu_dev_multicast(const void *p, size_t n, int write, void *targets[EMU_MAX_
 
     if (count == 0)
         emu_dev_fault(p, n, write);
+    for (int i = 0; emu_dev_watches_aliases() && i < count; i++)
+        if (emu_alias_use(targets[i], n, write, 1))
+            fault(p, n, write, "unfenced", CUDA_ERROR_LAUNCH_FAILED);
     if (write)
         me->stored = 1;
     return count;

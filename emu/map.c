@@ -144,6 +144,37 @@ static CUresult access_ok(const struct emu_view *view, const CUmemAccessDesc *de
     return CUDA_ERROR_INVALID_VALUE;
 }
 
+static void access_now(const struct emu_view *view, unsigned char access[EMU_MAX_DEVICES])
+{
+    for (int i = 0; i < EMU_MAX_DEVICES; i++)
+        access[i] = atomic_load_explicit(&view->seen.access[i], memory_order_relaxed);
+}
+
+static void access_apply(const CUmemAccessDesc *desc, size_t count,
+                         unsigned char access[EMU_MAX_DEVICES], unsigned char *host_access)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+            access[desc[i].location.id] = (unsigned char)desc[i].flags;
+        else
+            *host_access = (unsigned char)desc[i].flags;
+    }
+}
+
+/* Whether one device at most has access to the mapping afterwards. */
+static int access_alone(const struct emu_view *view, const CUmemAccessDesc *desc, size_t count)
+{
+    unsigned char access[EMU_MAX_DEVICES];
+    unsigned char host_access = 0;
+    int devices = 0;
+
+    access_now(view, access);
+    access_apply(desc, count, access, &host_access);
+    for (int i = 0; i < EMU_MAX_DEVICES; i++)
+        devices += access[i] != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    return devices <= 1;
+}
+
 /* Whether the range consists of whole mappings without a gap, and all descriptors may be applied to
  * it. */
 static CUresult access_check(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
@@ -161,20 +192,12 @@ static CUresult access_check(CUdeviceptr ptr, size_t size, const CUmemAccessDesc
             if (result != CUDA_SUCCESS)
                 return result;
         }
+        if (emu_machine.multicast_alone && view->seen.multicast != NULL &&
+            !access_alone(view, desc, count))
+            return CUDA_ERROR_INVALID_VALUE;
         done += view->seen.bytes;
     }
     return CUDA_SUCCESS;
-}
-
-static void access_apply(const CUmemAccessDesc *desc, size_t count,
-                         unsigned char access[EMU_MAX_DEVICES], unsigned char *host_access)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-            access[desc[i].location.id] = (unsigned char)desc[i].flags;
-        else
-            *host_access = (unsigned char)desc[i].flags;
-    }
 }
 
 /* Maps the memory into the arena with this access. -1: the system refused. */
@@ -205,8 +228,7 @@ static CUresult access_set(struct emu_view *view, const CUmemAccessDesc *desc, s
     unsigned char host_access = view->host_access;
     unsigned rights;
 
-    for (int i = 0; i < EMU_MAX_DEVICES; i++)
-        access[i] = atomic_load_explicit(&view->seen.access[i], memory_order_relaxed);
+    access_now(view, access);
     access_apply(desc, count, access, &host_access);
     rights = host_access;
     for (int i = 0; i < EMU_MAX_DEVICES; i++)

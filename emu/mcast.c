@@ -11,11 +11,7 @@
 
 #include "mcast.h"
 
-/* Limit of a real machine. */
-#define MOST_OBJECTS 128
-
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static unsigned object_count;
 
 /* ---- lifetime -------------------------------------------------------------------------------- */
 
@@ -32,6 +28,7 @@ static CUresult multicast_make(const struct emu_passport *about, const struct em
     mc->object.handle_types = about->handle_types;
     mc->team = *team;
     mc->size = about->devices;
+    mc->slot_fd = -1;
     mc->targets = calloc(about->bytes / EMU_GRANULE, about->devices * sizeof *mc->targets);
     if (mc->targets == NULL || emu_object_add(&mc->object, &about->id) != 0) {
         free(mc->targets);
@@ -40,7 +37,6 @@ static CUresult multicast_make(const struct emu_passport *about, const struct em
     }
     if (team->fd >= 0)
         atomic_store(&mc->shared, team->state);
-    object_count++;
     emu_live_add(EMU_LIVE_MULTICAST, 1);
     *object = &mc->object;
     return CUDA_SUCCESS;
@@ -52,8 +48,6 @@ static CUresult multicast_new(const struct emu_passport *about, int fd, struct e
     struct emu_team team;
     CUresult result;
 
-    if (object_count == MOST_OBJECTS)
-        return CUDA_ERROR_OUT_OF_MEMORY;
     result = fd < 0 ? emu_team_begin(&team, about->bytes, about->devices)
                     : emu_team_join(&team, about, fd);
     if (result != CUDA_SUCCESS)
@@ -68,10 +62,10 @@ void emu_multicast_free(struct emu_multicast *mc)
 {
     emu_multicast_see_nothing(mc);
     emu_object_remove(&mc->object);
+    emu_slot_give(mc);
     emu_team_end(&mc->team);
     free(mc->targets);
     free(mc);
-    object_count--;
     emu_live_add(EMU_LIVE_MULTICAST, -1);
 }
 
@@ -205,6 +199,14 @@ CUresult emu_multicast_enter(enum emu_entry entry)
     return emu_machine.multicast ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
+/* A whole number of minimums. */
+static size_t recommended(void)
+{
+    const size_t unit = emu_machine.multicast_unit;
+
+    return (emu_machine.multicast_recommended + unit - 1) / unit * unit;
+}
+
 CUresult sw_emu_cuMulticastGetGranularity(size_t *granularity, const CUmulticastObjectProp *prop,
                                           CUmulticastGranularity_flags option)
 {
@@ -216,7 +218,8 @@ CUresult sw_emu_cuMulticastGetGranularity(size_t *granularity, const CUmulticast
         (option != CU_MULTICAST_GRANULARITY_MINIMUM &&
          option != CU_MULTICAST_GRANULARITY_RECOMMENDED))
         return CUDA_ERROR_INVALID_VALUE;
-    *granularity = emu_machine.multicast_unit;
+    *granularity = option == CU_MULTICAST_GRANULARITY_MINIMUM ? emu_machine.multicast_unit
+                                                              : recommended();
     return CUDA_SUCCESS;
 }
 
@@ -276,11 +279,16 @@ CUresult sw_emu_cuMulticastAddDevice(CUmemGenericAllocationHandle handle, CUdevi
 {
     CUresult result = emu_multicast_enter(EMU_cuMulticastAddDevice);
     struct emu_multicast *mc;
+    struct emu_fault fault;
 
     if (result != CUDA_SUCCESS)
         return result;
     if (!emu_device_exists(dev))
         return CUDA_ERROR_INVALID_DEVICE;
+    fault = emu_fault_take(SW_EMU_FAULT_ADD, dev);
+    emu_fault_stall(fault.stall_ms);
+    if (fault.answer != CUDA_SUCCESS)
+        return fault.answer;
     pthread_mutex_lock(&emu_memory_mutex);
     mc = emu_multicast_find(handle);
     result = mc != NULL ? device_add(mc, dev) : CUDA_ERROR_INVALID_VALUE;

@@ -5,6 +5,8 @@
  *   mcast_see.c  this process's copy of that state, with a table of host addresses that kernels
  *                read without a lock
  *   mcast_bind.c bind and unbind
+ *   switch.c     the slots of the switch
+ *   mcast_fault.c faults on demand
  *
  * A binding does not hold memory. If memory is freed before it is unbound, accesses fault there and
  * the unbind is refused, as on hardware.
@@ -47,6 +49,9 @@ struct emu_multicast {
     uint64_t bind_count;
     struct guest *guests;
     _Atomic(unsigned char *) *targets; /* [granule][member]: NULL where nothing is bound */
+
+    int has_slot;
+    int slot_fd; /* owned: holds the slot if processes share them; otherwise -1 */
 };
 
 /* Under emu_memory_mutex, all of them. */
@@ -68,6 +73,11 @@ int emu_multicast_reserve(struct emu_multicast *mc, uint64_t count);
 
 /* Clears the copy and frees its memory. */
 void emu_multicast_see_nothing(struct emu_multicast *mc);
+
+/* Takes a slot of the switch for the object, unless it has one; with the state locked.
+ * OUT_OF_MEMORY if all are taken. */
+CUresult emu_slot_take(struct emu_multicast *mc);
+void emu_slot_give(struct emu_multicast *mc);
 
 /* First statement of every entry point on multicast. */
 CUresult emu_multicast_enter(enum emu_entry entry);

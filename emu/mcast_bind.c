@@ -84,11 +84,15 @@ static CUresult bind_add(struct emu_multicast *mc, const struct request *r,
 {
     const int member = member_of(mc, memory->prop.location.id);
     struct emu_team_bind *record;
+    CUresult result;
 
     if (member < 0)
         return CUDA_ERROR_INVALID_DEVICE;
     if (is_bound(mc, (unsigned)member, r->mc_offset, r->bytes))
         return CUDA_ERROR_INVALID_VALUE;
+    result = emu_slot_take(mc);
+    if (result != CUDA_SUCCESS)
+        return result;
     record = emu_team_bind_new(&mc->team);
     if (record == NULL || emu_multicast_reserve(mc, mc->team.state->bind_count) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -109,6 +113,7 @@ static CUresult bind_request(enum emu_entry entry, const struct request *r, int 
     CUresult result = emu_multicast_enter(entry);
     struct emu_multicast *mc;
     struct emu_physical *memory;
+    struct emu_fault fault;
     size_t offset;
 
     if (result != CUDA_SUCCESS)
@@ -123,6 +128,17 @@ static CUresult bind_request(enum emu_entry entry, const struct request *r, int 
         result = emu_multicast_wait(r->mc);
         if (result == CUDA_SUCCESS)
             result = request_check(r, &mc, &memory, &offset);
+    }
+    if (result == CUDA_SUCCESS) {
+        fault = emu_fault_take(SW_EMU_FAULT_BIND, memory->prop.location.id);
+        if (fault.stall_ms != 0) {
+            pthread_mutex_unlock(&emu_memory_mutex);
+            emu_fault_stall(fault.stall_ms);
+            pthread_mutex_lock(&emu_memory_mutex);
+            result = request_check(r, &mc, &memory, &offset);
+        }
+        if (fault.answer != CUDA_SUCCESS)
+            result = fault.answer;
     }
     if (result == CUDA_SUCCESS) {
         emu_team_lock(&mc->team);

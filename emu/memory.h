@@ -158,6 +158,18 @@ struct emu_device_set {
 void emu_view_devices(const struct emu_view *view, struct emu_device_set *set);
 void emu_drain_devices(const struct emu_device_set *set);
 
+/* ---- mcast_fault.c --------------------------------------------------------------------------- */
+
+/* The fault that a call is to have: it must stall for `stall_ms`, without a lock, and give the
+ * answer unless that is CUDA_SUCCESS. */
+struct emu_fault {
+    CUresult answer;
+    int stall_ms; /* 0: not at all */
+};
+struct emu_fault emu_fault_take(enum sw_emu_fault_call call, CUdevice device);
+void emu_fault_stall(int ms);
+void emu_fault_read(void); /* from the environment */
+
 /* ---- mcast.c --------------------------------------------------------------------------------- */
 
 /* Under the lock, all of them. */

@@ -303,7 +303,8 @@ static void fill_piece(void *at, unsigned value, size_t width, size_t bytes)
     }
 }
 
-/* dst is aligned to width, and mappings begin at granules: no element spans two pieces. */
+/* No fill reaches multicast (copy.c). dst is aligned to width, and mappings begin at granules: no
+ * element spans two pieces. */
 CUresult emu_fill(CUdevice device, CUdeviceptr dst, unsigned value, size_t width, size_t count)
 {
     size_t bytes = width * count;
@@ -312,8 +313,7 @@ CUresult emu_fill(CUdevice device, CUdeviceptr dst, unsigned value, size_t width
     while (bytes > 0) {
         if (piece_find(device, dst, bytes, 1, &to) != 0)
             return CUDA_ERROR_INVALID_VALUE;
-        for (int i = 0; i < to.count; i++)
-            fill_piece(to.at[i], value, width, to.bytes);
+        fill_piece(to.at[0], value, width, to.bytes);
         dst += to.bytes;
         bytes -= to.bytes;
     }

@@ -153,12 +153,27 @@ int emu_place_open(const struct emu_place *place, enum emu_object_kind kind, uns
     return fd;
 }
 
+/* Before an import of a multicast object. Without the lock. */
+static CUresult import_fault(enum emu_object_kind kind)
+{
+    const struct CUctx_st *ctx = emu_current();
+    struct emu_fault fault;
+
+    if (kind != EMU_MULTICAST)
+        return CUDA_SUCCESS;
+    fault = emu_fault_take(SW_EMU_FAULT_IMPORT, ctx != NULL ? ctx->device : -1);
+    emu_fault_stall(fault.stall_ms);
+    return fault.answer;
+}
+
 static CUresult import_fd(int fd, CUmemGenericAllocationHandle *handle)
 {
     struct emu_passport passport;
     struct emu_object *object;
     CUresult result = passport_read(fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, &passport);
 
+    if (result == CUDA_SUCCESS)
+        result = import_fault((enum emu_object_kind)passport.kind);
     if (result != CUDA_SUCCESS)
         return result;
     pthread_mutex_lock(&emu_memory_mutex);
@@ -237,6 +252,9 @@ static CUresult import_fabric(const CUmemFabricHandle *in, CUmemGenericAllocatio
         f.digest != digest_of(&f, offsetof(struct fabric, digest)) ||
         (f.kind != EMU_PHYSICAL && f.kind != EMU_MULTICAST))
         return CUDA_ERROR_INVALID_VALUE;
+    result = import_fault((enum emu_object_kind)f.kind);
+    if (result != CUDA_SUCCESS)
+        return result;
     /* A fabric handle holds nothing: end memory whose last holder, a descriptor, was closed. */
     emu_physical_sweep();
     pthread_mutex_lock(&emu_memory_mutex);

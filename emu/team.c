@@ -129,6 +129,7 @@ CUresult emu_team_join(struct emu_team *team, const struct emu_passport *passpor
     if (!emu_file_is_locked(team->fd, SEATS, 0)) {
         atomic_store(&team->state->added, 0);
         team->state->bind_count = 0;
+        team->state->slot = 0;
     }
     result = seat_take(team);
     emu_team_unlock(team);

@@ -27,6 +27,7 @@ struct emu_team_state {
     uint64_t bind_count; /* records, free ones included */
     _Atomic uint32_t added;
     int32_t devices[EMU_MAX_DEVICES]; /* in the order of addition */
+    uint32_t slot;                    /* of the switch, from 1 on, if processes share them */
     struct emu_team_bind binds[];
 };
 

@@ -124,6 +124,12 @@ enum sw_setting {
     SW_SETTING_EMU_OLD,
     SW_SETTING_EMU_STRANGERS,
     SW_SETTING_EMU_MULTICAST_UNIT,
+    SW_SETTING_EMU_MULTICAST_RECOMMENDED,
+    SW_SETTING_EMU_MULTICAST_SLOTS,
+    SW_SETTING_EMU_MULTICAST_ALONE,
+    SW_SETTING_EMU_MULTICAST_FAULT, /* text */
+    SW_SETTING_EMU_ALIAS,
+    SW_SETTING_EMU_MACHINE,
     SW_SETTINGS
 };
 
@@ -133,6 +139,8 @@ enum sw_driver_choice { SW_CHOICE_AUTO, SW_CHOICE_CUDA, SW_CHOICE_EMU };
 #define SW_KEEP_DEFAULT UINT64_MAX
 
 #define SW_EMU_DEVICES_MOST 128
+#define SW_EMU_SLOTS_MOST 1024
+#define SW_EMU_MACHINE_MOST ((1 << 22) - 1) /* any process id will do */
 #define SW_EMU_MEM_MOST ((uint64_t)1 << 46) /* bytes of a device; exceeds the arena of emu/ */
 
 /* Which call reads a variable, and fails if its value is invalid. */

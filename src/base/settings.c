@@ -11,7 +11,7 @@
 
 #include "src/base/base.h"
 
-enum kind { SWITCH, NUMBER, MILLISECONDS, BYTES, GRANULES, WORD, FILE_OR_0, TEXT };
+enum kind { SWITCH, NUMBER, MILLISECONDS, BYTES, GRANULES, WORD, FILE_OR_0, TEXT, FAULT };
 
 #define MS_MOST 1000000000
 #define GRANULE ((uint64_t)2 << 20)
@@ -49,6 +49,18 @@ static const struct row {
     [SW_SETTING_EMU_STRANGERS] = {"SYMWIN_EMU_STRANGERS", SWITCH, SW_READER_EMULATED, 0, 1, 0},
     [SW_SETTING_EMU_MULTICAST_UNIT] = {"SYMWIN_EMU_MULTICAST_UNIT", GRANULES, SW_READER_EMULATED,
                                        GRANULE, (uint64_t)1 << 30, GRANULE},
+    [SW_SETTING_EMU_MULTICAST_RECOMMENDED] = {"SYMWIN_EMU_MULTICAST_RECOMMENDED", GRANULES,
+                                              SW_READER_EMULATED, GRANULE, (uint64_t)1 << 30,
+                                              (uint64_t)512 << 20},
+    [SW_SETTING_EMU_MULTICAST_SLOTS] = {"SYMWIN_EMU_MULTICAST_SLOTS", NUMBER, SW_READER_EMULATED, 0,
+                                        SW_EMU_SLOTS_MOST, 128},
+    [SW_SETTING_EMU_MULTICAST_ALONE] = {"SYMWIN_EMU_MULTICAST_ALONE", SWITCH, SW_READER_EMULATED, 0,
+                                        1, 0},
+    [SW_SETTING_EMU_MULTICAST_FAULT] = {"SYMWIN_EMU_MULTICAST_FAULT", FAULT, SW_READER_EMULATED, 1,
+                                        63, 0},
+    [SW_SETTING_EMU_ALIAS] = {"SYMWIN_EMU_ALIAS", SWITCH, SW_READER_EMULATED, 0, 1, 0},
+    [SW_SETTING_EMU_MACHINE] = {"SYMWIN_EMU_MACHINE", NUMBER, SW_READER_EMULATED, 0,
+                                SW_EMU_MACHINE_MOST, 0},
 };
 
 /* The values of SYMWIN_DRIVER, the only variable of kind WORD, by enum sw_driver_choice. */
@@ -83,6 +95,34 @@ static int parse_number(const struct row *row, const char *text, uint64_t *value
            (row->kind != GRANULES || *value % GRANULE == 0);
 }
 
+/* A call's name and one to four numbers: its answer, the device, how often, and the time. Something
+ * has to go wrong. */
+static int parse_fault(const char *text)
+{
+    static const char *const calls[] = {"add:", "bind:", "import:"};
+    static const long least[] = {0, -1, -1, -1};
+    static const long most[] = {999, SW_EMU_DEVICES_MOST - 1, MS_MOST, MS_MOST};
+    long numbers[] = {0, -1, -1, 0};
+    size_t i, count = 0;
+    char *end;
+
+    for (i = 0; i < sizeof calls / sizeof calls[0]; i++)
+        if (strncmp(text, calls[i], strlen(calls[i])) == 0)
+            break;
+    if (i == sizeof calls / sizeof calls[0])
+        return 0;
+    for (text += strlen(calls[i]) - 1; count < 4 && *text == ':'; text = end) {
+        text++;
+        if ((*text < '0' || *text > '9') && *text != '-')
+            return 0;
+        numbers[count] = strtol(text, &end, 10);
+        if (end == text || numbers[count] < least[count] || numbers[count] > most[count])
+            return 0;
+        count++;
+    }
+    return *text == '\0' && numbers[2] != 0 && (numbers[0] != 0 || numbers[3] != 0);
+}
+
 static int parse(const struct row *row, const char *text, uint64_t *value)
 {
     size_t i;
@@ -99,6 +139,9 @@ static int parse(const struct row *row, const char *text, uint64_t *value)
     case TEXT:
         *value = strlen(text);
         return *value >= row->least && *value <= row->most;
+    case FAULT:
+        *value = strlen(text);
+        return *value <= row->most && parse_fault(text);
     default:
         return parse_number(row, text, value);
     }
@@ -160,6 +203,9 @@ void sw_setting_allowed(enum sw_setting which, char *text, size_t bytes)
     case TEXT:
         snprintf(text, bytes, "a text of %llu to %llu bytes", (unsigned long long)row->least,
                  (unsigned long long)row->most);
+        return;
+    case FAULT:
+        snprintf(text, bytes, "CALL:ANSWER[:DEVICE[:TIMES[:MS]]], a CALL of add, bind or import");
         return;
     }
 }

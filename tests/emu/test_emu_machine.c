@@ -167,11 +167,17 @@ static int child_machine(const char *arg)
         fprintf(stderr, "%s\n", symwin_last_error());
         return 99;
     }
-    if (sscanf(arg, "%d %llu %d %d %d %d %zu", &want.devices, &mem_bytes, &want.fabric,
-               &want.multicast, &want.old, &want.strangers, &want.multicast_unit) != 7)
+    if (sscanf(arg, "%d %llu %d %d %d %d %zu %zu %d %d %d", &want.devices, &mem_bytes, &want.fabric,
+               &want.multicast, &want.old, &want.strangers, &want.multicast_unit,
+               &want.multicast_recommended, &want.multicast_slots, &want.multicast_alone,
+               &want.machine) != 11)
         return 98;
     sw_emu_machine(&machine);
     conf_must(sw_drv.cuDeviceTotalMem(&total, machine.devices - 1), "cuDeviceTotalMem");
+    if (machine.multicast_recommended != want.multicast_recommended ||
+        machine.multicast_slots != want.multicast_slots ||
+        machine.multicast_alone != want.multicast_alone || machine.machine != want.machine)
+        return 97;
     return (machine.devices != want.devices) + 2 * (machine.mem_bytes != mem_bytes) +
            4 * (machine.fabric != want.fabric) + 8 * (machine.multicast != want.multicast) +
            16 * (total != mem_bytes) + 32 * (machine.old != want.old) +
@@ -183,23 +189,28 @@ static void environment(void)
 {
     static const struct {
         const char *text, *machine; /* NULL: cuInit refuses */
-        const char *env[8];
+        const char *env[16];
     } cases[] = {
-        {"the defaults", "8 8589934592 1 1 0 0 2097152", {NULL}},
+        {"the defaults", "8 8589934592 1 1 0 0 2097152 536870912 128 0 0", {NULL}},
         {"all set",
-         "3 67108864 0 0 2 1 8388608",
+         "3 67108864 0 0 2 1 8388608 16777216 64 1 77",
          {"SYMWIN_EMU_DEVICES=3", "SYMWIN_EMU_MEM=64M", "SYMWIN_EMU_FABRIC=0",
           "SYMWIN_EMU_MULTICAST=0", "SYMWIN_EMU_OLD=2", "SYMWIN_EMU_STRANGERS=1",
-          "SYMWIN_EMU_MULTICAST_UNIT=8M"}},
+          "SYMWIN_EMU_MULTICAST_UNIT=8M", "SYMWIN_EMU_MULTICAST_RECOMMENDED=16M",
+          "SYMWIN_EMU_MULTICAST_SLOTS=64", "SYMWIN_EMU_MULTICAST_ALONE=1",
+          "SYMWIN_EMU_MACHINE=77"}},
+        {"no slots",
+         "8 8589934592 1 1 0 0 2097152 536870912 -1 0 0",
+         {"SYMWIN_EMU_MULTICAST_SLOTS=0"}},
         {"the most devices",
-         "128 1073741824 2 1 0 0 2097152",
+         "128 1073741824 2 1 0 0 2097152 536870912 128 0 0",
          {"SYMWIN_EMU_DEVICES=128", "SYMWIN_EMU_MEM=1G", "SYMWIN_EMU_FABRIC=2",
           "SYMWIN_EMU_MULTICAST=1"}},
         {"memory in K",
-         "1 16777216 1 1 0 0 2097152",
+         "1 16777216 1 1 0 0 2097152 536870912 128 0 0",
          {"SYMWIN_EMU_DEVICES=1", "SYMWIN_EMU_MEM=16384K"}},
         {"memory in bytes",
-         "1 4194304 1 1 0 0 2097152",
+         "1 4194304 1 1 0 0 2097152 536870912 128 0 0",
          {"SYMWIN_EMU_DEVICES=1", "SYMWIN_EMU_MEM=4194304"}},
         {"no device", NULL, {"SYMWIN_EMU_DEVICES=0"}},
         {"a device too many", NULL, {"SYMWIN_EMU_DEVICES=129"}},
@@ -217,10 +228,12 @@ static void environment(void)
         {"multicast by less than a granule", NULL, {"SYMWIN_EMU_MULTICAST_UNIT=1M"}},
         {"by more than there is", NULL, {"SYMWIN_EMU_MULTICAST_UNIT=2G"}},
         {"by a granule and a half", NULL, {"SYMWIN_EMU_MULTICAST_UNIT=3M"}},
+        {"too many slots", NULL, {"SYMWIN_EMU_MULTICAST_SLOTS=1025"}},
+        {"a machine without number", NULL, {"SYMWIN_EMU_MACHINE=mine"}},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const char *want = cases[i].machine != NULL ? cases[i].machine : "0 0 0 0 0 0 0";
+        const char *want = cases[i].machine != NULL ? cases[i].machine : "0 0 0 0 0 0 0 0 0 0 0";
         struct conf_child process;
         char text[80];
 

@@ -163,15 +163,37 @@ static void add_device(void)
     conf_must(sw_drv.cuMemRelease(mc), "cuMemRelease");
 }
 
+/* Slots run out at an object's first bind. */
+static void slots(CUmemGenericAllocationHandle mem)
+{
+    const CUmulticastObjectProp prop = conf_mc_prop(2, unit, 0);
+    CUmemGenericAllocationHandle many[1024];
+    CUresult result = CUDA_SUCCESS;
+    size_t count = 0;
+
+    while (count < sizeof many / sizeof many[0] && result == CUDA_SUCCESS) {
+        conf_must(sw_drv.cuMulticastCreate(&many[count], &prop), "cuMulticastCreate");
+        for (int i = 0; i < 2; i++)
+            conf_must(sw_drv.cuMulticastAddDevice(many[count], i), "cuMulticastAddDevice");
+        result = sw_drv.cuMulticastBindMem(many[count++], 0, mem, 0, unit, 0);
+    }
+    conf_refused(77, "bind of one multicast object too many", result, WANT(OOM));
+    conf_value(77, ACCEPTED, "as many as a few teams need", count > 16, 1);
+    conf_accepted(77, "create of more", try_create(&prop));
+    conf_must(sw_drv.cuMemRelease(many[0]), "cuMemRelease");
+    conf_accepted(77, "bind when another object is gone",
+                  try_bind(many[count - 1], 0, 0, mem, 0, unit));
+    while (count > 1)
+        conf_must(sw_drv.cuMemRelease(many[--count]), "cuMemRelease");
+}
+
 /* Rules 36, 71, 77. A broken fabric is an injected fault. */
 static void broken_fabric(void)
 {
     CUmulticastObjectProp prop = conf_mc_prop(CONF_MEMBERS, 2 * unit, 0);
-    CUmemGenericAllocationHandle many[1024];
+    CUmemGenericAllocationHandle mc;
     struct conf_team team;
     CUdeviceptr va;
-    CUresult result = CUDA_SUCCESS;
-    size_t count = 0;
 
     conf_team_make(&team, 0);
     va = conf_reserve(2 * unit);
@@ -182,7 +204,7 @@ static void broken_fabric(void)
     conf_accepted(36, "map on a fabric that works", conf_try_map(va, 2 * unit, 0, team.mc, 0));
     sw_emu_fail_nth(1, IS, 0, 0);
     conf_refused(71, "create with a broken fabric manager (injected)",
-                 sw_drv.cuMulticastCreate(&many[0], &prop), WANT(IS, IV));
+                 sw_drv.cuMulticastCreate(&mc, &prop), WANT(IS, IV));
     sw_emu_fail_nth(0, OK, 0, 0);
     conf_accepted(71, "create with a fabric manager that works", try_create(&prop));
     sw_emu_fail_nth(1, SNR, 0, 0);
@@ -193,13 +215,7 @@ static void broken_fabric(void)
     conf_accepted(77, "bind with the daemon",
                   try_bind(team.mc, 0, 0, team.blocks[0].handle, 0, unit));
 
-    while (count < sizeof many / sizeof many[0] && result == CUDA_SUCCESS)
-        count += (result = sw_drv.cuMulticastCreate(&many[count], &prop)) == CUDA_SUCCESS;
-    conf_refused(77, "one multicast object too many", result, WANT(OOM));
-    conf_value(77, ACCEPTED, "as many as a few teams need", count >= 16, 1);
-    while (count > 0)
-        conf_must(sw_drv.cuMemRelease(many[--count]), "cuMemRelease");
-    conf_accepted(77, "create when others are gone", try_create(&prop));
+    slots(team.blocks[0].handle);
     conf_must(sw_drv.cuMemAddressFree(va, 2 * unit), "cuMemAddressFree");
     conf_team_drop(&team);
 }

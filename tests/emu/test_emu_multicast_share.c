@@ -57,7 +57,9 @@ static void stores(void)
     TAP_EQ("a load reads both", sum, 24);
     member_reach(&here, 24, 0, &sum);
     TAP_EQ("each its own", sum, 5);
-    TAP_EQ("a copy to the object", conf_poke(here.va + unit - 4, 13), OK);
+    conf_must(conf_poke(here.block.va + 24, 13), "cuMemcpyHtoD");
+    TAP_EQ("a copy to the object", sw_drv.cuMemcpyDtoD(here.va + unit - 4, here.block.va + 24, 4),
+           OK);
     TAP_EQ("arrives there", word_there(&there, (uint32_t)unit - 4), 13);
     sw_emu_live_count(&live);
     TAP_EQ("their memory is none of our allocations", live.allocations, 1);

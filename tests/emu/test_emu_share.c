@@ -219,7 +219,9 @@ static void bound_import(int bound)
     va = conf_map(imports[bound], 2 * conf.granule);
     all = conf_map(team.mc, 2 * unit);
     conf_must(sw_drv.cuMemRelease(imports[!bound]), "cuMemRelease");
-    TAP_EQ("a write by way of the object", conf_poke(all, 106), OK);
+    conf_must(conf_poke(team.blocks[conf.device].va + 64, 106), "cuMemcpyHtoD");
+    TAP_EQ("a write by way of the object",
+           sw_drv.cuMemcpyDtoD(all, team.blocks[conf.device].va + 64, 4), OK);
     TAP_EQ("reaches what is still imported", conf_word(va), 106);
     conf_unmap(va, 2 * conf.granule);
     conf_must(sw_drv.cuMemRelease(imports[bound]), "cuMemRelease");
