@@ -91,10 +91,13 @@ SYMWIN_DEVICE void sw_multicast(const struct sw_kernel_args &args, sw_reach reac
 {
     sw_call call = sw_call_begin(args);
 
+    symwin_alias_fence(); /* a kernel that uses the ranks' own addresses may run beside this one */
     sw_start_barrier(args, call, SW_HEADER_RELEASE);
+    symwin_alias_fence();
     if (!call.failed && (args.stage != SW_LOADS_ROOT || args.rank == args.root))
         sw_multicast_share<T, O>(args, call.peers,
                                  args.stage == SW_LOADS_SHARE ? reach : SW_STORE_HERE);
+    symwin_alias_fence();
     sw_call_end(args, call, 0);
 }
 
@@ -115,9 +118,12 @@ SYMWIN_DEVICE void sw_multicast_move(const struct sw_kernel_args &args)
 {
     sw_call call = sw_call_begin(args);
 
+    symwin_alias_fence();
     sw_start_barrier(args, call, SW_HEADER_STREAM);
+    symwin_alias_fence();
     if (!call.failed)
         sw_multicast_part(args, call.peers);
+    symwin_alias_fence();
     sw_call_end(args, call, 0);
 }
 

@@ -117,8 +117,9 @@ SYMWIN_API const char *symwin_collective_name(symwin_collective collective);
  *            uses the multiprocessors of that context
  *
  * The ranks are added in the order 0, 1, ...: results are bit-identical on all ranks and in every
- * run. The exception is the multicast algorithms: there the hardware chooses the order, and
- * averages of 16-bit floats are rounded twice.
+ * run. The exception is the multicast algorithms: there the hardware chooses the order, averages of
+ * 16-bit floats are rounded twice, and by ONESHOT_MC, which is used on request only, each rank
+ * reduces for itself.
  *
  * Calls on one communicator run in the order in which they were made, also on several streams, and
  * inside a capture (for the 8 latest of simultaneous captures). The caller must order a captured

@@ -33,14 +33,18 @@
 #define SYMWIN_MEMBER __device__ __forceinline__
 #define SYMWIN_UNROLL _Pragma("unroll")
 #define SYMWIN_NO_UNROLL _Pragma("unroll 1")
-/* Multicast addresses exist from sm_90 on; below it their functions are not declared. The host pass
- * of nvcc generates no code and declares them all. */
+/* Multicast addresses exist from sm_90 on, and .acc::f32 from CUDA 12.2 (PTX 8.2) on; without them
+ * their functions are not declared. The host pass of nvcc generates no code and declares them
+ * all. */
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-#define SYMWIN_HAS_MULTIMEM 1
 #define SYMWIN_HAS_LAUNCH_CONTROL 1
 #else
-#define SYMWIN_HAS_MULTIMEM 0
 #define SYMWIN_HAS_LAUNCH_CONTROL 0
+#endif
+#if defined(__CUDACC_VER_MAJOR__) && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ < 1202
+#define SYMWIN_HAS_MULTIMEM 0
+#else
+#define SYMWIN_HAS_MULTIMEM SYMWIN_HAS_LAUNCH_CONTROL
 #endif
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
 #define SYMWIN_HAS_CVT_F8 1
@@ -535,7 +539,9 @@ SYMWIN_DEVICE void symwin_fence(void)
  * needed. (PTX ISA, "membar / fence": fence.proxy.alias) */
 SYMWIN_DEVICE void symwin_alias_fence(void)
 {
-#if !SYMWIN_EMULATED /* whose memory has no proxies */
+#if SYMWIN_EMULATED
+    emu_dev_alias_fence();
+#else
     asm volatile("fence.proxy.alias;" : : : "memory");
 #endif
 }

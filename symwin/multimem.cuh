@@ -1,19 +1,30 @@
 /* The device API's multicast accesses: one access reads or writes the memory of every rank.
  *
- * If SYMWIN_HAS_MULTIMEM is 0 (below sm_90), this header declares nothing. By one thread each.
+ * If SYMWIN_HAS_MULTIMEM is 0 (below sm_90, or CUDA before 12.2), this header declares nothing. By
+ * one thread each.
  *
  * Memory order: every access is relaxed at system scope. A multicast address is an alias of the
- * same memory. A release-acquire chain orders accesses through it like any others; NCCL's and
- * PyTorch's kernels rely on that too. The switch chooses the order in which a load-reduce combines
- * the ranks; the emulated driver uses the order in which the devices were added. (PTX ISA,
+ * ranks' memory. In a kernel that reaches a byte by both, a release-acquire chain is not enough:
+ * PTX asks for symwin_alias_fence(), in both directions,
+ *
+ *   after stores by one address, before the release that tells of them
+ *   after the acquire that waits for them, before accesses by the other address
+ *
+ * Between kernels nothing is needed. (PTX ISA, "Memory Consistency Model", causality order and
+ * proxies; "membar / fence": fence.proxy.alias)
+ *
+ * Numerics: the switch chooses the order in which a load-reduce combines the ranks. PTX says
+ * neither that order, nor how a sum is rounded, nor that two load-reduces of the same bytes give
+ * the same bits. Sums of 16-bit floats ask for intermediate results of at least f32 (.acc::f32).
+ * The emulated driver adds in the order in which the devices were added, and rounds once. (PTX ISA,
  * "multimem.ld_reduce, multimem.st, multimem.red")
  *
  * Accesses on sm_90 that this header wraps. An access has 16 bytes if the instruction supports
  * vectors, otherwise one element:
  *
- *   add        f32 x4; f16 x8 and bf16 x8 (sums in f32, rounded once); f64; u32 and u64 (two's
- *              complement, so also for the signed types)
- *   min, max   f16 x8, bf16 x8, u32, s32, u64, s64; of a NaN and a number, the number
+ *   add        f32 x4; f16 x8 and bf16 x8; f64; u32 and u64 (two's complement, so also for the
+ *              signed types)
+ *   min, max   f16 x8, bf16 x8, u32, s32, u64, s64
  *   store      16 bytes of any type
  */
 #ifndef SYMWIN_MULTIMEM_CUH

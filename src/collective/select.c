@@ -4,7 +4,6 @@
 #include "src/collective/select.h"
 
 enum {
-    ONESHOT_MC_BYTES = 64 << 10,
     ITEM_BYTES = 16, /* of a message, handled by one thread at a time */
     WORD_BYTES = 8,  /* the same in a short message */
     WARP = 32,
@@ -217,8 +216,6 @@ static void by_model(const struct sw_query *q, struct sw_plan *plan)
     double best_us = c->algos[c->small].model_us(&m);
     int i;
 
-    if (q->bytes <= ONESHOT_MC_BYTES && take(q, c->small_multicast, plan))
-        return;
     (void)take(q, c->small, plan);
     for (i = 0; i < SW_ALGOS; i++) {
         const enum sw_chosen chosen = c->algos[i].chosen;

@@ -174,7 +174,6 @@ const struct sw_collective sw_collectives[SW_COLLECTIVES] = {
     [SYMWIN_ALLREDUCE] = {CALLS(allreduce), ALL_WAYS, .reduces = 1, .crossings = 2,
                           .in = SW_AT_ONE_OFFSET, .out = SW_AT_ONE_OFFSET,
                           .registers = SW_CONNECTS_ALWAYS, .small = SYMWIN_ALGO_ONESHOT_SENTINEL,
-                          .small_multicast = SYMWIN_ALGO_ONESHOT_MC,
                           .large_multicast = SYMWIN_ALGO_TWOSHOT_MC, .algos = allreduce},
     [SYMWIN_ALLGATHER] = {CALLS(allgather), RAILS_NCCL, SMALL, .out_each = 1, .crossings = 1,
                           .out = SW_AT_ONE_OFFSET, .registers = SW_CONNECTS_TO_USE,

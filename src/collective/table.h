@@ -106,9 +106,9 @@ struct sw_collective {
     enum sw_lies in, out; /* for its algorithms over windows */
     enum sw_connects registers;
     symwin_algo small; /* serves every call */
-    /* With multicast: for small messages, and for messages for which `small` would not be selected.
-     * AUTO: none. */
-    symwin_algo small_multicast, large_multicast;
+    /* With multicast, for messages for which `small` would not be selected; AUTO: none. Not one in
+     * which each rank reduces for itself: nothing says that all get the same bits. */
+    symwin_algo large_multicast;
     unsigned ways;                    /* over several domains: bits 1 << algorithm */
     const struct sw_algorithm *algos; /* indexed by symwin_algo; SW_ALGOS elements */
 };

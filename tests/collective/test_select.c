@@ -120,7 +120,7 @@ static const struct ask {
 
 /* The same rows, with multicast in windows. */
 static const struct ask multicast_asks[] = {
-    {"a row without multicast", 16, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_ONESHOT_MC, 0, 0, 0},
+    {"a row without multicast", 16, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_ONESHOT_SENTINEL, 0, 0, 0},
     {"a large one", MIB, SYMWIN_F32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT_MC, 0, 0, 0},
     {"one with multicast", 16, SYMWIN_I32, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT_MC, 0, 0, 1},
     {"what multicast cannot reduce", 16, SYMWIN_F8E4M3, 0, 0, {0}, SYMWIN_ALGO_TWOSHOT, 1, 64, 1},
