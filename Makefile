@@ -153,6 +153,7 @@ TEST_FATBINS := $(if $(NVCC),\
 PERF_FATBINS := $(if $(NVCC),$(patsubst %.cu,$(BUILD)/obj/%.fatbin,$(PERF_KERNELS)))
 PERF        := $(BUILD)/bench/symwin-perf
 INFO        := $(BUILD)/symwin-info
+REHEARSAL   := $(BUILD)/nvls-rehearsal
 BENCHES     := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_SOURCES))
 FUZZERS     := $(patsubst fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SOURCES))
 STEP_TESTS  := $(patsubst %,$(BUILD)/tests/%,test_absent test_cut_off test_flood test_fork_steps \
@@ -197,7 +198,7 @@ NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alon
 
 all: $(STATIC) $(SHARED) $(NCCL) $(NCCL_FULL) $(BUILD)/allreduce_sm $(BUILD)/allreduce_ub \
     $(BUILD)/with_nccl \
-    $(BUILD)/memory_channel $(INFO) \
+    $(BUILD)/memory_channel $(INFO) $(REHEARSAL) \
     $(FAST_EMU) $(FAST_CUDART) $(TOKEN_EMU) $(TOKEN_CUDART)
 
 run: $(BUILD)/allreduce_sm
@@ -461,7 +462,7 @@ $(TOKEN_CUDART): $(TOKEN_SOURCES:%.cu=$(BUILD)/obj/%.nvcc.o) $(STATIC)
 $(BENCHES): $(BUILD)/bench/%: $(BUILD)/obj/bench/%.c.o $(STATIC)
 
 $(BUILD)/allreduce_sm $(BUILD)/allreduce_ub $(BUILD)/with_nccl $(BUILD)/memory_channel $(FAST_EMU) \
-    $(TOKEN_EMU) $(INFO) $(BENCHES) $(USER_EMU):
+    $(TOKEN_EMU) $(INFO) $(REHEARSAL) $(BENCHES) $(USER_EMU):
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)$(LINK) -o $@ $^ $(LIBS)
 
@@ -473,6 +474,8 @@ $(PERF): $(BUILD)/obj/bench/perf/fatbins.o $(BUILD)/obj/bench/own/carried.o \
 	    $(filter-out %.list,$^) $(LIBS)
 
 $(INFO): $(call objects,$(INFO_SOURCES)) $(STATIC)
+
+$(REHEARSAL): $(call objects,tools/nvls_rehearsal.c) $(STATIC)
 
 $(FUZZERS): $(BUILD)/fuzz/%: $(BUILD)/obj/fuzz/%.c.o \
     $(if $(LIBFUZZER),,$(BUILD)/obj/fuzz/main.c.o) $(STATIC)
@@ -690,7 +693,7 @@ $(BUILD)/obj/tests/helpers/abi_cuda.c.o: private OWN_CPPFLAGS += \
     $(FAST_SOURCES:%.cu=$(BUILD)/obj/%.nvcc.o.d) $(FAST_SOURCES:%=$(BUILD)/obj/%.d) \
     $(TOKEN_SOURCES:%.cu=$(BUILD)/obj/%.nvcc.o.d) $(TOKEN_SOURCES:%=$(BUILD)/obj/%.d)
 -include $(patsubst %.o,%.d,$(call objects,$(EXAMPLE) $(BUFFERS) $(WITH_NCCL_SOURCES) $(CHANNEL) \
-    $(BENCH_SOURCES) $(PERF_SOURCES) $(INFO_SOURCES) $(TEST_SOURCES) \
+    $(BENCH_SOURCES) $(PERF_SOURCES) $(INFO_SOURCES) tools/nvls_rehearsal.c $(TEST_SOURCES) \
     $(GPU_SOURCES) $(TEST_HELPERS) $(FUZZ_SOURCES) fuzz/main.c $(NCCL_SOURCES) \
     $(NCCL_FULL_SOURCES) $(NCCL_TEST_SOURCES) $(STAND_IN_SOURCES)))
 
@@ -730,7 +733,7 @@ uninstall:
 
 CLANG_FORMAT ?= clang-format
 FORMATTED := $(sort $(wildcard $(foreach d,. symwin src src/* bench bench/* emu \
-    fuzz kernels nccl nccl/full tests/* tools/info \
+    fuzz kernels nccl nccl/full tests/* tools tools/info \
     examples/*,$(addprefix $(d)/*.,c h cc cu cuh))))
 
 format:
