@@ -235,7 +235,7 @@ test-sanitize:
 	@$(MAKE) NVCC= BUILD=$(BUILD)/tsan SANITIZE=thread test
 
 # The tests' samples in full: ranks killed at every step, and every call made to fail.
-soak: $(STEP_TESTS)
+soak: $(STEP_TESTS) $(BUILD)/tests/test_multicast
 	@tools/soak.sh $(BUILD)
 
 # Checks that tests notice broken code: tests/mutants/README.md. JOBS tests at a time.

@@ -378,6 +378,18 @@ static symwin_status check_neighbours(symwin_comm *comm)
     return SYMWIN_OK;
 }
 
+/* Whether no lower rank has the rank's device: a device joins a multicast object only once. */
+static int has_own_device(const symwin_comm *comm, int rank)
+{
+    const struct sw_ballot *ballots = comm->ballots;
+    int r = 0;
+
+    while (r < rank &&
+           memcmp(&ballots[r].values[V_UUID], &ballots[rank].values[V_UUID], sizeof(CUuuid)) != 0)
+        r++;
+    return r == rank;
+}
+
 /* Lists the devices of this process's ranks, and decides whether the communicator has multicast. */
 static symwin_status list_devices(symwin_comm *comm)
 {
@@ -391,7 +403,7 @@ static symwin_status list_devices(symwin_comm *comm)
     for (r = 0; r < comm->nranks; r++) {
         const uint64_t *values = comm->ballots[r].values;
 
-        group->multicast = group->multicast && values[V_MULTICAST];
+        group->multicast = group->multicast && values[V_MULTICAST] && has_own_device(comm, r);
         if (values[V_GRANULARITY] > group->granularity)
             group->granularity = values[V_GRANULARITY];
         if (!sw_group_is_local(group, r))
@@ -401,9 +413,7 @@ static symwin_status list_devices(symwin_comm *comm)
         if (i == group->device_count)
             group->devices[group->device_count++] = (int)values[V_DEVICE];
     }
-    /* Multicast needs several ranks, a device for each (a device joins an object only once), and
-     * one process (the steps of multicast.c are for threads). */
-    group->multicast = group->multicast && comm->nranks > 1 && group->device_count == comm->nranks;
+    group->multicast = group->multicast && comm->nranks > 1;
     return SYMWIN_OK;
 }
 
@@ -437,7 +447,13 @@ static symwin_status make_range(symwin_comm *comm)
         stride *= 2;
     /* A smaller stride works too, as long as the windows fit in it. */
     for (; stride >= (size_t)1 << 28; stride /= 2) {
-        const CUresult result = reserve(&group->base, stride * (size_t)parts, group->granularity);
+        size_t align = 0;
+        CUresult result;
+
+        if (group->multicast)
+            sw_multicast_units(group, stride, &group->object.unit, &align);
+        result = reserve(&group->base, stride * (size_t)parts,
+                         align > group->granularity ? align : group->granularity);
 
         if (result == CUDA_SUCCESS) {
             group->stride = stride;
@@ -455,15 +471,16 @@ static symwin_status make_range(symwin_comm *comm)
                    parts);
 }
 
-/* Indices of the values in the second ballot. V_STRIDE: of a leader, else 0. */
-enum { V_STRIDE, V_RANKS_ON_DEVICE, V_STREAMS, V_ALGOS, V_SECOND_COUNT };
+/* Indices of the values in the second ballot. V_STRIDE and V_UNIT: of a leader, else 0. */
+enum { V_STRIDE, V_UNIT, V_RANKS_ON_DEVICE, V_STREAMS, V_ALGOS, V_SECOND_COUNT };
 
 /* The smallest stride of all processes limits the offsets in every process. The values that select
  * an algorithm must be equal on all ranks, even where their devices differ. */
 static void agree_limits(symwin_comm *comm)
 {
-    size_t limit = SIZE_MAX;
-    int r;
+    struct sw_group *group = comm->group;
+    size_t limit = SIZE_MAX, unit = 0;
+    int r, can = 1;
 
     comm->algos = ~0u;
     for (r = 0; r < comm->nranks; r++) {
@@ -471,6 +488,10 @@ static void agree_limits(symwin_comm *comm)
 
         if (values[V_STRIDE] != 0 && values[V_STRIDE] < limit)
             limit = (size_t)values[V_STRIDE];
+        if (values[V_STRIDE] != 0)
+            can = can && values[V_UNIT] != 0;
+        if (values[V_UNIT] > unit)
+            unit = (size_t)values[V_UNIT];
         if (values[V_RANKS_ON_DEVICE] > (uint64_t)comm->sharers)
             comm->sharers = (int)values[V_RANKS_ON_DEVICE];
         if (values[V_STREAMS] < (uint64_t)comm->streams_per_rank)
@@ -478,8 +499,11 @@ static void agree_limits(symwin_comm *comm)
         comm->algos &= (unsigned)values[V_ALGOS];
     }
     sw_tuning_for_sharers(comm);
-    if (comm->rank == comm->group->leader)
-        comm->group->limit = limit;
+    if (comm->rank != group->leader)
+        return;
+    group->limit = limit;
+    group->multicast = group->multicast && can && limit % unit == 0;
+    group->object.unit = unit;
 }
 
 static symwin_status create(const symwin_unique_id *id, int nranks, int rank, const int *numbers,
@@ -557,7 +581,10 @@ static symwin_status build(symwin_comm *comm, const symwin_comm_options *options
         status = sw_handle_exchange_create(comm->group);
     if (status == SYMWIN_OK && comm->rank == comm->group->leader) {
         status = make_range(comm);
+        comm->group->unused_from = sw_segment_unused_from;
+        comm->group->unused_end = sw_segment_unused_end;
         second[V_STRIDE] = comm->group->stride;
+        second[V_UNIT] = comm->group->object.unit;
     }
     if (status == SYMWIN_OK)
         status = sw_own_memory_create(comm, create_call);

@@ -340,7 +340,8 @@ SYMWIN_API symwin_status symwin_window_register(symwin_comm *comm, void *ptr, si
                                                 unsigned flags, symwin_window **window);
 
 /* Deregisters this rank's window. Local, in any order; call it when this rank's work on the window
- * is done. The mapping goes when all ranks have deregistered all their windows on the allocation.
+ * is done. The mapping goes when all ranks have deregistered all their windows on the allocation
+ * (with multicast in several processes: after later host calls of all ranks).
  *
  *   SYMWIN_INVALID  no live window of this communicator: already deregistered, or another's */
 SYMWIN_API symwin_status symwin_window_deregister(symwin_comm *comm, symwin_window *window);
@@ -353,14 +354,13 @@ enum {
 typedef struct symwin_window_info {
     void *ptr; /* as registered by this rank */
     size_t bytes;
-    void *base; /* of the flat range */
-    size_t stride;
-    size_t offset; /* peer p's byte i is at base + p * stride + offset + i */
-    int rank;
-    int nranks;
-    unsigned transports; /* SYMWIN_TRANSPORT_* */
-    uint64_t buffer_id;  /* as symwin_mem_query() of ptr */
-    int allocations;     /* number of this rank's physical allocations under the window */
+    void *base;            /* of the flat range */
+    size_t stride, offset; /* peer p's byte i is at base + p * stride + offset + i */
+    int rank, nranks;
+    unsigned transports;        /* SYMWIN_TRANSPORT_* */
+    uint64_t buffer_id;         /* as symwin_mem_query() of ptr */
+    int allocations;            /* number of this rank's physical allocations under the window */
+    char multicast_reason[192]; /* why it has no multicast address; empty: it has one */
 } symwin_window_info;
 
 /* Describes a window. SYMWIN_INVALID: no live window of this communicator; also in the next two. */

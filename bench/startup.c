@@ -7,9 +7,11 @@
  * Prints CSV: what, library, processes, the median over the rounds in microseconds. "create": from
  * the first call (creating the id) to a usable communicator, on the slowest rank, in new processes
  * whose CUDA contexts exist. "processes": from the first fork until the last process is at that
- * point. "agree": the median of one agreement of all ranks, in a loop, on the slowest rank. Of
- * NCCL: "call", the first all-reduce of the communicator; "create-2" and "call-2", a further
- * communicator of the same ranks. With libsymwin-nccl.so preloaded they are what it adds to NCCL.
+ * point. "agree": the median of one agreement of all ranks, in a loop, on the slowest rank.
+ * "register": the median of 100 windows, each on an allocation of 2 MiB, on the slowest rank; if
+ * the communicator has multicast, also "register-unicast", of windows without. Of NCCL: "call", the
+ * first all-reduce of the communicator; "create-2" and "call-2", a further communicator of the same
+ * ranks. With libsymwin-nccl.so preloaded they are what it adds to NCCL.
  * Processes that share a device say that they are different hosts (NCCL_HOSTID), or NCCL refuses.
  *
  * `hosts` has a letter for each process, the host that it says it is on, as "aabb". On the emulated
@@ -36,15 +38,16 @@
 #include "src/collective/collective.h"
 
 enum { FLOAT32 = 7, SUM = 0 }; /* NCCL's */
-enum { MOST = 128, MOST_ROUNDS = 64, AGREEMENTS = 20000 };
+enum { MOST = 128, MOST_ROUNDS = 64, AGREEMENTS = 20000, WINDOWS = 100 };
 
 /* In shared memory. */
 static struct job {
     int count;
-    atomic_int arrived, id_made, failed;
+    atomic_int arrived, id_made, failed, has_multicast;
     symwin_unique_id id;
     nccl_unique_id nccl_id[2];
-    double start_us, ready_us[MOST], create_us[2][MOST], agree_us[MOST], call_us[2][MOST];
+    double start_us, ready_us[MOST], create_us[2][MOST], agree_us[MOST], call_us[2][MOST],
+        register_us[2][MOST];
 } * job;
 
 static const char *hosts; /* of the command; NULL: one host */
@@ -85,10 +88,35 @@ static void wait_for_id(void)
         pause_for_others();
 }
 
+/* The median time of a registration of new memory. */
+static double register_all(symwin_comm *comm, int device, unsigned flags)
+{
+    double times[WINDOWS];
+    symwin_window *windows[WINDOWS];
+    void *memory[WINDOWS];
+    int i;
+
+    for (i = 0; i < WINDOWS; i++)
+        bench_must(symwin_mem_alloc(device, 2 << 20, 0, &memory[i]), "symwin_mem_alloc");
+    for (i = 0; i < WINDOWS; i++) {
+        meet();
+        times[i] = bench_now_us();
+        bench_must(symwin_window_register(comm, memory[i], 2 << 20, flags, &windows[i]),
+                   "symwin_window_register");
+        times[i] = bench_now_us() - times[i];
+    }
+    for (i = 0; i < WINDOWS; i++) {
+        bench_must(symwin_window_deregister(comm, windows[i]), "symwin_window_deregister");
+        bench_must(symwin_mem_free(memory[i]), "symwin_mem_free");
+    }
+    return median(times, WINDOWS);
+}
+
 static void symwin_rank(int rank, int device)
 {
     static double times[AGREEMENTS];
     symwin_comm *comm = NULL;
+    symwin_comm_info info;
     double begin, last;
 
     meet();
@@ -111,6 +139,11 @@ static void symwin_rank(int rank, int device)
         times[i] = last - before;
     }
     job->agree_us[rank] = median(times, AGREEMENTS);
+    meet();
+    job->register_us[1][rank] = register_all(comm, device, SYMWIN_WINDOW_NO_MULTICAST);
+    bench_must(symwin_comm_query(comm, &info), "symwin_comm_query");
+    job->has_multicast = info.multicast;
+    job->register_us[0][rank] = register_all(comm, device, 0);
     meet();
     symwin_comm_destroy(comm);
 }
@@ -226,6 +259,7 @@ static void print(const char *what, const char *name, int count, const double *v
 static void library(const char *name, int count, int rounds, void (*body)(int rank, int device))
 {
     double create[2][MOST_ROUNDS], agree[MOST_ROUNDS], ready[MOST_ROUNDS], call[2][MOST_ROUNDS];
+    double windows[2][MOST_ROUNDS];
 
     for (int i = 0; i < rounds; i++) {
         round_of(count, body);
@@ -234,12 +268,16 @@ static void library(const char *name, int count, int rounds, void (*body)(int ra
         for (int k = 0; k < 2; k++) {
             create[k][i] = slowest(job->create_us[k]);
             call[k][i] = slowest(job->call_us[k]);
+            windows[k][i] = slowest(job->register_us[k]);
         }
     }
     print("processes", name, count, ready, rounds);
     print("create", name, count, create[0], rounds);
     if (body == symwin_rank) {
         print("agree", name, count, agree, rounds);
+        print("register", name, count, windows[0], rounds);
+        if (job->has_multicast)
+            print("register-unicast", name, count, windows[1], rounds);
     } else {
         print("call", name, count, call[0], rounds);
         print("create-2", name, count, create[1], rounds);

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "exec.h"
 #include "memory.h"
@@ -161,21 +162,18 @@ static _Thread_local struct fault {
     const char *name;
 } own_fault;
 
-static _Thread_local struct fault *fault_of; /* another thread's; NULL: its own */
+_Static_assert(sizeof(struct fault) <= 32, "as sw_emu_thread_get() says");
 
-static struct fault *my_fault(void)
+void sw_emu_thread_get(void *out, size_t bytes)
 {
-    return fault_of != NULL ? fault_of : &own_fault;
+    if (bytes >= sizeof own_fault)
+        memcpy(out, &own_fault, sizeof own_fault);
 }
 
-void *sw_emu_thread(void)
+void sw_emu_thread_set(const void *in, size_t bytes)
 {
-    return my_fault();
-}
-
-void sw_emu_be_thread(void *thread)
-{
-    fault_of = thread;
+    if (bytes >= sizeof own_fault)
+        memcpy(&own_fault, in, sizeof own_fault);
 }
 
 void sw_emu_fail_nth(unsigned nth, CUresult code, int persistent, int including_teardown)
@@ -200,7 +198,7 @@ const char *sw_emu_fault_name(void)
 
 static CUresult injected_fault(enum emu_entry entry)
 {
-    struct fault *f = my_fault();
+    struct fault *f = &own_fault;
 
     if (is_teardown[entry] && !f->including_teardown)
         return CUDA_SUCCESS;

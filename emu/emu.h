@@ -83,10 +83,10 @@ void sw_emu_live_print(int fd);
  * `including_teardown`: a persistent fault there would always leak. */
 void sw_emu_fail_nth(unsigned nth, CUresult code, int persistent, int including_teardown);
 
-/* For a thread that makes calls for another one, which waits for it: they count as that one's.
- * NULL: as its own. */
-void *sw_emu_thread(void);
-void sw_emu_be_thread(void *thread);
+/* For a thread that makes calls for another one: what is counted of a thread, and the fault that is
+ * to come. `bytes` is 32 or more. */
+void sw_emu_thread_get(void *out, size_t bytes);
+void sw_emu_thread_set(const void *in, size_t bytes);
 
 /* The number of counted calls of this thread since sw_emu_fail_nth(), and whether the fault
  * occurred. */

@@ -152,10 +152,11 @@ static int gets_multicast(const struct comm *comm, struct segment *segment, unsi
 }
 
 /* The segment of the buffers, with a window that begins `before` bytes earlier; NOTHING: not
- * possible. */
+ * possible. Buffers that nobody has registered take no multicast. */
 static int segment_for(struct comm *comm, const struct part parts[RANKS], size_t before,
-                       unsigned *transports)
+                       int registered, unsigned *transports)
 {
+    const unsigned flags = registered ? 0 : SYMWIN_WINDOW_NO_MULTICAST;
     struct shown on[RANKS];
     int segment, r;
     size_t room;
@@ -169,7 +170,7 @@ static int segment_for(struct comm *comm, const struct part parts[RANKS], size_t
     *transports = SYMWIN_TRANSPORT_PEER;
     segment = common_segment(comm, on);
     if (segment >= 0) {
-        if (gets_multicast(comm, &comm->segments[segment], 0, 0))
+        if (gets_multicast(comm, &comm->segments[segment], flags, 0))
             *transports |= SYMWIN_TRANSPORT_MULTICAST;
         return segment;
     }
@@ -177,7 +178,7 @@ static int segment_for(struct comm *comm, const struct part parts[RANKS], size_t
     if (room == 0)
         return NOTHING;
     segment = segment_make(comm, room, on);
-    if (gets_multicast(comm, &comm->segments[segment], 0, 1))
+    if (gets_multicast(comm, &comm->segments[segment], flags, 1))
         *transports |= SYMWIN_TRANSPORT_MULTICAST;
     return segment;
 }
@@ -296,7 +297,7 @@ static int connect_one(struct comm *comm, const struct part parts[RANKS], size_t
         after = parts[r].after < after ? parts[r].after : after;
     }
     *alike = registered && is_alike(comm, parts, bytes, before, after);
-    segment = segment_for(comm, parts, before, &transports);
+    segment = segment_for(comm, parts, before, registered, &transports);
     if (segment == NOTHING && (!registered || (!whole && !is_placed(parts)))) {
         *place = NOTHING;
         return 1;

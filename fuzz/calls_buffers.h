@@ -246,11 +246,9 @@ static void judge_call(int rank, const struct call *c)
 }
 
 /* These calls are too small for any other algorithm. */
-static symwin_algo chosen_algo(const struct sw_collective *is, const struct call *c, int multicast)
+static symwin_algo chosen_algo(const struct sw_collective *is, const struct call *c)
 {
-    return c->how.algo != SYMWIN_ALGO_AUTO                        ? c->how.algo
-           : multicast && is->small_multicast != SYMWIN_ALGO_AUTO ? is->small_multicast
-                                                                  : is->small;
+    return c->how.algo != SYMWIN_ALGO_AUTO ? c->how.algo : is->small;
 }
 
 /* What the query gives. */
@@ -264,9 +262,7 @@ static void judge_query(int rank, const struct call *c)
     judge_windows(r);
     judge_call(rank, c);
     asked = r->status;
-    algo = chosen_algo(r->is, c,
-                       (r->transports & SYMWIN_TRANSPORT_MULTICAST) != 0 && c->type == SYMWIN_U32 &&
-                           !is_one_buffer(r, rank));
+    algo = chosen_algo(r->is, c);
     *r = before;
     r->asked = asked;
     r->algo = algo;

@@ -279,7 +279,7 @@ static void choose_buffers(const struct step *s, int rank, const struct call *c)
                           .out_bytes = out_count(is, count, rank, c->root) * size,
                           .in = choose_buffer(rank, s->b, s->c % 16 ^ shift),
                           .out = choose_buffer(rank, s->b / MEMORIES, s->c / 16)};
-    p->algo = chosen_algo(is, c, 0);
+    p->algo = chosen_algo(is, c);
     p->table = choose_table(s, rank, p);
     least = own_offset(p, rank, 0) + own_offset(p, rank, 1) + p->bytes;
     if (p->in.memory != NULL && p->in.ptr == p->out.ptr &&

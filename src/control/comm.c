@@ -80,6 +80,25 @@ static symwin_status check_creation(const symwin_comm *comm)
                    "new id and a larger bootstrap_timeout_ms (SYMWIN_BOOTSTRAP_TIMEOUT_MS)");
 }
 
+/* A segment that no process uses any more ends on all. Each names the lowest that it does not use.
+ * If they differ, it goes on with the highest of these: there is none below it that all name. */
+static void agree_unused(symwin_comm *comm)
+{
+    const struct sw_group *group = comm->group;
+    uint64_t least = UINT64_MAX, most = 0;
+    int r;
+
+    for (r = 0; r < comm->nranks; r++) {
+        const uint64_t id = comm->ballots[r].unused;
+
+        least = id < least ? id : least;
+        most = id > most ? id : most;
+    }
+    comm->unused_from = least == 0 || least == most ? 0 : most;
+    if (least == most && most != 0 && group->unused_end != NULL)
+        group->unused_end(comm->group, most);
+}
+
 symwin_status sw_comm_agree(symwin_comm *comm, const char *call, symwin_status mine,
                             const uint64_t *values, int value_count)
 {
@@ -90,6 +109,8 @@ symwin_status sw_comm_agree(symwin_comm *comm, const char *call, symwin_status m
     if (mine == SYMWIN_OK)
         ballot.status = (int32_t)(mine = check_creation(comm));
     strncpy(ballot.call, call, sizeof ballot.call - 1);
+    if (comm->created_by == 0 && comm->group->unused_from != NULL)
+        ballot.unused = comm->group->unused_from(comm->group, comm->unused_from);
     if (value_count > 0)
         memcpy(ballot.values, values, (size_t)value_count * sizeof *values);
     if (mine != SYMWIN_OK) {
@@ -126,6 +147,7 @@ symwin_status sw_comm_agree(symwin_comm *comm, const char *call, symwin_status m
                            sw_exchange_number(comm->group->exchange, r), comm->ballots[r].call,
                            (unsigned long long)comm->ballots[r].sequence);
         }
+    agree_unused(comm);
     for (r = 0; r < comm->nranks; r++)
         if (comm->ballots[r].status != SYMWIN_OK)
             return sw_fail((symwin_status)comm->ballots[r].status, "%s: rank %d: %s", call,

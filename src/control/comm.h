@@ -40,6 +40,7 @@ struct sw_ballot {
     char call[32];     /* its name */
     int32_t status;
     int32_t zero;
+    uint64_t unused; /* a segment that this rank's process does not use (group.h); 0: none */
     uint64_t values[SW_BALLOT_VALUES]; /* their meaning depends on the call */
     char text[256];                    /* error text, unless status is SYMWIN_OK */
 };
@@ -88,6 +89,7 @@ struct symwin_comm {
     atomic_flag busy;               /* a thread is inside a collective call */
     atomic_int watchers;            /* threads in symwin_comm_abort() and symwin_comm_check() */
     uint64_t sequence;              /* number of collective host calls so far */
+    uint64_t unused_from;           /* segments below it are not looked at: agree_unused() */
     pthread_mutex_t mutex;          /* protects the windows and the name */
     char name[SW_COMM_NAME_BYTES];  /* as symwin_dump() writes it */
     struct sw_handle_table windows; /* owned, with its struct sw_window */

@@ -90,16 +90,36 @@ void sw_topology_end(struct sw_topology *topology, symwin_status status, int cul
 static void free_range(struct sw_remains *remains)
 {
     struct sw_group *group = (struct sw_group *)(void *)remains;
+    int stalled;
 
+    pthread_mutex_lock(&group->mutex);
+    stalled = group->stalled;
+    group->is_left = 1;
+    pthread_mutex_unlock(&group->mutex);
+    if (stalled > 0)
+        return; /* the last that comes back goes on here */
+    if (group->object.mapped)
+        sw_drop(sw_drv.cuMemUnmap(sw_group_address(group, group->nranks, 0), group->object.bytes),
+                "cuMemUnmap");
+    if (group->object.object != 0)
+        sw_drop(sw_drv.cuMemRelease(group->object.object), "cuMemRelease");
     if (group->base != 0)
         sw_drop(sw_drv.cuMemAddressFree(group->base, group->range_bytes), "cuMemAddressFree");
     pthread_mutex_destroy(&group->mutex);
     free(group);
 }
 
+void sw_group_free_range(struct sw_group *group)
+{
+    sw_reaper_take(&group->remains, free_range);
+}
+
 void sw_group_free(struct sw_group *group)
 {
     int p;
+
+    if (group->unused_end != NULL)
+        group->unused_end(group, 0);
 
     sw_host_link_stop(group);
     for (p = 0; p < group->processes && group->sockets != NULL; p++)
@@ -125,7 +145,7 @@ void sw_group_free(struct sw_group *group)
     free(group->reports);
     free(group->queued);
     if (group->base != 0)
-        sw_reaper_take(&group->remains, free_range); /* after the last of its segments */
+        sw_group_free_range(group); /* after the last of its segments */
     else
         free_range(&group->remains);
 }

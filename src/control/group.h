@@ -13,6 +13,8 @@
 #include "src/control/rank_table.h"
 #include "src/driver/driver.h"
 
+#define SW_REASON_BYTES 192 /* why there is no multicast */
+
 #ifndef SW_HOST_FAN
 #define SW_HOST_FAN 4 /* so many hosts are linked below one, at most; tests set it to 1 */
 #endif
@@ -43,6 +45,18 @@ struct sw_peer_socket {
 /* Messages to a rank of this process, the oldest first. */
 struct sw_mailbox {
     struct sw_message *first, *last; /* owned; `last` only if there is a first */
+};
+
+/* The multicast object of a communicator, and what its failures have taught. The leader changes it
+ * in agreed steps (multicast.c). */
+struct sw_multicast {
+    size_t unit;                         /* of bindings; 0: this process has none */
+    size_t bytes;                        /* of the object */
+    CUmemGenericAllocationHandle object; /* owned, 0: none */
+    int mapped;                          /* the object is, as a whole */
+    int is_over;                         /* it will never work */
+    uint64_t full_at;                    /* sw_multicast_freed() when there was no room for more */
+    char reason[SW_REASON_BYTES];        /* of the last failure that was not one segment's */
 };
 
 struct sw_group {
@@ -89,10 +103,19 @@ struct sw_group {
     size_t limit; /* segments end below it: the smallest stride of all processes */
     size_t granularity;
     int multicast; /* the range has a stride for multicast, and all devices support it */
-    int *devices;  /* owned: the device_count distinct devices of this process's ranks */
+    struct sw_multicast object;
+    int *devices; /* owned: the device_count distinct devices of this process's ranks */
     int device_count;
 
+    /* Segments that this process does not use any more, but others may: their memory is bound to
+     * the object. The lowest number from `id` on, 0: none; and the end of `id`, or of all (0), when
+     * nobody uses it. Set by the leader with the fields above. */
+    uint64_t (*unused_from)(struct sw_group *group, uint64_t id);
+    void (*unused_end)(struct sw_group *group, uint64_t id);
+
     pthread_mutex_t mutex;             /* protects the fields below */
+    int stalled;                       /* driver calls that have not come back */
+    int is_left;                       /* the range is to be freed when they have */
     struct sw_kernel_report **reports; /* owned array: the report of each rank here, or NULL */
     struct sw_segment *segments;
     int segment_count;
@@ -125,6 +148,10 @@ void sw_group_abort_kernels(struct sw_group *group);
 /* Shuts the peer sockets: the other processes then check whether the exchange has ended, and abort
  * their kernels if so. */
 void sw_group_shut_sockets(struct sw_group *group);
+
+/* Frees the range and the group, on the reaper; for a stalled driver call that comes back when
+ * group->is_left. */
+void sw_group_free_range(struct sw_group *group);
 
 /* Leaves the group; its last rank here frees it and its address range. Without the poll lock. */
 void sw_group_leave(struct sw_group *group, int rank);

@@ -243,6 +243,18 @@ void sw_drop(CUresult result, const char *call)
         fprintf(stderr, "symwin: %s failed with %d during teardown\n", call, (int)result);
 }
 
+void sw_driver_thread_get(struct sw_driver_thread *out)
+{
+    if (sw_driver_is_emulated())
+        sw_emu_thread_get(out->words, sizeof out->words);
+}
+
+void sw_driver_thread_set(const struct sw_driver_thread *in)
+{
+    if (sw_driver_is_emulated())
+        sw_emu_thread_set(in->words, sizeof in->words);
+}
+
 /* ---- contexts ---- */
 
 symwin_status sw_scope_enter_context(CUcontext context, struct sw_scope *scope)

@@ -73,6 +73,14 @@ symwin_status sw_check_stream(CUresult result, const char *call, const char *wha
 /* For teardown, where nothing can be done about a failure. SYMWIN_DEBUG=1 prints it to stderr. */
 void sw_drop(CUresult result, const char *call);
 
+/* For a thread that makes calls for another one: what the emulated driver counts of a thread (fault
+ * injection), to be taken over, and to be given back. */
+struct sw_driver_thread {
+    uint64_t words[4];
+};
+void sw_driver_thread_get(struct sw_driver_thread *out);
+void sw_driver_thread_set(const struct sw_driver_thread *in);
+
 /* ---- contexts and devices -------------------------------------------------------------------- */
 
 /* A section of code in which a device's primary context is current. */

@@ -19,8 +19,9 @@ enum { SLICE_MS = 20 }; /* interval of checks whether the exchange has ended */
 
 struct sw_handle_exchange {
     struct sw_group *group;
-    struct sw_segment *segment;
-    int piece; /* which piece of each rank; ranks with fewer pieces take no part */
+    uint64_t id;                /* the registration's number */
+    struct sw_segment *segment; /* NULL: rank 0's multicast object is exchanged */
+    int piece;                  /* of each rank; ranks with fewer pieces take no part */
     const char *call;
     int64_t deadline;
     symwin_status status; /* the first failure; its text is the thread's last error */
@@ -33,7 +34,19 @@ struct sw_handle_exchange {
 
 static int has_piece(const struct sw_handle_exchange *x, int rank)
 {
-    return x->piece < x->segment->rank[rank].stretch.pieces;
+    return x->segment == NULL ? rank == 0 : x->piece < x->segment->rank[rank].stretch.pieces;
+}
+
+static CUmemGenericAllocationHandle memory_of(const struct sw_handle_exchange *x, int rank)
+{
+    return x->segment == NULL ? x->group->object.object
+                              : x->segment->rank[rank].pieces[x->piece].memory;
+}
+
+static size_t bytes_of(const struct sw_handle_exchange *x, int rank)
+{
+    return x->segment == NULL ? x->group->object.bytes
+                              : x->segment->rank[rank].pieces[x->piece].bytes;
 }
 
 static int next_local(const struct sw_handle_exchange *x, int rank)
@@ -82,8 +95,7 @@ static void export_all(struct sw_handle_exchange *x)
 
     for (r = next_local(x, 0); r < x->group->nranks; r = next_local(x, r + 1)) {
         snprintf(text, sizeof text, "%s", symwin_last_error());
-        x->rank[r].exported = sw_handle_exchange_export(x->segment->rank[r].pieces[x->piece].memory,
-                                                        r, &x->rank[r].fd);
+        x->rank[r].exported = sw_handle_exchange_export(memory_of(x, r), r, &x->rank[r].fd);
         if (x->status == SYMWIN_OK)
             x->status = x->rank[r].exported;
         else
@@ -124,8 +136,8 @@ static void send_one(struct sw_handle_exchange *x, int process, int rank)
     int error;
 
     memset(&frame, 0, sizeof frame.handle); /* not the whole union: other frames are larger */
-    frame.handle.sequence = x->segment->id;
-    frame.handle.bytes = x->segment->rank[rank].pieces[x->piece].bytes;
+    frame.handle.sequence = x->id;
+    frame.handle.bytes = bytes_of(x, rank);
     frame.handle.rank = rank;
     frame.handle.status = (int32_t)x->rank[rank].exported;
     sw_frame_seal(&frame, SW_FRAME_HANDLE);
@@ -156,14 +168,21 @@ static symwin_status import_one(struct sw_handle_exchange *x, const struct sw_fr
                                 int fd)
 {
     CUmemGenericAllocationHandle memory = 0;
-    symwin_status status = sw_segment_expects(x->segment, handle->rank, handle->bytes);
+    symwin_status status = SYMWIN_OK;
 
+    if (x->segment != NULL)
+        status = sw_segment_expects(x->segment, handle->rank, handle->bytes);
+    else if (handle->bytes != x->group->object.bytes)
+        status = sw_fail(SYMWIN_MISMATCH, "rank %d sent a multicast object of %llu bytes, not %zu",
+                         handle->rank, (unsigned long long)handle->bytes, x->group->object.bytes);
     if (status != SYMWIN_OK)
         return status;
     status = sw_check(sw_drv.cuMemImportFromShareableHandle(
                           &memory, (void *)(uintptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
                       "cuMemImportFromShareableHandle of rank %d's memory", handle->rank);
-    if (status != SYMWIN_OK)
+    if (status == SYMWIN_OK && x->segment == NULL)
+        x->group->object.object = memory;
+    if (status != SYMWIN_OK || x->segment == NULL)
         return status;
     return sw_segment_map(x->group, x->segment, handle->rank, memory, (size_t)handle->bytes, 0);
 }
@@ -173,7 +192,7 @@ static int is_expected(const struct sw_handle_exchange *x, const struct sw_recei
 {
     const int rank = h->frame.rank;
 
-    return h->frame.sequence == x->segment->id && has_piece(x, rank) && !x->rank[rank].came &&
+    return h->frame.sequence == x->id && has_piece(x, rank) && !x->rank[rank].came &&
            (h->fd >= 0 || h->error != 0) == (h->frame.status == SYMWIN_OK);
 }
 
@@ -238,15 +257,13 @@ symwin_status sw_handle_exchange_create(struct sw_group *group)
     return SYMWIN_OK;
 }
 
-symwin_status sw_handle_exchange_run(struct sw_group *group, struct sw_segment *segment, int piece,
-                                     int timeout_ms, const char *call)
+/* With the id, the segment and the piece set. */
+static symwin_status run(struct sw_handle_exchange *x, int timeout_ms, const char *call)
 {
-    struct sw_handle_exchange *x = group->handle_exchange;
+    struct sw_group *group = x->group;
     symwin_status status;
     int r;
 
-    x->segment = segment;
-    x->piece = piece;
     x->call = call;
     x->deadline = sw_now_ms() + timeout_ms;
     x->status = SYMWIN_OK;
@@ -262,6 +279,27 @@ symwin_status sw_handle_exchange_run(struct sw_group *group, struct sw_segment *
         if (x->rank[r].fd >= 0)
             sw_fork_set_close(x->rank[r].fd);
     return status;
+}
+
+symwin_status sw_handle_exchange_run(struct sw_group *group, struct sw_segment *segment, int piece,
+                                     int timeout_ms, const char *call)
+{
+    struct sw_handle_exchange *x = group->handle_exchange;
+
+    x->id = segment->id;
+    x->segment = segment;
+    x->piece = piece;
+    return run(x, timeout_ms, call);
+}
+
+symwin_status sw_handle_exchange_object(struct sw_group *group, uint64_t id, int timeout_ms,
+                                        const char *call)
+{
+    struct sw_handle_exchange *x = group->handle_exchange;
+
+    x->id = id;
+    x->segment = NULL;
+    return run(x, timeout_ms, call);
 }
 
 /* ---- between hosts ---- */

@@ -186,7 +186,8 @@ static symwin_status make_window(symwin_comm *comm, const char *call, const stru
         return SYMWIN_OK;
     }
     status = sw_window_register(comm, call, SYMWIN_OK, (void *)(uintptr_t)(o->address - p->before),
-                                bytes + (size_t)(p->before + p->after), 0, &made->window);
+                                bytes + (size_t)(p->before + p->after),
+                                p->registered ? 0 : SYMWIN_WINDOW_NO_MULTICAST, &made->window);
     if (status == SYMWIN_OK)
         return SYMWIN_OK;
     if (sw_exchange_settled(comm->group->exchange, call) != SYMWIN_OK)

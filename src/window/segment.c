@@ -15,6 +15,10 @@
  * memory. Offsets are the same in all processes, which agree on one that is free in all of them
  * (window_register.c).
  *
+ * What is bound to the multicast object is memory that other processes reach through their own
+ * mappings of the object, so it stays bound until no process uses the segment. Until they have
+ * agreed on that, in some later call, the segment is unused, and can be found again.
+ *
  * The group's mutex protects the list of segments, the references and `mapped`. The other fields of
  * a segment change only in the agreed steps of a registration, and when it is destroyed.
  */
@@ -51,15 +55,18 @@ struct sw_segment *sw_segment_find(struct sw_group *group, int rank,
 
     pthread_mutex_lock(&group->mutex);
     for (s = group->segments; s != NULL; s = s->next) {
-        if (s->holders > 0 && s->rank[rank].mapped)
+        if ((s->holders > 0 || s->is_unused) && s->rank[rank].mapped)
             found = find_run(&s->rank[rank], pieces, count);
         if (found != NULL)
             break;
     }
-    if (s != NULL)
+    if (s != NULL) {
         *offset = found->offset;
-    if (s != NULL && s->rank[rank].refs++ == 0)
-        s->holders++;
+        group->segment_count += s->is_unused;
+        s->is_unused = 0;
+        if (s->rank[rank].refs++ == 0)
+            s->holders++;
+    }
     pthread_mutex_unlock(&group->mutex);
     return s;
 }
@@ -127,10 +134,14 @@ int sw_segment_count(struct sw_group *group)
     return count;
 }
 
-/* The lowest offset from `at` on with nothing behind it for `bytes`, which may pass the limit.
- * *ending: a segment that is being destroyed is in the way of a lower one. */
+/* The lowest offset from `at` on with nothing behind it for `bytes`, which may pass the limit. If
+ * there is multicast, memory can be bound there. *ending: a segment that is being destroyed is in
+ * the way of a lower one. */
 static size_t find_room(struct sw_group *group, size_t bytes, size_t at, int *ending)
 {
+    const size_t unit = group->multicast && group->object.unit > group->granularity
+                            ? group->object.unit
+                            : group->granularity;
     const struct sw_segment *s;
 
     *ending = 0;
@@ -140,8 +151,8 @@ static size_t find_room(struct sw_group *group, size_t bytes, size_t at, int *en
             continue;
         if (s->offset >= at && s->offset - at >= bytes)
             break;
-        *ending |= s->holders == 0;
-        at = s->offset + s->bytes;
+        *ending |= s->holders == 0 && !s->is_unused;
+        at = round_up(s->offset + s->bytes, unit);
     }
     pthread_mutex_unlock(&group->mutex);
     return at;
@@ -308,6 +319,26 @@ symwin_status sw_segment_map(struct sw_group *group, struct sw_segment *segment,
     return sw_memory_access(at, bytes, group->devices, group->device_count);
 }
 
+static atomic_uint_fast64_t unbound; /* how often */
+
+uint64_t sw_segment_unbound(void)
+{
+    return atomic_load(&unbound);
+}
+
+void sw_segment_unbind(struct sw_segment *segment, int rank)
+{
+    struct sw_segment_rank *own = &segment->rank[rank];
+
+    if (own->bound == 0)
+        return;
+    sw_drop(sw_drv.cuMulticastUnbind(segment->group->object.object, own->bound_device,
+                                     segment->offset, own->bound),
+            "cuMulticastUnbind");
+    own->bound = 0;
+    atomic_fetch_add(&unbound, 1);
+}
+
 /* On the reaper, which frees the group later. */
 static void destroy(struct sw_remains *remains)
 {
@@ -315,7 +346,14 @@ static void destroy(struct sw_remains *remains)
     struct sw_group *group = segment->group;
     int r, p;
 
-    sw_multicast_release(group, segment);
+    pthread_mutex_lock(&group->mutex);
+    segment->is_left = 1;
+    p = segment->stalled;
+    pthread_mutex_unlock(&group->mutex);
+    if (p > 0)
+        return; /* the last that comes back goes on here */
+    for (r = 0; r < group->nranks; r++)
+        sw_segment_unbind(segment, r);
     for (r = 0; r < group->nranks; r++)
         for (p = 0; p < segment->rank[r].stretch.pieces; p++) {
             struct sw_segment_piece *piece = &segment->rank[r].pieces[p];
@@ -335,6 +373,11 @@ static void destroy(struct sw_remains *remains)
     free(segment);
 }
 
+void sw_segment_destroy(struct sw_segment *segment)
+{
+    sw_reaper_take(&segment->remains, destroy);
+}
+
 void sw_segment_release(struct sw_group *group, struct sw_segment *segment, int rank)
 {
     int last = 0;
@@ -343,7 +386,39 @@ void sw_segment_release(struct sw_group *group, struct sw_segment *segment, int 
     if (--segment->rank[rank].refs == 0)
         last = --segment->holders == 0;
     group->segment_count -= last;
+    segment->is_unused = last && segment->bound_bytes > 0 && group->processes > 1;
+    last = last && !segment->is_unused;
     pthread_mutex_unlock(&group->mutex);
     if (last)
-        sw_reaper_take(&segment->remains, destroy);
+        sw_segment_destroy(segment);
+}
+
+uint64_t sw_segment_unused_from(struct sw_group *group, uint64_t id)
+{
+    uint64_t lowest = 0;
+    const struct sw_segment *s;
+
+    pthread_mutex_lock(&group->mutex);
+    for (s = group->segments; s != NULL; s = s->next)
+        if (s->is_unused && s->id >= id && (lowest == 0 || s->id < lowest))
+            lowest = s->id;
+    pthread_mutex_unlock(&group->mutex);
+    return lowest;
+}
+
+void sw_segment_unused_end(struct sw_group *group, uint64_t id)
+{
+    struct sw_segment *s;
+
+    do {
+        pthread_mutex_lock(&group->mutex);
+        for (s = group->segments; s != NULL; s = s->next)
+            if (s->is_unused && (s->id == id || id == 0))
+                break;
+        if (s != NULL)
+            s->is_unused = 0;
+        pthread_mutex_unlock(&group->mutex);
+        if (s != NULL)
+            sw_segment_destroy(s);
+    } while (s != NULL);
 }

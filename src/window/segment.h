@@ -26,8 +26,8 @@ struct sw_segment_rank {
     struct sw_segment_piece *pieces; /* inside the segment's own memory block */
     int shown;                       /* pieces mapped so far, by sw_segment_map() */
     size_t shown_bytes;
-    int mapped; /* all pieces are mapped */
-    int bound;  /* its memory is bound to the multicast object, for bound_device */
+    int mapped;   /* all pieces are mapped */
+    size_t bound; /* bytes of its memory that this process has bound, for bound_device; 0: none */
     int bound_device;
     int refs; /* the rank's windows on this segment and registrations under way */
 };
@@ -42,10 +42,12 @@ struct sw_segment {
     /* A rank that rules out multicast, since its stretch has several pieces or begins later than
      * the segment; -1: none. */
     int uneven;
-    int holders; /* ranks of this process with refs > 0; 0: it is being destroyed */
-    CUmemGenericAllocationHandle multicast; /* owned, 0: none */
-    size_t multicast_bytes;
-    int multicast_mapped;
+    int holders;   /* ranks of this process with refs > 0; 0: unused, or being destroyed */
+    int is_unused; /* other processes may use it: see sw_segment_unused_end() */
+    atomic_size_t bound_bytes; /* so much of all ranks' memory has multicast addresses; 0: none */
+    int stalled;               /* binds that have not come back; under the group's mutex */
+    int is_left;               /* it is to be destroyed when they have; under the group's mutex */
+    char reason[SW_REASON_BYTES];  /* why it has no multicast; empty: not said */
     struct sw_segment_rank rank[]; /* nranks */
 };
 
@@ -100,20 +102,19 @@ struct sw_segment *sw_segment_hold(struct sw_group *group, int rank, size_t offs
  * segment; only then is its offset free. */
 void sw_segment_release(struct sw_group *group, struct sw_segment *segment, int rank);
 
-/* ---- multicast.c ---- */
+void sw_segment_destroy(struct sw_segment *segment); /* on the reaper */
 
-/* Whether this process may create multicast objects. On real hardware only if the user asked for it
- * and no environment variable of NCCL, PyTorch or NVSHMEM switches multicast off. */
-int sw_multicast_allowed(unsigned comm_flags);
+/* Unbinds what this process has bound of the rank's memory to the multicast object; and how often
+ * it has. */
+void sw_segment_unbind(struct sw_segment *segment, int rank);
+uint64_t sw_segment_unbound(void);
 
-/* The steps that give a segment a multicast object. The ranks must agree after each step. */
-symwin_status sw_multicast_create(struct sw_group *group, struct sw_segment *segment);
-symwin_status sw_multicast_add(struct sw_segment *segment, int device);
-symwin_status sw_multicast_bind(struct sw_segment *segment, int rank, int device);
-symwin_status sw_multicast_map(struct sw_group *group, struct sw_segment *segment);
+/* The lowest number, from `id` on, of a segment that this process does not use any more, but others
+ * may; 0: none. */
+uint64_t sw_segment_unused_from(struct sw_group *group, uint64_t id);
 
-/* Undoes those of these steps that were done. */
-void sw_multicast_release(struct sw_group *group, struct sw_segment *segment);
+/* No process uses it any more, or this one leaves (0: all of them): destroys it. */
+void sw_segment_unused_end(struct sw_group *group, uint64_t id);
 
 /* ---- handle_exchange.c: memory of one process shown in another ---- */
 
@@ -128,6 +129,11 @@ symwin_status sw_handle_exchange_create(struct sw_group *group);
  * everything; whether the others have too is for the next agreement. */
 symwin_status sw_handle_exchange_run(struct sw_group *group, struct sw_segment *segment, int piece,
                                      int timeout_ms, const char *call);
+
+/* The same for the communicator's multicast object, which rank 0's process sends to all others.
+ * `id` is the registration's number. */
+symwin_status sw_handle_exchange_object(struct sw_group *group, uint64_t id, int timeout_ms,
+                                        const char *call);
 
 /* A rank's memory as a descriptor, or as a fabric handle. The descriptor is closed in forked
  * children; the caller closes it by sw_fork_set_close(). */

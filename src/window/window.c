@@ -183,6 +183,7 @@ symwin_status symwin_window_query(symwin_comm *comm, const symwin_window *window
                                   symwin_window_info *info)
 {
     static const char call[] = "symwin_window_query";
+    const struct sw_window *found;
     struct sw_window w;
     symwin_status status;
 
@@ -204,6 +205,11 @@ symwin_status symwin_window_query(symwin_comm *comm, const symwin_window *window
         .buffer_id = w.buffer_id,
         .allocations = w.pieces,
     };
+    pthread_mutex_lock(&comm->mutex);
+    found = sw_handle_table_find(&comm->windows, w.handle); /* it holds the segment */
+    if (found != NULL && (w.transports & SYMWIN_TRANSPORT_MULTICAST) == 0)
+        sw_multicast_reason(w.segment, info->multicast_reason, sizeof info->multicast_reason);
+    pthread_mutex_unlock(&comm->mutex);
     return SYMWIN_OK;
 }
 
@@ -245,7 +251,9 @@ symwin_status symwin_window_multicast_pointer(symwin_comm *comm, const symwin_wi
         return status;
     if ((w.transports & SYMWIN_TRANSPORT_MULTICAST) == 0)
         return sw_fail(SYMWIN_UNSUPPORTED,
-                       "%s: this window has no multicast object; use peer pointers", call);
+                       "%s: this window has no multicast address (symwin_window_query() says why); "
+                       "use peer pointers",
+                       call);
     if (offset >= w.bytes)
         return sw_fail(SYMWIN_INVALID, "%s: offset %zu is past the window of %zu bytes", call,
                        offset, w.bytes);

@@ -2,6 +2,7 @@
 #ifndef SYMWIN_WINDOW_H
 #define SYMWIN_WINDOW_H
 
+#include "src/window/multicast.h"
 #include "src/window/register.h"
 #include "src/window/window_register.h"
 

@@ -14,7 +14,7 @@
  *   map         each rank maps its memory there, for all devices              one
  *   exchange    processes send and map each other's memory, piece by piece    one per piece
  *   wipe        between hosts: overwrite fabric handles in the exchange       one; two on failure
- *   multicast   create, add devices, bind, map; or none on all ranks          each step, one more
+ *   multicast   bind memory to the object, which the first one makes          multicast.c
  *   publish     the handle and the window index entry (window.c)
  */
 #include <stdlib.h>
@@ -34,9 +34,20 @@ struct attempt {
     struct sw_segment *segment; /* a reference, NULL: none */
     size_t offset;              /* of the window in its first allocation */
     size_t flat_offset;         /* of the window in the flat range, once there is a segment */
+    int tries;                  /* to have multicast: the same on all ranks */
 };
 
-enum { V_BYTES, V_FLAGS, V_OFFSET, V_SEGMENT, V_FLAT_OFFSET, V_STRETCH, V_PIECES, V_COUNT };
+enum {
+    V_BYTES,
+    V_FLAGS,
+    V_OFFSET,
+    V_SEGMENT,
+    V_FLAT_OFFSET,
+    V_STRETCH,
+    V_PIECES,
+    V_TRIES,
+    V_COUNT
+};
 
 /* ---- prepare: what one rank can find out and undo alone ---- */
 
@@ -212,6 +223,16 @@ static int all_in_one_segment(const symwin_comm *comm)
     return 1;
 }
 
+/* A rank that knows of something that was unbound tries again, and all do. */
+static int any_tries(const symwin_comm *comm)
+{
+    int r = 0;
+
+    while (r < comm->nranks && comm->ballots[r].values[V_TRIES] == 0)
+        r++;
+    return r < comm->nranks;
+}
+
 /* ---- a new segment ---- */
 
 /* Finds an offset that is free in all processes. Each rank votes for its lowest free offset from a
@@ -381,77 +402,41 @@ static symwin_status make_segment(symwin_comm *comm, struct attempt *a)
     return status;
 }
 
-/* The multicast steps. After a failure no rank has touched the object since the agreement that
- * reported it. */
-static symwin_status multicast_steps(symwin_comm *comm, struct attempt *a)
-{
-    struct sw_group *group = comm->group;
-    symwin_status status = SYMWIN_OK;
-
-    if (comm->rank == 0)
-        status = sw_multicast_create(group, a->segment);
-    status = sw_comm_agree(comm, a->call, status, NULL, 0);
-    if (status != SYMWIN_OK)
-        return status;
-    status = sw_multicast_add(a->segment, comm->device);
-    status = sw_comm_agree(comm, a->call, status, NULL, 0);
-    if (status != SYMWIN_OK)
-        return status;
-    status = sw_multicast_bind(a->segment, comm->rank, comm->device);
-    status = sw_comm_agree(comm, a->call, status, NULL, 0);
-    if (status != SYMWIN_OK)
-        return status;
-    if (comm->rank == 0)
-        status = sw_multicast_map(group, a->segment);
-    return sw_comm_agree(comm, a->call, status, NULL, 0);
-}
-
-/* Gives the segment a multicast object, or none on all ranks if a step fails on one. That is an
+/* Gives the segment multicast addresses, or none on all ranks if a step fails on one. That is an
  * error only if the caller insists on multicast or the communicator has ended. */
 static symwin_status multicast(symwin_comm *comm, struct attempt *a, size_t bytes, unsigned flags)
 {
     const int insist = (flags & SYMWIN_WINDOW_MULTICAST) != 0;
-    symwin_status status = SYMWIN_OK, after;
-    char text[SW_TEXT_BYTES];
-
     const size_t end = a->flat_offset - a->segment->offset + bytes;
     const int uneven = a->segment->uneven;
+    symwin_status status;
+    char text[SW_TEXT_BYTES];
+    int ended;
 
-    if (!comm->group->multicast || (flags & SYMWIN_WINDOW_NO_MULTICAST) != 0)
+    if (!comm->group->multicast || (flags & SYMWIN_WINDOW_NO_MULTICAST) != 0 ||
+        (!insist && (uneven >= 0 || !a->tries)))
         return SYMWIN_OK;
-    if (uneven >= 0 && insist)
+    if (uneven >= 0)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: SYMWIN_WINDOW_MULTICAST was asked for, but rank %d's window is on %d "
                        "physical allocations, or at another offset in its allocation than on "
                        "other ranks: multicast needs one allocation on each rank, and equal "
                        "offsets",
                        a->call, uneven, a->segment->rank[uneven].stretch.pieces);
-    if (uneven >= 0)
-        return SYMWIN_OK;
     memcpy(text, symwin_last_error(), sizeof text);
-    if (!a->segment->multicast_mapped) {
-        status = multicast_steps(comm, a);
-        after = sw_exchange_settled(comm->group->exchange, a->call); /* the same on all ranks */
-        if (after != SYMWIN_OK)
-            return after;
-        if (status != SYMWIN_OK && insist)
-            memcpy(text, symwin_last_error(), sizeof text);
-        if (status != SYMWIN_OK && comm->rank == 0)
-            sw_multicast_release(comm->group, a->segment);
-        /* Rank 0 may just have reset the multicast fields: nobody reads them before this
-         * agreement. */
-        after = sw_comm_agree(comm, a->call, SYMWIN_OK, NULL, 0);
-        if (after != SYMWIN_OK)
-            return after;
+    if (a->segment->rank[comm->rank].bound == 0) { /* on all ranks, or on none */
+        status = sw_multicast_bind(comm, a->call, a->segment, &ended);
+        if (status != SYMWIN_OK && (insist || ended))
+            return status;
         sw_error_restore(text);
     }
-    if (insist && status == SYMWIN_OK && end > a->segment->multicast_bytes)
+    if (insist && end > a->segment->bound_bytes)
         return sw_fail(
             SYMWIN_UNSUPPORTED,
             "%s: SYMWIN_WINDOW_MULTICAST was asked for, but the smallest allocation has only %zu "
             "bytes for multicast, and the window ends at byte %zu",
-            a->call, a->segment->multicast_bytes, end);
-    return insist ? status : SYMWIN_OK;
+            a->call, (size_t)a->segment->bound_bytes, end);
+    return SYMWIN_OK;
 }
 
 /* ---- register and deregister ---- */
@@ -471,10 +456,7 @@ static void fill_window(const symwin_comm *comm, const struct attempt *a, void *
         .held = a->held,
         .transports = SYMWIN_TRANSPORT_PEER,
     };
-    /* The object covers what the smallest rank's allocation covers; a window beyond it has no
-     * multicast. */
-    if (a->segment->multicast_mapped &&
-        a->flat_offset - a->segment->offset + bytes <= a->segment->multicast_bytes &&
+    if (a->flat_offset - a->segment->offset + bytes <= a->segment->bound_bytes &&
         (flags & SYMWIN_WINDOW_NO_MULTICAST) == 0)
         window->transports |= SYMWIN_TRANSPORT_MULTICAST;
 }
@@ -494,9 +476,11 @@ symwin_status sw_window_register(symwin_comm *comm, const char *call, symwin_sta
     values[V_FLAT_OFFSET] = a.flat_offset;
     values[V_STRETCH] = a.stretch;
     values[V_PIECES] = (uint64_t)a.count;
+    values[V_TRIES] = (uint64_t)sw_multicast_may_try(comm->group);
     status = sw_comm_agree(comm, call, status, values, V_COUNT);
     if (status == SYMWIN_OK)
         status = compare_ballots(comm, call);
+    a.tries = status == SYMWIN_OK && any_tries(comm);
     known = status == SYMWIN_OK && all_in_one_segment(comm);
     if (status == SYMWIN_OK && !known)
         status = make_segment(comm, &a);

@@ -68,6 +68,21 @@ static const struct value good[] = {
     {SW_SETTING_EMU_STRANGERS, "1", 1},
     {SW_SETTING_EMU_MULTICAST_UNIT, NULL, 2 << 20},
     {SW_SETTING_EMU_MULTICAST_UNIT, "1G", 1 << 30},
+    {SW_SETTING_EMU_MULTICAST_RECOMMENDED, NULL, 512 << 20},
+    {SW_SETTING_EMU_MULTICAST_RECOMMENDED, "2M", 2 << 20},
+    {SW_SETTING_EMU_MULTICAST_SLOTS, NULL, 128},
+    {SW_SETTING_EMU_MULTICAST_SLOTS, "0", 0},
+    {SW_SETTING_EMU_MULTICAST_SLOTS, "1024", 1024},
+    {SW_SETTING_EMU_MULTICAST_ALONE, NULL, 0},
+    {SW_SETTING_EMU_MULTICAST_ALONE, "1", 1},
+    {SW_SETTING_EMU_MULTICAST_FAULT, "add:401", 7},
+    {SW_SETTING_EMU_MULTICAST_FAULT, "import:101:0", 12},
+    {SW_SETTING_EMU_MULTICAST_FAULT, "bind:0:-1:-1:-1", 15},
+    {SW_SETTING_EMU_MULTICAST_FAULT, "bind:802:127:1:7000", 19},
+    {SW_SETTING_EMU_ALIAS, NULL, 0},
+    {SW_SETTING_EMU_ALIAS, "1", 1},
+    {SW_SETTING_EMU_MACHINE, NULL, 0},
+    {SW_SETTING_EMU_MACHINE, "4194303", 4194303},
 };
 
 static const struct {
@@ -110,6 +125,23 @@ static const struct {
         {SW_SETTING_EMU_MULTICAST_UNIT,
          {"1M", "2G", "3M", "2097153"},
          "a multiple of 2M from 2M to 1G, K, M, G or T may follow it"},
+    [SW_SETTING_EMU_MULTICAST_RECOMMENDED] =
+        {SW_SETTING_EMU_MULTICAST_RECOMMENDED,
+         {"1M", "2G", "5M"},
+         "a multiple of 2M from 2M to 1G, K, M, G or T may follow it"},
+    [SW_SETTING_EMU_MULTICAST_SLOTS] = {SW_SETTING_EMU_MULTICAST_SLOTS,
+                                        {"-1", "1025"},
+                                        "a number from 0 to 1024"},
+    [SW_SETTING_EMU_MULTICAST_ALONE] = {SW_SETTING_EMU_MULTICAST_ALONE, {"2"}, "0 or 1"},
+    [SW_SETTING_EMU_MULTICAST_FAULT] =
+        {SW_SETTING_EMU_MULTICAST_FAULT,
+         {"bind", "bind:", "map:401", "bind:1000", "bind:401:128", "bind:401:1:0", "bind:0:1:1",
+          "bind:401:1:1:-2", "bind:401:1:1:5:6", "bind:401x"},
+         "CALL:ANSWER[:DEVICE[:TIMES[:MS]]], a CALL of add, bind or import"},
+    [SW_SETTING_EMU_ALIAS] = {SW_SETTING_EMU_ALIAS, {"2"}, "0 or 1"},
+    [SW_SETTING_EMU_MACHINE] = {SW_SETTING_EMU_MACHINE,
+                                {"4194304", "mine"},
+                                "a number from 0 to 4194303"},
 };
 
 enum { ALL_READERS = 7 };

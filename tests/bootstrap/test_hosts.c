@@ -341,8 +341,8 @@ static void no_handle(const symwin_comm *comm, int rank, const char *when)
     must_be(left == 0, when, rank);
 }
 
-/* Registers again and again. On the last rank the driver fails at one call after the other, until a
- * registration succeeds. */
+/* Registers new memory again and again. On the last rank the driver fails at one call after the
+ * other, until a registration succeeds. */
 static void handles(struct processes *p, int rank)
 {
     const int odd = p->count - 1;
@@ -351,17 +351,17 @@ static void handles(struct processes *p, int rank)
     symwin_status status;
     int failures = 0;
     unsigned n = 0;
-    void *memory;
+    void *memory[64];
 
     processes_on_host(rank < p->count / 2 ? "a" : "b", 0);
     host_must(processes_comm(p, rank, 20000, &comm), "symwin_comm_create");
     no_handle(comm, rank, "symwin_comm_create leaves a handle");
-    memory = host_alloc(rank, 1);
     do {
+        memory[n] = host_alloc(rank, GRANULE); /* of its own */
         processes_barrier(p);
         if (rank == odd)
-            sw_emu_fail_nth(++n, CUDA_ERROR_OUT_OF_MEMORY, 0, 0);
-        status = symwin_window_register(comm, memory, 1, 0, &window);
+            sw_emu_fail_nth(n + 1, CUDA_ERROR_OUT_OF_MEMORY, 0, 0);
+        status = symwin_window_register(comm, memory[n++], 1, 0, &window);
         if (rank == odd)
             p->rank[odd].step = sw_emu_fault_fired();
         sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
@@ -372,11 +372,12 @@ static void handles(struct processes *p, int rank)
         if (status == SYMWIN_OK)
             host_must(symwin_window_deregister(comm, window), "deregister");
         processes_barrier(p);
-    } while (p->rank[odd].step != 0);
+    } while (p->rank[odd].step != 0 && n < sizeof memory / sizeof memory[0]);
     must_be(failures > 8 && status == SYMWIN_OK, "registrations that fail, and one that does not",
             rank);
     symwin_comm_destroy(comm);
-    host_must(symwin_mem_free(memory), "symwin_mem_free");
+    while (n-- > 0)
+        host_must(symwin_mem_free(memory[n]), "symwin_mem_free");
 }
 
 /* ---- an id that rank 0 has not created ---- */

@@ -699,11 +699,17 @@ int main(void)
 {
     struct processes *p;
     int nranks, right;
+    size_t i;
 
     everywhere(body, MOST_RANKS);
     for (nranks = 2; nranks <= 4; nranks++) {
         right = places_run(&places_all[0], nranks, multicast_body, NULL, &p);
         tap_ok(right, "multicast, %d ranks%s", nranks, p->rank[0].text);
+        processes_free(p);
+    }
+    for (i = 1; i < places_count(); i++) {
+        right = places_run(&places_all[i], 3, multicast_body, NULL, &p);
+        tap_ok(right, "multicast, %s%s", places_all[i].name, p->rank[0].text);
         processes_free(p);
     }
     return tap_done();

@@ -366,11 +366,22 @@ void conf_emulate(const char *devices)
 {
     if (setenv("SYMWIN_DRIVER", "emu", 1) != 0 || setenv("SYMWIN_EMU_DEVICES", devices, 1) != 0 ||
         unsetenv("SYMWIN_EMU_MEM") != 0 || unsetenv("SYMWIN_EMU_FABRIC") != 0 ||
-        unsetenv("SYMWIN_EMU_MULTICAST") != 0)
+        unsetenv("SYMWIN_EMU_MULTICAST") != 0 || unsetenv("SYMWIN_EMU_MULTICAST_SLOTS") != 0 ||
+        unsetenv("SYMWIN_EMU_MULTICAST_RECOMMENDED") != 0 ||
+        unsetenv("SYMWIN_EMU_MULTICAST_ALONE") != 0 ||
+        unsetenv("SYMWIN_EMU_MULTICAST_FAULT") != 0 || unsetenv("SYMWIN_EMU_MACHINE") != 0)
         conf_bail("setenv");
     conf_start();
     if (!conf.emulated) /* checked again: on real hardware a mistake may disturb the GPUs */
         tap_skip_all("it runs on the emulated driver only");
+}
+
+void conf_configure(const struct sw_emu_machine *machine)
+{
+    conf_must(sw_drv.cuCtxSetCurrent(NULL), "cuCtxSetCurrent");
+    conf_must(sw_drv.cuDevicePrimaryCtxRelease(conf.device), "cuDevicePrimaryCtxRelease");
+    conf_must(sw_emu_configure(machine), "sw_emu_configure");
+    make_current();
 }
 
 void conf_machine(int fabric, int multicast)
@@ -380,10 +391,7 @@ void conf_machine(int fabric, int multicast)
     sw_emu_machine(&machine);
     machine.fabric = fabric;
     machine.multicast = multicast;
-    conf_must(sw_drv.cuCtxSetCurrent(NULL), "cuCtxSetCurrent");
-    conf_must(sw_drv.cuDevicePrimaryCtxRelease(conf.device), "cuDevicePrimaryCtxRelease");
-    conf_must(sw_emu_configure(&machine), "sw_emu_configure");
-    make_current();
+    conf_configure(&machine);
 }
 
 /* ---- multicast ------------------------------------------------------------------------------- */

@@ -139,6 +139,10 @@ void conf_emulate(const char *devices);
  * primary context and retains it again, so no other object may live. */
 void conf_machine(int fabric, int multicast);
 
+/* The same for any machine. */
+struct sw_emu_machine;
+void conf_configure(const struct sw_emu_machine *machine);
+
 /* ---- child processes ------------------------------------------------------------------------- */
 
 /* This program again as `argv0 mode arg`, with `env` ("NAME=value", ended by NULL; may be NULL)

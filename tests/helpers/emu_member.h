@@ -24,7 +24,14 @@ struct member {
     CUmemGenericAllocationHandle mc;
     struct conf_block block; /* a unit of the device's memory */
     CUdeviceptr va;          /* where the object is mapped */
+    size_t mapped;           /* how much of it, from its start; 0: a unit */
+    size_t at;               /* where in the object the memory is bound */
 };
+
+static inline size_t member_span(const struct member *m)
+{
+    return m->mapped > 0 ? m->mapped : unit;
+}
 
 static inline void member_make(struct member *m, int device, CUmemGenericAllocationHandle mc)
 {
@@ -34,12 +41,12 @@ static inline void member_make(struct member *m, int device, CUmemGenericAllocat
 
 static inline CUresult member_bind(const struct member *m)
 {
-    return sw_drv.cuMulticastBindMem(m->mc, 0, m->block.handle, 0, unit, 0);
+    return sw_drv.cuMulticastBindMem(m->mc, m->at, m->block.handle, 0, unit, 0);
 }
 
 static inline CUresult member_unbind(const struct member *m)
 {
-    return sw_drv.cuMulticastUnbind(m->mc, m->device, 0, unit);
+    return sw_drv.cuMulticastUnbind(m->mc, m->device, m->at, unit);
 }
 
 /* Unbinds and binds `times` times; 0: until it is killed. */
@@ -59,25 +66,26 @@ static inline CUresult member_map(struct member *m)
 {
     CUresult result;
 
-    m->va = conf_reserve(unit);
-    result = sw_drv.cuMemMap(m->va, unit, 0, m->mc, 0);
-    return result == CUDA_SUCCESS ? conf_access(m->va, unit, m->device, RW) : result;
+    m->va = conf_reserve(member_span(m));
+    result = sw_drv.cuMemMap(m->va, member_span(m), 0, m->mc, 0);
+    return result == CUDA_SUCCESS ? conf_access(m->va, member_span(m), m->device, RW) : result;
 }
 
 static inline CUresult member_release(struct member *m)
 {
     if (m->va != 0)
-        conf_unmap(m->va, unit);
+        conf_unmap(m->va, member_span(m));
     m->va = 0;
     return sw_drv.cuMemRelease(m->mc);
 }
 
-/* On how many devices a word at the offset has memory; stores `value` there unless it is 0. */
+/* On how many devices a word at the offset from `at` has memory; stores `value` there unless it is
+ * 0. */
 static inline int member_reach(const struct member *m, size_t offset, uint32_t value, uint32_t *sum)
 {
     void *targets[EMU_MAX_DEVICES];
-    const int count = emu_multicast_access(m->device, m->va + offset, sizeof value, value != 0,
-                                           targets);
+    const int count = emu_multicast_access(m->device, m->va + m->at + offset, sizeof value,
+                                           value != 0, targets);
 
     *sum = 0;
     for (int i = 0; i < count; i++) {
@@ -90,7 +98,7 @@ static inline int member_reach(const struct member *m, size_t offset, uint32_t v
 
 /* ---- members in other processes -------------------------------------------------------------- */
 
-enum verb { ADD, BIND, UNBIND, MAP, STORE, WORD, REACH, COUNT, LEND, RELEASE, HAMMER };
+enum verb { ADD, BIND, UNBIND, MAP, STORE, WORD, REACH, COUNT, LEND, RELEASE, HAMMER, SPAN, AT };
 
 struct order {
     enum verb what;
@@ -130,6 +138,12 @@ static inline int obey(struct member *m, const struct order *order)
         return (int)member_release(m);
     case HAMMER:
         return (int)member_hammer(m, order->value);
+    case SPAN: /* before MAP; in units, as AT */
+        m->mapped = order->value * unit;
+        return 0;
+    case AT:
+        m->at = order->value * unit;
+        return 0;
     }
     return -1;
 }

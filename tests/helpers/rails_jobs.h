@@ -38,7 +38,7 @@ HARNESS_UNUSED int largest_of(const char *hosts)
     return most;
 }
 
-HARNESS_UNUSED int equal_domains; /* whether those of this process's communicator are */
+HARNESS_UNUSED atomic_int equal_domains; /* whether those of this process's communicator are */
 
 HARNESS_UNUSED int domains_are_equal(const char *hosts)
 {

@@ -9,7 +9,7 @@
 enum { RANKS = 3, LIAR = 1, SOON_MS = 300 };
 
 /* Indices of the values in a window's first ballot (window_register.c). */
-enum { V_OFFSET = 2, V_STRETCH = 5, V_PIECES = 6, V_COUNT = 7 };
+enum { V_OFFSET = 2, V_STRETCH = 5, V_PIECES = 6, V_COUNT = 8 };
 
 /* `ballots`: what is added to the liar's vote in each round, in units; the last one applies to all
  * later rounds too. `unit`: a granule or a byte. `says`: what the liar reports of its memory. */

@@ -292,7 +292,7 @@ static void refuse(const struct span_rank *r, const struct refusal *row)
             span_map(&s, 2, span_create((r->device + 1) % harness_device_count(), GRANULE));
         }
         if (row->what == W_BORDER) {
-            low = reserve_at(r->device, s.range + ((CUdeviceptr)4 << 30)); /* an unused address */
+            low = reserve_at(r->device, s.range + ((CUdeviceptr)256 << 30)); /* unused */
             high = reserve_at(r->device, low.ptr + GRANULE);
             ptr = (void *)(uintptr_t)low.ptr;
         }

@@ -43,7 +43,8 @@ static void expect_refused(const char *name, struct member *m, symwin_status wan
 
 /* ---- where there is multicast ---- */
 
-/* A store to the multicast address of rank `writer` reaches every rank's memory. */
+/* A store to the multicast address of rank `writer` reaches every rank's memory. It is a copy by
+ * the device, from a word that no case uses: the host must not use a multicast address. */
 static int stores_missed(struct member *m, const symwin_window *window, void *own, size_t offset,
                          int writer)
 {
@@ -56,7 +57,9 @@ static int stores_missed(struct member *m, const symwin_window *window, void *ow
     if (m->rank == writer) {
         host_must(symwin_window_multicast_pointer(m->comm, window, offset, &ptr),
                   "symwin_window_multicast_pointer");
-        host_put_u32(m->device, ptr, value);
+        host_put_u32(m->device, host_at(m->memory, 48), value);
+        host_must(host_copy(m->device, ptr, host_at(m->memory, 48), sizeof value),
+                  "copy to the multicast address");
     }
     harness_barrier(m->team);
     missed = host_get_u32(m->device, host_at(own, offset)) != value;
@@ -210,18 +213,23 @@ static void run_without(struct harness_team *team, int rank, void *arg)
 
 /* ---- where multicast objects run out ---- */
 
-enum { MOST_OBJECTS = 128 }; /* in the emulated machine */
+enum { MOST_OBJECTS = 128 }; /* with bindings, in the emulated machine */
 
-static void take_all(CUmemGenericAllocationHandle objects[MOST_OBJECTS])
+/* An object takes its slot at its first bind. */
+static void take_all(CUmemGenericAllocationHandle objects[MOST_OBJECTS], CUdeviceptr memory)
 {
     CUmulticastObjectProp prop = {.numDevices = 2, .size = GRANULE};
     int i;
 
-    for (i = 0; i < MOST_OBJECTS; i++)
-        if (sw_drv.cuMulticastCreate(&objects[i], &prop) != CUDA_SUCCESS)
+    for (i = 0; i < MOST_OBJECTS; i++) {
+        host_must_cuda(sw_drv.cuMulticastCreate(&objects[i], &prop), "cuMulticastCreate");
+        host_must_cuda(sw_drv.cuMulticastAddDevice(objects[i], 0), "cuMulticastAddDevice");
+        host_must_cuda(sw_drv.cuMulticastAddDevice(objects[i], 1), "cuMulticastAddDevice");
+        if (sw_drv.cuMulticastBindAddr(objects[i], 0, memory, GRANULE, 0) != CUDA_SUCCESS)
             break;
-    tap_ok(i > 0, "%d multicast objects were left", i);
-    for (; i < MOST_OBJECTS; i++)
+    }
+    tap_ok(i > 0, "%d multicast slots were left", i);
+    for (i++; i < MOST_OBJECTS; i++)
         objects[i] = 0;
 }
 
@@ -235,15 +243,15 @@ static void run_exhausted(struct harness_team *team, int rank, void *arg)
     (void)arg;
     member_open(&m, team, rank, GRANULE);
     if (rank == 0)
-        take_all(objects);
+        take_all(objects, (CUdeviceptr)(uintptr_t)m.memory);
     harness_barrier(team);
     window = member_window(&m, 0, GRANULE);
     expect_none("no objects are left", &m, window);
     TAP_EQ("peers are reached all the same", member_exchange(&m, window, m.memory, 16, 3), 0);
     expect_refused("insisting does not help", &m, SYMWIN_NO_MEMORY,
-                   "symwin_window_register|rank 0|cuMulticastCreate");
+                   "symwin_window_register|cuMulticastBindMem");
     member_deregister(&m, window);
-    expect_refused("nor on memory that is new", &m, SYMWIN_NO_MEMORY, "rank 0|cuMulticastCreate");
+    expect_refused("nor on memory that is new", &m, SYMWIN_NO_MEMORY, "cuMulticastBindMem");
     for (i = 0; i < MOST_OBJECTS && rank == 0; i++)
         if (objects[i] != 0)
             host_must_cuda(sw_drv.cuMemRelease(objects[i]), "cuMemRelease");
@@ -260,16 +268,20 @@ static void run_exhausted(struct harness_team *team, int rank, void *arg)
 static void run_one_cannot(struct harness_team *team, int rank, void *arg)
 {
     symwin_window *window = NULL;
+    const struct sw_emu_multicast_fault fault = {
+        .call = SW_EMU_FAULT_BIND, .answer = CUDA_ERROR_INVALID_VALUE, .device = 2, .times = -1};
     struct host_raw raw;
     struct sw_emu_live live;
     struct member m, own;
 
     (void)arg;
     member_open(&m, team, rank, GRANULE);
-    /* Memory without a handle type cannot be bound to an object that has one. */
-    raw = host_raw_alloc(m.device, GRANULE, rank == 2 ? 0 : SYMWIN_HANDLE_POSIX_FD);
+    raw = host_raw_alloc(m.device, GRANULE, SYMWIN_HANDLE_POSIX_FD);
     own = m;
     own.memory = (void *)(uintptr_t)raw.ptr;
+    if (rank == 2)
+        host_must_cuda(sw_emu_multicast_fail(&fault), "a fault");
+    harness_barrier(team);
     expect_refused("one rank cannot", &own, SYMWIN_DRIVER, "rank 2|cuMulticastBindMem");
     window = member_window(&own, 0, GRANULE);
     expect_none("so all do without", &own, window);
@@ -280,6 +292,30 @@ static void run_one_cannot(struct harness_team *team, int rank, void *arg)
     TAP_EQ("peers are reached all the same", member_exchange(&own, window, own.memory, 16, 3), 0);
     member_deregister(&m, window);
     harness_barrier(team);
+    if (rank == 2)
+        host_must_cuda(sw_emu_multicast_fail(NULL), "no fault");
+    harness_barrier(team);
+    host_raw_free(&raw);
+    member_close(&m);
+}
+
+/* In one process the object is not exported, so memory that cannot be shared is bound to it. */
+static void run_no_handles(struct harness_team *team, int rank, void *arg)
+{
+    symwin_window *window = NULL;
+    struct host_raw raw;
+    struct member m, own;
+
+    (void)arg;
+    member_open(&m, team, rank, GRANULE);
+    raw = host_raw_alloc(m.device, GRANULE, 0);
+    own = m;
+    own.memory = (void *)(uintptr_t)raw.ptr;
+    window = member_window(&own, 0, GRANULE);
+    TAP_EQ("memory without handle types", stores_missed(&own, window, own.memory, 8, 1), 0);
+    member_deregister(&m, window);
+    harness_barrier(team);
+    (void)sw_reaper_wait(10000);
     host_raw_free(&raw);
     member_close(&m);
 }
@@ -324,6 +360,8 @@ int main(int argc, char **argv)
     harness_no_leaks("no objects left", &before);
     harness_run(RANKS, run_one_cannot, NULL);
     harness_no_leaks("one rank cannot", &before);
+    harness_run(RANKS, run_no_handles, NULL);
+    harness_no_leaks("no handle types", &before);
     child_run("a machine without multicast", switched_off);
     return tap_done();
 }

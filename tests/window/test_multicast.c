@@ -1,0 +1,571 @@
+/* One multicast object for a communicator, wherever its ranks are: as threads of one process, as
+ * processes, on two hosts with a fabric. Windows share it; its steps fail on each rank in turn. */
+#include "processes.h"
+#include "src/window/multicast.h"
+
+enum { RANKS = 4, WAIT_MS = 20000, WINDOWS = 20 };
+
+struct part {
+    struct processes *p;
+    int rank, device;
+    symwin_comm *comm;
+    void *memory;  /* two granules */
+    void *scratch; /* what goes to the multicast addresses comes from here */
+};
+
+static void open_part(struct part *part, struct processes *p, int rank)
+{
+    *part = (struct part){.p = p, .rank = rank, .device = rank};
+    host_must(processes_comm(p, rank, WAIT_MS, &part->comm), "symwin_comm_create");
+    part->memory = host_alloc(rank, 2 * GRANULE);
+    part->scratch = host_alloc(rank, GRANULE);
+}
+
+static void close_part(struct part *part)
+{
+    symwin_comm_destroy(part->comm);
+    host_must(symwin_mem_free(part->memory), "symwin_mem_free");
+    host_must(symwin_mem_free(part->scratch), "symwin_mem_free");
+}
+
+static symwin_window *window_on(const struct part *part, void *memory, size_t bytes)
+{
+    symwin_window *window = NULL;
+
+    host_must(symwin_window_register(part->comm, memory, bytes, 0, &window),
+              "symwin_window_register");
+    return window;
+}
+
+static symwin_window_info query(const struct part *part, const symwin_window *window)
+{
+    symwin_window_info info = {0};
+
+    host_must(symwin_window_query(part->comm, window, &info), "symwin_window_query");
+    return info;
+}
+
+static int has_multicast(const struct part *part, const symwin_window *window)
+{
+    const symwin_window_info info = query(part, window);
+    const int has = (info.transports & SYMWIN_TRANSPORT_MULTICAST) != 0;
+
+    must_equal(info.multicast_reason[0] == '\0', has, "no reason where there is multicast",
+               part->rank);
+    return has;
+}
+
+/* A word that `writer` stores to the multicast address of `offset` is in the memory of all. */
+static void store(const struct part *part, const symwin_window *window, size_t offset, int writer)
+{
+    const uint32_t value = 1000u * (uint32_t)writer + (uint32_t)offset;
+    const symwin_window_info info = query(part, window);
+    struct sw_scope scope;
+    void *to = NULL;
+
+    host_put_u32(part->device, host_at(info.ptr, offset), 0);
+    processes_barrier(part->p);
+    if (part->rank == writer) {
+        host_must(symwin_window_multicast_pointer(part->comm, window, offset, &to),
+                  "symwin_window_multicast_pointer");
+        host_put_u32(part->device, part->scratch, value);
+        host_must(sw_scope_enter(part->device, &scope), "scope");
+        host_must_cuda(sw_drv.cuMemcpyDtoD((CUdeviceptr)(uintptr_t)to,
+                                           (CUdeviceptr)(uintptr_t)part->scratch, sizeof value),
+                       "cuMemcpyDtoD");
+        sw_scope_leave(&scope);
+    }
+    processes_barrier(part->p);
+    must_equal(host_get_u32(part->device, host_at(info.ptr, offset)), value,
+               "a store through multicast", part->rank);
+    processes_barrier(part->p);
+}
+
+/* Each rank reads what the others wrote. */
+static void peers_work(const struct part *part, const symwin_window *window)
+{
+    const symwin_window_info info = query(part, window);
+    int peer;
+
+    host_put_u32(part->device, info.ptr, 7u + (uint32_t)part->rank);
+    processes_barrier(part->p);
+    for (peer = 0; peer < info.nranks; peer++)
+        must_equal(host_get_u32(part->device,
+                                host_at(info.base, (size_t)peer * info.stride + info.offset)),
+                   7 + peer, "a peer's word", part->rank);
+    processes_barrier(part->p);
+}
+
+static int multicasts(void)
+{
+    struct sw_emu_live live;
+
+    sw_emu_live_count(&live);
+    return (int)live.multicasts;
+}
+
+static int binds(void)
+{
+    struct sw_emu_live live;
+
+    sw_emu_live_count(&live);
+    return (int)live.binds;
+}
+
+/* How many ranks of this process there are. */
+static int here(const struct part *part)
+{
+    return part->comm->group->nlocal;
+}
+
+/* ---- one object ---- */
+
+static void share(struct processes *p, int rank)
+{
+    symwin_window *windows[WINDOWS], *small;
+    void *memory[WINDOWS];
+    symwin_comm_info comm;
+    struct part part;
+    int i;
+
+    open_part(&part, p, rank);
+    host_must(symwin_comm_query(part.comm, &comm), "symwin_comm_query");
+    must_equal(comm.multicast, 1, "the communicator has multicast", rank);
+    must_equal(multicasts(), 0, "no object before the first window", rank);
+    processes_barrier(p);
+    for (i = 0; i < WINDOWS; i++) {
+        memory[i] = host_alloc(part.device, GRANULE);
+        windows[i] = window_on(&part, memory[i], GRANULE);
+        must_be(has_multicast(&part, windows[i]), "a window has multicast", rank);
+    }
+    small = window_on(&part, host_at(memory[3], 4096), 64);
+    processes_barrier(p);
+    must_equal(multicasts(), 1, "one object for all windows", rank);
+    must_equal(binds(), WINDOWS * here(&part), "a binding for each", rank);
+    for (i = 0; i < WINDOWS; i += 5)
+        store(&part, windows[i], GRANULE - 4, i % RANKS);
+    store(&part, small, 60, 1);
+    for (i = 0; i < WINDOWS; i += 2)
+        host_must(symwin_window_deregister(part.comm, windows[i]), "symwin_window_deregister");
+    store(&part, windows[3], 8, 2);
+    for (i = 1; i < WINDOWS; i += 2)
+        host_must(symwin_window_deregister(part.comm, windows[i]), "symwin_window_deregister");
+    store(&part, small, 4, 3);
+    close_part(&part);
+    for (i = 0; i < WINDOWS; i++)
+        host_must(symwin_mem_free(memory[i]), "symwin_mem_free");
+}
+
+/* Ten thousand windows, on a thousand allocations, take one object. */
+static void be_many(struct processes *p, int rank)
+{
+    enum { MANY = 10000, ALLOCATIONS = 1000 };
+    symwin_window **windows = calloc(MANY, sizeof *windows);
+    void **memory = calloc(ALLOCATIONS, sizeof *memory);
+    struct part part;
+    int i;
+
+    open_part(&part, p, rank);
+    for (i = 0; i < ALLOCATIONS; i++)
+        memory[i] = host_alloc(part.device, GRANULE);
+    for (i = 0; i < MANY; i++)
+        windows[i] = window_on(&part, host_at(memory[i % ALLOCATIONS], (size_t)i / 1000 * 4096),
+                               4096);
+    processes_barrier(p);
+    must_equal(multicasts(), 1, "one object for all windows", rank);
+    must_equal(binds(), ALLOCATIONS * here(&part), "a binding for each allocation", rank);
+    store(&part, windows[MANY - 1], 4092, 3);
+    store(&part, windows[0], 0, 1);
+    close_part(&part);
+    for (i = 0; i < ALLOCATIONS; i++)
+        host_must(symwin_mem_free(memory[i]), "symwin_mem_free");
+    free(memory);
+    free(windows);
+}
+
+/* All-reduces through multicast, and what is chosen where it is there. */
+static void reduce(struct processes *p, int rank)
+{
+    static const symwin_algo algos[] = {SYMWIN_ALGO_AUTO, SYMWIN_ALGO_ONESHOT_MC,
+                                        SYMWIN_ALGO_TWOSHOT_MC};
+    enum { COUNT = 100000 };
+    symwin_collective_info info;
+    symwin_window *window;
+    struct part part;
+    uint32_t *in;
+    size_t i;
+
+    open_part(&part, p, rank);
+    in = part.memory;
+    window = window_on(&part, part.memory, 2 * GRANULE);
+    for (i = 0; i < sizeof algos / sizeof algos[0]; i++) {
+        const symwin_allreduce_options options = {.size = sizeof options, .algo = algos[i]};
+
+        host_put_u32(part.device, in, 5u + (uint32_t)rank);
+        host_put_u32(part.device, in + COUNT - 1, 70u * (uint32_t)rank);
+        processes_barrier(p);
+        host_must(symwin_allreduce_with(part.comm, in, in + COUNT, COUNT, SYMWIN_U32, SYMWIN_SUM,
+                                        &options, NULL),
+                  symwin_algo_name(algos[i]));
+        host_must(symwin_stream_synchronize(part.device, NULL), "symwin_stream_synchronize");
+        must_equal(host_get_u32(part.device, in + COUNT), 4 * 5 + 6, "the first sum", rank);
+        must_equal(host_get_u32(part.device, in + 2 * COUNT - 1), 70 * 6, "the last sum", rank);
+        processes_barrier(p);
+    }
+    host_must(symwin_allreduce_query(part.comm, in, in + COUNT, COUNT, SYMWIN_U32, SYMWIN_SUM, NULL,
+                                     &info),
+              "symwin_allreduce_query");
+    must_equal(info.algo, SYMWIN_ALGO_TWOSHOT_MC, "a large one goes by multicast", rank);
+    host_must(
+        symwin_allreduce_query(part.comm, in, in + COUNT, 16, SYMWIN_U32, SYMWIN_SUM, NULL, &info),
+        "symwin_allreduce_query");
+    must_be(info.algo != SYMWIN_ALGO_ONESHOT_MC, "no one-shot that nobody asked for", rank);
+    host_must(symwin_window_deregister(part.comm, window), "symwin_window_deregister");
+    close_part(&part);
+}
+
+/* ---- ends of windows ---- */
+
+/* One rank deregisters early: the others' multicast addresses work on. Memory is unbound when all
+ * have deregistered it, at the next calls of all. */
+static void end(struct processes *p, int rank)
+{
+    symwin_window *first, *second, *again;
+    struct part part;
+    void *other;
+    int i;
+
+    open_part(&part, p, rank);
+    other = host_alloc(part.device, GRANULE);
+    first = window_on(&part, part.memory, 2 * GRANULE);
+    second = window_on(&part, other, GRANULE);
+    processes_barrier(p);
+    if (rank == 1)
+        host_must(symwin_window_deregister(part.comm, first), "symwin_window_deregister");
+    processes_barrier(p);
+    if (rank != 1) {
+        void *to = NULL;
+
+        host_must(symwin_window_multicast_pointer(part.comm, first, 0, &to),
+                  "symwin_window_multicast_pointer");
+    }
+    again = window_on(&part, rank == 1 ? part.memory : other, 64); /* rank 1 finds it again */
+    store(&part, again, 16, 1);
+    must_equal(binds() % here(&part), 0, "what one rank uses no more stays bound", rank);
+    if (rank != 1)
+        host_must(symwin_window_deregister(part.comm, first), "symwin_window_deregister");
+    host_must(symwin_window_deregister(part.comm, again), "symwin_window_deregister");
+    processes_barrier(p);
+    for (i = 0; i < 4; i++) { /* calls of all */
+        again = window_on(&part, other, 64);
+        host_must(symwin_window_deregister(part.comm, again), "symwin_window_deregister");
+    }
+    (void)sw_reaper_wait(10000);
+    processes_barrier(p);
+    must_equal(binds(), here(&part), "what nobody uses is unbound", rank);
+    store(&part, second, 32, 2);
+    host_must(symwin_window_deregister(part.comm, second), "symwin_window_deregister");
+    close_part(&part);
+    host_must(symwin_mem_free(other), "symwin_mem_free");
+}
+
+/* ---- failures ---- */
+
+static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER; /* ranks may be threads */
+
+static struct harness_leaks leaks(struct processes *p)
+{
+    struct harness_leaks now;
+
+    processes_barrier(p);
+    pthread_mutex_lock(&counting);
+    now = harness_leaks_now();
+    pthread_mutex_unlock(&counting);
+    processes_barrier(p);
+    return now;
+}
+
+static void no_leaks(struct processes *p, int rank, const struct harness_leaks *before)
+{
+    struct harness_leaks after;
+
+    processes_barrier(p);
+    pthread_mutex_lock(&counting);
+    after = harness_leaks_settle(before);
+    pthread_mutex_unlock(&counting);
+    must_equal((long long)after.objects, (long long)before->objects, "objects left behind", rank);
+    must_equal(after.fds, before->fds, "descriptors left behind", rank);
+    must_equal(after.threads, before->threads, "threads left behind", rank);
+}
+
+static const CUresult codes[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_ILLEGAL_STATE,
+                                 CUDA_ERROR_SYSTEM_NOT_READY, CUDA_ERROR_INVALID_VALUE};
+
+struct trial {
+    int victim, persistent;
+    unsigned nth;
+    CUresult code;
+};
+
+/* A registration in which a driver call of one rank fails. All ranks have a window, or none; all
+ * have multicast, or none. Whether the fault was reached. */
+static int fail_once(struct processes *p, int rank, const struct trial *t)
+{
+    symwin_window *window = NULL;
+    struct part part;
+    int fired = 0, has = 0, r;
+    symwin_status status;
+
+    open_part(&part, p, rank);
+    processes_barrier(p);
+    if (rank == t->victim)
+        sw_emu_fail_nth(t->nth, t->code, t->persistent, 0);
+    status = symwin_window_register(part.comm, part.memory, GRANULE, 0, &window);
+    if (rank == t->victim) {
+        fired = sw_emu_fault_fired();
+        sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
+    }
+    if (status == SYMWIN_OK) {
+        has = has_multicast(&part, window);
+        peers_work(&part, window);
+        if (has)
+            store(&part, window, 64, t->victim);
+        host_must(symwin_window_deregister(part.comm, window), "symwin_window_deregister");
+    }
+    p->rank[rank].number = (long long)status * 4 + has * 2 + fired;
+    processes_barrier(p);
+    for (r = 0; r < RANKS; r++)
+        must_equal(p->rank[r].number / 2, p->rank[0].number / 2,
+                   "all ranks have the same status and transports", rank);
+    fired = (int)(p->rank[t->victim].number % 2);
+    if (!t->persistent) { /* the communicator works on */
+        window = window_on(&part, host_at(part.memory, 0), 2 * GRANULE);
+        p->rank[rank].step = has_multicast(&part, window);
+        peers_work(&part, window);
+        for (r = 0; r < RANKS; r++)
+            must_equal(p->rank[r].step, p->rank[0].step, "later they agree too", rank);
+        processes_barrier(p);
+    }
+    close_part(&part);
+    processes_barrier(p);
+    p->id_made = 0;
+    processes_barrier(p);
+    return fired;
+}
+
+/* `number` of the place: the victim. */
+static void fail(struct processes *p, int rank)
+{
+    const size_t seed = (size_t)(uintptr_t)places_arg(p);
+    struct harness_leaks before;
+    struct trial t = {.victim = (int)(seed % RANKS)};
+    unsigned i = (unsigned)seed, faults = 0;
+
+    before = leaks(p);
+    for (t.persistent = 0; t.persistent < 2; t.persistent++)
+        for (t.nth = 1; t.nth < 60; t.nth++, i++) {
+            t.code = codes[i % (sizeof codes / sizeof codes[0])];
+            if (!fail_once(p, rank, &t))
+                break;
+            faults++;
+        }
+    if (rank == 0)
+        p->rank[0].at_us = faults;
+    no_leaks(p, rank, &before);
+}
+
+/* ---- a rank that is killed ---- */
+
+/* From a few microseconds on: a registration with all steps takes about a millisecond. */
+static void die_soon(unsigned seed)
+{
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
+    const long us = 1 + (long)(seed * 2654435761u >> 8) % 2500;
+    const struct itimerspec when = {.it_value = {.tv_nsec = us * 1000}};
+    timer_t timer;
+
+    if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0 ||
+        timer_settime(timer, 0, &when, NULL) != 0)
+        abort();
+}
+
+/* The others have a window or none, with one status on one host; then they are told who is lost. */
+static void lose_one(struct processes *p, int rank)
+{
+    const unsigned seed = (unsigned)(uintptr_t)places_arg(p);
+    const int victim = (int)(seed % RANKS);
+    struct harness_leaks before = harness_leaks_now(), after;
+    symwin_window *window = NULL;
+    symwin_status status;
+    struct part part;
+    char name[16];
+
+    open_part(&part, p, rank);
+    processes_barrier(p);
+    if (rank == victim)
+        die_soon(seed);
+    status = symwin_window_register(part.comm, part.memory, GRANULE, 0, &window);
+    if (rank == victim)
+        for (;;)
+            pause();
+    p->rank[rank].status = (int)status;
+    must_be(status == SYMWIN_OK || status == SYMWIN_PEER_LOST, "the status", rank);
+    status = symwin_window_register(part.comm, part.memory, 2 * GRANULE, 0, &window);
+    must_be(status == SYMWIN_PEER_LOST, "the next registration", rank);
+    snprintf(name, sizeof name, "rank %d", victim);
+    must_be(host_error_has(name), "who is lost", rank);
+    close_part(&part);
+    after = harness_leaks_settle(&before);
+    must_equal((long long)after.objects, (long long)before.objects, "objects left behind", rank);
+    must_equal(after.fds, before.fds, "descriptors left behind", rank);
+    must_equal(after.threads, before.threads, "threads left behind", rank);
+}
+
+/* Whether the others ended well. */
+static int survive(const struct place *place, unsigned seed)
+{
+    struct places_job job = {place, lose_one, (void *)(uintptr_t)seed};
+    struct processes *p = processes_new(RANKS, &job);
+    const int victim = (int)(seed % RANKS), first = victim == 0;
+    int right = 1, r;
+
+    for (r = 0; r < RANKS; r++)
+        processes_fork(p, r, places_process);
+    for (r = 0; r < RANKS; r++)
+        right &= r == victim ? processes_wait(p, r) != 0 : processes_wait_loud(p, r) == 0;
+    for (r = 0; r < RANKS && place->hosts == NULL; r++)
+        if (r != victim && p->rank[r].status != p->rank[first].status) {
+            fprintf(stderr, "rank %d: status %d, rank %d: %d\n", r, p->rank[r].status, first,
+                    p->rank[first].status);
+            right = 0;
+        }
+    if (!right)
+        fprintf(stderr, "# seed %u\n", seed);
+    processes_free(p);
+    return right;
+}
+
+static void kill_some(const struct place *place, unsigned kills)
+{
+    unsigned seed, right = 0;
+
+    for (seed = 0; seed < kills; seed++)
+        right += (unsigned)survive(place, seed);
+    tap_ok(right == kills, "%s: %u of %u kills ended well", place->name, right, kills);
+}
+
+/* ---- what is remembered ---- */
+
+struct memory_case {
+    const char *name, *words; /* of the reason */
+    CUresult code;
+    int times, stall_ms;
+    int first, second; /* whether the window with the failure has multicast, and the next one */
+};
+
+static const struct memory_case cases[] = {
+    {"802 once", "", CUDA_ERROR_SYSTEM_NOT_READY, 1, 0, 1, 1},
+    {"802 twice", "rank 2: cuMulticastBindMem", CUDA_ERROR_SYSTEM_NOT_READY, 2, 0, 0, 0},
+    {"401", "rank 2: cuMulticastBindMem", CUDA_ERROR_ILLEGAL_STATE, 1, 0, 0, 0},
+    {"no slots", "rank 2: cuMulticastBindMem", CUDA_ERROR_OUT_OF_MEMORY, 1, 0, 0, 0},
+    {"memory that cannot be bound", "rank 2: cuMulticastBindMem", CUDA_ERROR_INVALID_VALUE, 1, 0, 0,
+     1},
+    {"a bind that stalls", "rank 2: cuMulticastBindMem", CUDA_SUCCESS, 1, 3500, 0, 0},
+};
+
+static void remembers(struct processes *p, int rank)
+{
+    const struct memory_case *c = places_arg(p);
+    const struct sw_emu_multicast_fault fault = {.call = SW_EMU_FAULT_BIND,
+                                                 .answer = c->code,
+                                                 .device = 2,
+                                                 .times = c->times,
+                                                 .stall_ms = c->stall_ms};
+    symwin_comm_options options = {.size = sizeof options,
+                                   .timeout_ms = c->stall_ms > 0 ? 2000 : WAIT_MS};
+    symwin_window *first = NULL, *second = NULL, *third = NULL;
+    struct harness_leaks before = leaks(p);
+    struct part part = {.p = p, .rank = rank, .device = rank};
+    symwin_window_info info;
+    void *other;
+
+    host_must(symwin_comm_create(processes_id(p, rank), RANKS, rank, rank, &options, &part.comm),
+              "symwin_comm_create");
+    part.memory = host_alloc(rank, 2 * GRANULE);
+    part.scratch = host_alloc(rank, GRANULE);
+    other = host_alloc(rank, GRANULE);
+    if (rank == 2)
+        host_must_cuda(sw_emu_multicast_fail(&fault), "a fault");
+    processes_barrier(p);
+    first = window_on(&part, part.memory, 2 * GRANULE);
+    info = query(&part, first);
+    must_equal(has_multicast(&part, first), c->first, c->name, rank);
+    must_be(strstr(info.multicast_reason, c->words) != NULL, info.multicast_reason, rank);
+    peers_work(&part, first);
+    second = window_on(&part, other, GRANULE);
+    must_equal(has_multicast(&part, second), c->second, "the next one", rank);
+    if (c->second)
+        store(&part, second, 4, 2);
+    peers_work(&part, second);
+    if (c->code == CUDA_ERROR_ILLEGAL_STATE) {
+        must_be(symwin_window_register(part.comm, other, 64, SYMWIN_WINDOW_MULTICAST, &third) ==
+                        SYMWIN_UNSUPPORTED &&
+                    host_error_has("symwin_window_register: rank 2: cuMulticastBindMem"),
+                "it is over", rank);
+    } else if (c->code == CUDA_ERROR_OUT_OF_MEMORY) {
+        host_must(symwin_window_register(part.comm, other, 64, SYMWIN_WINDOW_MULTICAST, &third),
+                  "whoever insists tries again");
+        store(&part, third, 8, 1);
+    }
+    processes_barrier(p);
+    if (c->stall_ms > 0)
+        usleep((useconds_t)c->stall_ms * 1000); /* until it comes back */
+    host_must(symwin_window_deregister(part.comm, second), "symwin_window_deregister");
+    close_part(&part);
+    host_must(symwin_mem_free(other), "symwin_mem_free");
+    if (rank == 2)
+        host_must_cuda(sw_emu_multicast_fail(NULL), "no fault");
+    no_leaks(p, rank, &before);
+}
+
+static long long run(const struct place *place, const char *name,
+                     void (*body)(struct processes *p, int rank), const void *arg)
+{
+    struct processes *p;
+    long long told;
+
+    tap_ok(places_run(place, RANKS, body, (void *)(uintptr_t)arg, &p), "%s: %s", place->name, name);
+    told = p->rank[0].at_us;
+    processes_free(p);
+    return told;
+}
+
+/* An argument: a place; or "soak", with more faults and kills. */
+int main(int argc, char **argv)
+{
+    const int soaks = argc > 1 && strcmp(argv[1], "soak") == 0;
+    const size_t rounds = soaks ? 80 : 1;
+    long long faults = 0;
+    size_t i, k;
+
+    setenv("SYMWIN_EMU_FABRIC", "1", 1);
+    for (i = 0; i < places_count(); i++) {
+        const struct place *place = &places_all[i];
+
+        if (argc > 1 && !soaks && strcmp(argv[1], place->name) != 0)
+            continue;
+        run(place, "one object", share, NULL);
+        run(place, "all-reduces", reduce, NULL);
+        run(place, "ends of windows", end, NULL);
+        if (place->threads)
+            run(place, "10000 windows", be_many, NULL);
+        for (k = 0; k < sizeof cases / sizeof cases[0]; k++)
+            run(place, cases[k].name, remembers, &cases[k]);
+        for (k = 0; k < rounds * RANKS; k++)
+            faults += run(place, "faults", fail, (const void *)(uintptr_t)k);
+        if (!place->threads)
+            kill_some(place, soaks ? 1000 : 12);
+    }
+    printf("# %lld faults in the steps of multicast\n", faults);
+    return tap_done();
+}
