@@ -55,15 +55,16 @@ static int has_multicast(const struct part *part, const symwin_window *window)
     return has;
 }
 
-/* A word that `writer` stores to the multicast address of `offset` is in the memory of all. */
-static void store(const struct part *part, const symwin_window *window, size_t offset, int writer)
+/* A word that `writer` stores to the multicast address of `offset` in its window is in the memory
+ * of all, which begins at `own`. */
+static void store_to(const struct part *part, const symwin_window *window, void *own, size_t offset,
+                     int writer)
 {
     const uint32_t value = 1000u * (uint32_t)writer + (uint32_t)offset;
-    const symwin_window_info info = query(part, window);
     struct sw_scope scope;
     void *to = NULL;
 
-    host_put_u32(part->device, host_at(info.ptr, offset), 0);
+    host_put_u32(part->device, host_at(own, offset), 0);
     processes_barrier(part->p);
     if (part->rank == writer) {
         host_must(symwin_window_multicast_pointer(part->comm, window, offset, &to),
@@ -76,9 +77,14 @@ static void store(const struct part *part, const symwin_window *window, size_t o
         sw_scope_leave(&scope);
     }
     processes_barrier(part->p);
-    must_equal(host_get_u32(part->device, host_at(info.ptr, offset)), value,
-               "a store through multicast", part->rank);
+    must_equal(host_get_u32(part->device, host_at(own, offset)), value, "a store through multicast",
+               part->rank);
     processes_barrier(part->p);
+}
+
+static void store(const struct part *part, const symwin_window *window, size_t offset, int writer)
+{
+    store_to(part, window, query(part, window).ptr, offset, writer);
 }
 
 /* Each rank reads what the others wrote. */
@@ -120,6 +126,26 @@ static int here(const struct part *part)
 
 /* ---- one object ---- */
 
+/* A captured call connects buffers that nobody has registered. */
+static void capture_one(const struct part *part)
+{
+    uint32_t *const in = part->memory;
+    struct CUstream_st *stream = NULL;
+    struct sw_scope scope;
+    CUgraphExec exec;
+
+    host_must(symwin_stream_create(part->device, &stream), "symwin_stream_create");
+    host_must(sw_scope_enter(part->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                   "cuStreamBeginCapture");
+    host_must(symwin_allreduce(part->comm, in, in + 100000, 100000, SYMWIN_U32, SYMWIN_SUM, stream),
+              "a captured call");
+    exec = host_end_capture(stream, NULL);
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    sw_scope_leave(&scope);
+    host_must(symwin_stream_destroy(part->device, stream), "symwin_stream_destroy");
+}
+
 static void share(struct processes *p, int rank)
 {
     symwin_window *windows[WINDOWS], *small;
@@ -131,6 +157,7 @@ static void share(struct processes *p, int rank)
     open_part(&part, p, rank);
     host_must(symwin_comm_query(part.comm, &comm), "symwin_comm_query");
     must_equal(comm.multicast, 1, "the communicator has multicast", rank);
+    capture_one(&part);
     must_equal(multicasts(), 0, "no object before the first window", rank);
     processes_barrier(p);
     for (i = 0; i < WINDOWS; i++) {
@@ -226,46 +253,77 @@ static void reduce(struct processes *p, int rank)
 
 /* ---- ends of windows ---- */
 
-/* One rank deregisters early: the others' multicast addresses work on. Memory is unbound when all
- * have deregistered it, at the next calls of all. */
+/* Host calls of all ranks: each agrees on what no process uses. */
+static void agree(const struct part *part, void *held, int calls)
+{
+    symwin_window *window;
+
+    while (calls-- > 0) {
+        window = window_on(part, held, 64);
+        host_must(symwin_window_deregister(part->comm, window), "symwin_window_deregister");
+    }
+    (void)sw_reaper_wait(10000);
+    processes_barrier(part->p);
+}
+
+static void drop(const struct part *part, symwin_window *window)
+{
+    host_must(symwin_window_deregister(part->comm, window), "symwin_window_deregister");
+}
+
+/* Where one rank has deregistered a window, the others' multicast addresses work on. Memory is
+ * unbound when no process uses it, in whatever order they name it. */
 static void end(struct processes *p, int rank)
 {
-    symwin_window *first, *second, *again;
+    static const struct sw_emu_multicast_fault no_bind = {
+        .call = SW_EMU_FAULT_BIND, .answer = CUDA_ERROR_ILLEGAL_STATE, .device = -1, .times = -1};
+    enum { SOME = 3 };
+    symwin_window *first, *held, *again, *some[SOME];
+    void *memory[SOME], *other;
     struct part part;
-    void *other;
+    size_t offset;
     int i;
 
     open_part(&part, p, rank);
     other = host_alloc(part.device, GRANULE);
     first = window_on(&part, part.memory, 2 * GRANULE);
-    second = window_on(&part, other, GRANULE);
+    held = window_on(&part, other, GRANULE);
+    offset = query(&part, first).offset;
     processes_barrier(p);
     if (rank == 1)
-        host_must(symwin_window_deregister(part.comm, first), "symwin_window_deregister");
-    processes_barrier(p);
-    if (rank != 1) {
-        void *to = NULL;
-
-        host_must(symwin_window_multicast_pointer(part.comm, first, 0, &to),
-                  "symwin_window_multicast_pointer");
-    }
-    again = window_on(&part, rank == 1 ? part.memory : other, 64); /* rank 1 finds it again */
-    store(&part, again, 16, 1);
-    must_equal(binds() % here(&part), 0, "what one rank uses no more stays bound", rank);
+        drop(&part, first);
+    agree(&part, other, 4);
+    store_to(&part, first, part.memory, 16, 0);
     if (rank != 1)
-        host_must(symwin_window_deregister(part.comm, first), "symwin_window_deregister");
-    host_must(symwin_window_deregister(part.comm, again), "symwin_window_deregister");
+        drop(&part, first);
     processes_barrier(p);
-    for (i = 0; i < 4; i++) { /* calls of all */
-        again = window_on(&part, other, 64);
-        host_must(symwin_window_deregister(part.comm, again), "symwin_window_deregister");
-    }
     (void)sw_reaper_wait(10000);
     processes_barrier(p);
+    if (part.comm->group->processes > 1) /* what is still bound is not bound once more */
+        host_must_cuda(sw_emu_multicast_fail(&no_bind), "a fault");
+    again = window_on(&part, part.memory, 2 * GRANULE);
+    host_must_cuda(sw_emu_multicast_fail(NULL), "no fault");
+    must_equal((long long)query(&part, again).offset, (long long)offset, "it is found again", rank);
+    store(&part, again, 20, 2);
+    drop(&part, again);
+    agree(&part, other, 4);
     must_equal(binds(), here(&part), "what nobody uses is unbound", rank);
-    store(&part, second, 32, 2);
-    host_must(symwin_window_deregister(part.comm, second), "symwin_window_deregister");
+    for (i = 0; i < SOME; i++) {
+        memory[i] = host_alloc(part.device, GRANULE);
+        some[i] = window_on(&part, memory[i], GRANULE);
+    }
+    drop(&part, some[rank % 2]); /* the first or the second */
+    drop(&part, some[2]);
+    agree(&part, other, 6);
+    must_equal(binds(), 3 * here(&part), "the third is unbound, and no other", rank);
+    drop(&part, some[1 - rank % 2]);
+    agree(&part, other, 6);
+    must_equal(binds(), here(&part), "and then all of them", rank);
+    store(&part, held, 32, 2);
+    drop(&part, held);
     close_part(&part);
+    for (i = 0; i < SOME; i++)
+        host_must(symwin_mem_free(memory[i]), "symwin_mem_free");
     host_must(symwin_mem_free(other), "symwin_mem_free");
 }
 
@@ -461,16 +519,18 @@ struct memory_case {
     CUresult code;
     int times, stall_ms;
     int first, second; /* whether the window with the failure has multicast, and the next one */
+    int ends_first;    /* the communicator, before the bind has come back */
 };
 
 static const struct memory_case cases[] = {
-    {"802 once", "", CUDA_ERROR_SYSTEM_NOT_READY, 1, 0, 1, 1},
-    {"802 twice", "rank 2: cuMulticastBindMem", CUDA_ERROR_SYSTEM_NOT_READY, 2, 0, 0, 0},
-    {"401", "rank 2: cuMulticastBindMem", CUDA_ERROR_ILLEGAL_STATE, 1, 0, 0, 0},
-    {"no slots", "rank 2: cuMulticastBindMem", CUDA_ERROR_OUT_OF_MEMORY, 1, 0, 0, 0},
+    {"802 once", "", CUDA_ERROR_SYSTEM_NOT_READY, 1, 0, 1, 1, 0},
+    {"802 twice", "rank 2: cuMulticastBindMem", CUDA_ERROR_SYSTEM_NOT_READY, 2, 0, 0, 0, 0},
+    {"401", "rank 2: cuMulticastBindMem", CUDA_ERROR_ILLEGAL_STATE, 1, 0, 0, 0, 0},
+    {"no slots", "rank 2: cuMulticastBindMem", CUDA_ERROR_OUT_OF_MEMORY, 1, 0, 0, 0, 0},
     {"memory that cannot be bound", "rank 2: cuMulticastBindMem", CUDA_ERROR_INVALID_VALUE, 1, 0, 0,
-     1},
-    {"a bind that stalls", "rank 2: cuMulticastBindMem", CUDA_SUCCESS, 1, 3500, 0, 0},
+     1, 0},
+    {"a bind that stalls", "rank 2: cuMulticastBindMem", CUDA_SUCCESS, 1, 3500, 0, 0, 0},
+    {"a bind that outlives all", "rank 2: cuMulticastBindMem", CUDA_SUCCESS, 1, 3500, 0, 0, 1},
 };
 
 static void remembers(struct processes *p, int rank)
@@ -518,11 +578,15 @@ static void remembers(struct processes *p, int rank)
         store(&part, third, 8, 1);
     }
     processes_barrier(p);
-    if (c->stall_ms > 0)
+    if (c->stall_ms > 0 && !c->ends_first) {
         usleep((useconds_t)c->stall_ms * 1000); /* until it comes back */
+        must_equal(binds(), 0, "it is undone", rank);
+    }
     host_must(symwin_window_deregister(part.comm, second), "symwin_window_deregister");
     close_part(&part);
     host_must(symwin_mem_free(other), "symwin_mem_free");
+    if (c->ends_first)
+        usleep((useconds_t)c->stall_ms * 1000);
     if (rank == 2)
         host_must_cuda(sw_emu_multicast_fail(NULL), "no fault");
     no_leaks(p, rank, &before);
