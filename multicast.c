@@ -278,25 +278,30 @@ static symwin_status make_object(struct attempt *a)
     return agree(a, status, NULL);
 }
 
-static symwin_status map_object(struct attempt *a)
+/* The leader's part. */
+static symwin_status map_here(struct attempt *a)
 {
     struct sw_group *group = a->comm->group;
     const CUdeviceptr at = sw_group_address(group, group->nranks, 0);
-    symwin_status status = SYMWIN_OK;
+    symwin_status status;
 
-    if (a->comm->rank == group->leader && at % group->object.unit != 0)
-        status = sw_fail(SYMWIN_UNSUPPORTED,
-                         "0x%llx is not aligned to %zu bytes, as multicast needs",
-                         (unsigned long long)at, group->object.unit);
-    else if (a->comm->rank == group->leader)
-        status = check(a, sw_drv.cuMemMap(at, group->object.bytes, 0, group->object.object, 0),
-                       "cuMemMap of a multicast object");
-    if (status == SYMWIN_OK && a->comm->rank == group->leader) {
-        group->object.mapped = 1;
-        status = sw_memory_access(at, group->object.bytes, group->devices, group->device_count);
-    }
+    if (at % group->object.unit != 0)
+        return sw_fail(SYMWIN_UNSUPPORTED, "0x%llx is not aligned to %zu bytes, as multicast needs",
+                       (unsigned long long)at, group->object.unit);
+    status = check(a, sw_drv.cuMemMap(at, group->object.bytes, 0, group->object.object, 0),
+                   "cuMemMap of a multicast object");
+    if (status != SYMWIN_OK)
+        return status;
+    group->object.mapped = 1;
+    return sw_memory_access(at, group->object.bytes, group->devices, group->device_count);
+}
+
+static symwin_status map_object(struct attempt *a)
+{
+    const int leads = a->comm->rank == a->comm->group->leader;
+
     a->binds = 0;
-    return agree(a, status, NULL);
+    return agree(a, leads ? map_here(a) : SYMWIN_OK, NULL);
 }
 
 /* ---- bind ---- */
@@ -489,23 +494,16 @@ static symwin_status steps(struct attempt *a)
 }
 
 /* The leader's part, when no rank of the process has anything bound any more. A bind that has not
- * come back keeps the object. */
+ * come back keeps the object, which is not mapped then. */
 static void drop_object(struct sw_group *group)
 {
-    struct sw_multicast *object = &group->object;
     int stalled;
 
     pthread_mutex_lock(&group->mutex);
     stalled = group->stalled;
     pthread_mutex_unlock(&group->mutex);
-    if (object->mapped)
-        sw_drop(sw_drv.cuMemUnmap(sw_group_address(group, group->nranks, 0), object->bytes),
-                "cuMemUnmap");
-    object->mapped = 0;
-    if (object->object == 0 || stalled > 0)
-        return;
-    sw_drop(sw_drv.cuMemRelease(object->object), "cuMemRelease");
-    object->object = 0;
+    if (stalled == 0)
+        sw_group_drop_object(group);
 }
 
 /* All ranks undo what they have done of the segment, and of an object that is not used yet. The

@@ -86,6 +86,19 @@ void sw_topology_end(struct sw_topology *topology, symwin_status status, int cul
 
 /* ---- groups ---- */
 
+void sw_group_drop_object(struct sw_group *group)
+{
+    struct sw_multicast *object = &group->object;
+
+    if (object->mapped)
+        sw_drop(sw_drv.cuMemUnmap(sw_group_address(group, group->nranks, 0), object->bytes),
+                "cuMemUnmap");
+    object->mapped = 0;
+    if (object->object != 0)
+        sw_drop(sw_drv.cuMemRelease(object->object), "cuMemRelease");
+    object->object = 0;
+}
+
 /* The last step: what segments need until they are destroyed. */
 static void free_range(struct sw_remains *remains)
 {
@@ -98,11 +111,7 @@ static void free_range(struct sw_remains *remains)
     pthread_mutex_unlock(&group->mutex);
     if (stalled > 0)
         return; /* the last that comes back goes on here */
-    if (group->object.mapped)
-        sw_drop(sw_drv.cuMemUnmap(sw_group_address(group, group->nranks, 0), group->object.bytes),
-                "cuMemUnmap");
-    if (group->object.object != 0)
-        sw_drop(sw_drv.cuMemRelease(group->object.object), "cuMemRelease");
+    sw_group_drop_object(group);
     if (group->base != 0)
         sw_drop(sw_drv.cuMemAddressFree(group->base, group->range_bytes), "cuMemAddressFree");
     pthread_mutex_destroy(&group->mutex);

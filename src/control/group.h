@@ -149,6 +149,9 @@ void sw_group_abort_kernels(struct sw_group *group);
  * their kernels if so. */
 void sw_group_shut_sockets(struct sw_group *group);
 
+/* Unmaps and releases the multicast object, to which nothing is bound. */
+void sw_group_drop_object(struct sw_group *group);
+
 /* Frees the range and the group, on the reaper; for a stalled driver call that comes back when
  * group->is_left. */
 void sw_group_free_range(struct sw_group *group);
