@@ -12,6 +12,11 @@
 /* Entries of a launch: more bytes gain little by being sent together. */
 #define SW_GROUP_MOST_ENTRIES (16 << 10)
 
+/* Whether a call uses what calls before it write, or the other way round: these end first on this
+ * rank. _ALIAS: the calls may know that memory by two addresses. Then a fence comes between them,
+ * which takes 3 us on an H200, longer than a launch: most calls do without. */
+enum sw_group_waits { SW_GROUP_WAITS_NOT, SW_GROUP_WAITS, SW_GROUP_WAITS_ALIAS };
+
 struct sw_group_item {
     uint64_t in, out; /* as in sw_kernel_args, like `to` and the other three of the pattern */
     uint64_t in_step, out_step;
@@ -19,7 +24,7 @@ struct sw_group_item {
     int32_t to, from;
     struct sw_said_call says;
     uint32_t begin; /* entries of the calls before it, in each slot */
-    uint32_t waits; /* it uses what calls before it write: these end first on this rank */
+    uint32_t waits; /* enum sw_group_waits */
     uint32_t op;    /* if it reduces, as in sw_kernel_args */
     uint32_t reduces;
     uint64_t scalar;

@@ -333,9 +333,13 @@ struct sw_group {
             for (uint32_t k = begin; role.works && !call.failed && k < end; k += role.workers)
                 receive(find(args, role, k), call);
             if (next < args.call.calls) {
-                symwin_alias_fence(); /* calls may know one memory by two addresses */
+                const bool alias = args.item[next].waits == SW_GROUP_WAITS_ALIAS;
+
+                if (alias)
+                    symwin_alias_fence();
                 call.failed = symwin_block_any(call.failed);
-                symwin_alias_fence();
+                if (alias)
+                    symwin_alias_fence();
             }
         }
         sw_push_end<wire>(args.call, call);

@@ -58,11 +58,14 @@ static symwin_status compare_capture(struct batch *b, const struct call *c, int 
     return status;
 }
 
-static int share_memory(const struct sw_buffer *a, const struct sw_buffer *b)
+/* How a call that uses one buffer waits for one that uses the other, if either writes. */
+static enum sw_group_waits share_memory(const struct sw_buffer *a, const struct sw_buffer *b)
 {
-    return a->bytes > 0 && b->bytes > 0 &&
-           ((a->address < b->address + b->bytes && b->address < a->address + a->bytes) ||
-            sw_buffers_overlap_in_memory(a, b));
+    if (a->bytes == 0 || b->bytes == 0)
+        return SW_GROUP_WAITS_NOT;
+    if (a->address < b->address + b->bytes && b->address < a->address + a->bytes)
+        return SW_GROUP_WAITS;
+    return sw_buffers_overlap_in_memory(a, b) ? SW_GROUP_WAITS_ALIAS : SW_GROUP_WAITS_NOT;
 }
 
 struct in_ranges {
@@ -90,24 +93,50 @@ static int is_in_flat_range(const struct call *c)
     return in.found;
 }
 
-/* Whether call `k`, the next, uses what calls of its stage write, or the other way round. A
- * call with a scalar in device memory waits, wherever that lies, and so does the one after it. */
-static int must_wait(const struct batch *b, const struct call *c, uint32_t k)
+/* How call `k`, the next, waits for call `i` if it uses what that one writes, or the other way
+ * round. A call with a scalar in device memory waits, wherever that lies, and so does the one after
+ * it. */
+static enum sw_group_waits waits_for(const struct batch *b, const struct call *c, uint32_t k,
+                                     uint32_t i)
 {
+    const struct call *other = &b->calls[i];
+    const struct sw_buffer *pairs[][2] = {{&c->buffers[IN], &other->buffers[OUT]},
+                                          {&c->buffers[OUT], &other->buffers[OUT]},
+                                          {&c->buffers[OUT], &other->buffers[IN]}};
+    enum sw_group_waits waits = SW_GROUP_WAITS_NOT;
+    size_t j;
+
+    if (c->scalar_on_device || other->scalar_on_device || b->in_flat_range[i] ||
+        b->in_flat_range[k])
+        return SW_GROUP_WAITS_ALIAS;
+    for (j = 0; j < sizeof pairs / sizeof pairs[0]; j++) {
+        const enum sw_group_waits one = share_memory(pairs[j][0], pairs[j][1]);
+
+        waits = one > waits ? one : waits;
+    }
+    return waits;
+}
+
+/* Whether call `k`, the next, begins a stage, since it waits for calls of the last one. A call that
+ * knows what an earlier stage used by another address needs the fence before its own stage. */
+static void place_in_stage(struct batch *b, const struct call *c, uint32_t k)
+{
+    struct sw_group_item *item = b->args.item;
+    int alias = 0;
     uint32_t i;
 
-    for (i = b->stage; i < k; i++) {
-        const struct call *other = &b->calls[i];
+    item[k].waits = SW_GROUP_WAITS_NOT;
+    for (i = 0; i < k; i++) {
+        const enum sw_group_waits waits = waits_for(b, c, k, i);
 
-        if (c->scalar_on_device || other->scalar_on_device)
-            return 1;
-        if (b->in_flat_range[i] || b->in_flat_range[k] ||
-            share_memory(&c->buffers[IN], &other->buffers[OUT]) ||
-            share_memory(&c->buffers[OUT], &other->buffers[OUT]) ||
-            share_memory(&c->buffers[OUT], &other->buffers[IN]))
-            return 1;
+        alias |= waits == SW_GROUP_WAITS_ALIAS;
+        if (i >= b->stage && waits > item[k].waits)
+            item[k].waits = waits;
     }
-    return 0;
+    if (item[k].waits)
+        b->stage = k;
+    if (alias)
+        item[b->stage].waits = SW_GROUP_WAITS_ALIAS;
 }
 
 /* Lists a call: as the next of the batch, or to say what comes after it. */
@@ -146,9 +175,7 @@ static void put_in(struct batch *b, const struct call *c, const struct sw_plan *
     b->args.entries = (b->args.entries + SW_GROUP_ENTRIES - 1) / SW_GROUP_ENTRIES *
                       SW_GROUP_ENTRIES;
     b->in_flat_range[k] = is_in_flat_range(c);
-    item->waits = (uint32_t)must_wait(b, c, k);
-    if (item->waits)
-        b->stage = k;
+    place_in_stage(b, c, k);
     b->args.call.calls++;
     b->are_short = (k == 0 || b->are_short) && !item->reduces &&
                    plan->kernel->shape == SW_SHAPE_short;

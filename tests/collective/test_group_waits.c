@@ -193,12 +193,19 @@ static uint32_t pair_blocks_of(const struct rank *r, int send, int receive)
 }
 
 static CUresult (*plain_launch)(const CUlaunchConfig *, CUfunction, void **, void **);
-static unsigned launched; /* threads of a block of the last kernel; of one rank alone */
+/* Of the last kernel of one rank alone: threads of a block, and how calls of a group wait. */
+static unsigned launched;
+static uint32_t waits[3];
 
 static CUresult note_launch(const CUlaunchConfig *config, CUfunction function, void **params,
                             void **extra)
 {
+    const struct sw_group_args *args = (const struct sw_group_args *)params[0];
+    uint32_t k;
+
     launched = config->blockDimX;
+    for (k = 0; k < sizeof waits / sizeof waits[0] && k < args->call.calls; k++)
+        waits[k] = args->item[k].waits;
     return plain_launch(config, function, params, extra);
 }
 
@@ -241,6 +248,51 @@ static void most_threads(const struct rank *r)
     host_must(symwin_comm_check(r->comm), "symwin_comm_check");
 }
 
+/* Three all-gathers, from and to places of `r->out`; from 1000 on: of the same memory, mapped
+ * again. The fence for two addresses is made only where calls have both. */
+static const struct stages {
+    const char *name;
+    int from[3], to[3];
+    uint32_t waits[3];
+} stages[] = {
+    {"apart", {0, 8, 16}, {24, 32, 40}, {0, 0, 0}},
+    {"in a row", {0, 24, 32}, {24, 32, 40}, {0, SW_GROUP_WAITS, SW_GROUP_WAITS}},
+    {"the last by another address", {0, 24, 1032}, {24, 32, 40}, {0, 1, SW_GROUP_WAITS_ALIAS}},
+    {"the second by another address", {0, 1024, 32}, {24, 32, 40}, {0, SW_GROUP_WAITS_ALIAS, 1}},
+    {"the last, of the first", {0, 24, 1024}, {24, 32, 40}, {0, SW_GROUP_WAITS_ALIAS, 0}},
+};
+
+static void fences(const struct rank *r)
+{
+    struct host_raw raw;
+    unsigned char *other = host_map_again(r->device, r->out, &raw);
+    symwin_window *window[2];
+    size_t i;
+    int k;
+
+    host_must(symwin_window_register(r->comm, r->out, ROOM, 0, &window[0]), "register");
+    host_must(symwin_window_register(r->comm, other, ROOM, 0, &window[1]), "register");
+    for (i = 0; i < sizeof stages / sizeof stages[0]; i++) {
+        const struct stages *s = &stages[i];
+
+        host_must(symwin_group_begin(), "symwin_group_begin");
+        for (k = 0; k < 3; k++)
+            host_must(symwin_allgather(r->comm,
+                                       s->from[k] < 1000 ? r->out + s->from[k]
+                                                         : other + s->from[k] - 1000,
+                                       r->out + s->to[k], 8, SYMWIN_U8, r->streams[0]),
+                      "symwin_allgather");
+        host_must(symwin_group_end(), "symwin_group_end");
+        job_wait(r, 0);
+        host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+        for (k = 0; k < 3; k++)
+            must_equal(waits[k], s->waits[k], s->name, k);
+    }
+    for (k = 0; k < 2; k++)
+        host_must(symwin_window_deregister(r->comm, window[k]), "deregister");
+    host_raw_free(&raw);
+}
+
 static void grids(const struct rank *r)
 {
     const uint32_t before = job_launches(r);
@@ -262,6 +314,7 @@ static void grids(const struct rank *r)
     must_be(threads_of(r, 36, 32) > 32 && threads_of(r, 32, 36) > 32,
             "as many as the one asks for that asks for more", r->rank);
     must_be(job_launches(r) - before == 2 + 5, "a launch for each group", r->rank);
+    fences(r);
     sw_drv.cuLaunchKernelEx = plain_launch;
 }
 
