@@ -106,8 +106,9 @@ static enum sw_group_waits waits_for(const struct batch *b, const struct call *c
     enum sw_group_waits waits = SW_GROUP_WAITS_NOT;
     size_t j;
 
-    if (c->scalar_on_device || other->scalar_on_device || b->in_flat_range[i] ||
-        b->in_flat_range[k])
+    if (c->scalar_on_device || other->scalar_on_device)
+        return SW_GROUP_WAITS_ALIAS;
+    if (b->in_flat_range[i] || b->in_flat_range[k])
         return SW_GROUP_WAITS_ALIAS;
     for (j = 0; j < sizeof pairs / sizeof pairs[0]; j++) {
         const enum sw_group_waits one = share_memory(pairs[j][0], pairs[j][1]);
