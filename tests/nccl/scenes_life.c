@@ -407,16 +407,23 @@ void scene_report(struct rank *rank)
 
 /* ---- what calls cost the host: tests/nccl/cost ---- */
 
-/* SCENES_CALLS=N: N all-reduces of each rank, whoever serves them. */
+/* SCENES_CALLS=N: N times each rank makes an all-reduce, whoever serves it; SCENES_GROUP=K: a group
+ * of K instead. */
 void scene_cost(struct rank *rank)
 {
-    const char *text = getenv("SCENES_CALLS");
-    const int count = text != NULL ? atoi(text) : 10;
+    const char *calls = getenv("SCENES_CALLS"), *group = getenv("SCENES_GROUP");
+    const int count = calls != NULL ? atoi(calls) : 10, each = group != NULL ? atoi(group) : 0;
     ncclComm_t comm = birth(rank, 0);
-    int *data = room(sizeof *data), i;
+    int *data = room(64 * sizeof *data), i, k;
 
     for (i = 0; i < count; i++) {
-        EXPECT(ncclAllReduce(data, data, 1, ncclInt32, ncclSum, comm, rank->stream), ncclSuccess);
+        if (each > 0)
+            EXPECT(ncclGroupStart(), ncclSuccess);
+        for (k = 0; k < (each > 0 ? each : 1); k++)
+            EXPECT(ncclAllReduce(data + k, data + k, 1, ncclInt32, ncclSum, comm, rank->stream),
+                   ncclSuccess);
+        if (each > 0)
+            EXPECT(ncclGroupEnd(), ncclSuccess);
         EXPECT(cu.cuStreamSynchronize(rank->stream), CUDA_SUCCESS);
     }
     EXPECT(ncclCommDestroy(comm), ncclSuccess);
