@@ -68,6 +68,12 @@ SYMWIN_DEVICE bool sw_has_sign(const struct sw_kernel_args &args)
     return type == SW_KERNEL_I8 || type == SW_KERNEL_I32 || type == SW_KERNEL_I64;
 }
 
+/* The operation, as words of the type are added. */
+SYMWIN_DEVICE uint32_t sw_any_op(const struct sw_kernel_args &args)
+{
+    return args.op | (sw_has_sign(args) ? (uint32_t)SW_KERNEL_SIGNED : 0);
+}
+
 /* Multiplies words of this rank's input by its scalar, if the operation does. */
 template <int n>
 SYMWIN_DEVICE void sw_any_scale(const struct sw_kernel_args &args, uint64_t (&word)[n][1])
@@ -88,7 +94,7 @@ SYMWIN_DEVICE void sw_any_add(const struct sw_kernel_args &args, bool first,
                               const uint64_t (&word)[n][1], sw_any_sums<n> &sums)
 {
     const bool has_sign = sw_has_sign(args);
-    const uint32_t op = args.op | (has_sign ? (uint32_t)SW_KERNEL_SIGNED : 0);
+    const uint32_t op = sw_any_op(args);
 
     sw_with_type(args, [&](auto r) {
         typedef decltype(r) R;
@@ -112,6 +118,36 @@ SYMWIN_DEVICE void sw_any_add(const struct sw_kernel_args &args, bool first,
         SYMWIN_UNROLL
         for (int j = 0; j < n; j++)
             memcpy(sums.bits[j], &sum[j], sizeof sum[j]);
+    });
+}
+
+/* Adds the words of n ranks, of which `there` exist, to one sum, in their order; `first`: the first
+ * of them begins it. */
+template <int n>
+SYMWIN_DEVICE void sw_any_add_ranks(const struct sw_kernel_args &args, bool first, int32_t there,
+                                    const uint64_t (&word)[n][1], sw_any_sums<1> &sums)
+{
+    const bool has_sign = sw_has_sign(args);
+    const uint32_t op = sw_any_op(args);
+
+    sw_with_type(args, [&](auto r) {
+        typedef decltype(r) R;
+        R sum;
+        auto add = [&](auto o) {
+            SYMWIN_UNROLL
+            for (int32_t j = 0; j < n; j++)
+                if (j < there && (j > 0 || !first))
+                    sum.add(word[j][0], op, o);
+        };
+
+        memcpy(&sum, sums.bits[0], sizeof sum);
+        if (first)
+            sum.first(word[0][0], op);
+        if (R::is_sum(args.op, has_sign))
+            add(symwin_op_sum());
+        else
+            R::with_op(op, add);
+        memcpy(sums.bits[0], &sum, sizeof sum);
     });
 }
 

@@ -17,7 +17,6 @@
 
 template <bool with_large>
 struct sw_move_v {
-    typedef sw_byte element;
     typedef sw_wire_flags wire;
     static constexpr bool changes = false, large = with_large;
 
@@ -25,52 +24,76 @@ struct sw_move_v {
     {
     }
 
-    SYMWIN_DEVICE void own(const struct sw_table_args &args, const sw_role &role)
+    /* This rank's own part: where it is, where it goes, and its rounds, which no slot limits. */
+    struct own_part {
+        uint64_t from, to;
+        sw_rounds rounds;
+    };
+
+    SYMWIN_DEVICE own_part own_of(const struct sw_table_args &args)
     {
         const sw_table_part in = sw_table_in(args, args.call.rank);
         const sw_table_part out = sw_table_out(args, args.call.rank);
-        const sw_rounds rounds = sw_rounds_of_bytes<wire>(
-            in.bytes < out.bytes ? in.bytes : out.bytes, UINT64_MAX);
+        own_part own = {in.address, out.address, {}};
 
-        if (in.address == out.address || rounds.bytes == 0)
+        if (in.address != out.address)
+            own.rounds = sw_rounds_of_bytes<wire>(in.bytes < out.bytes ? in.bytes : out.bytes,
+                                                  UINT64_MAX);
+        return own;
+    }
+
+    SYMWIN_DEVICE void begin(const struct sw_table_args &args, const sw_role &role,
+                             uint64_t (&word)[wire::words])
+    {
+        const own_part own = own_of(args);
+
+        if (!large)
+            sw_part_first<wire>(own.rounds, role, own.from, word);
+    }
+
+    /* `word` is what begin() has loaded. */
+    SYMWIN_DEVICE void own(const struct sw_table_args &args, const sw_role &role,
+                           const uint64_t (&word)[wire::words])
+    {
+        const own_part own = own_of(args);
+
+        if (own.rounds.bytes == 0)
             return;
         if (large)
-            sw_move_part(sw_goal_here(), {role.index, role.workers}, in.address, out.address,
-                         rounds.bytes);
+            sw_move_part(sw_goal_here(), {role.index, role.workers}, own.from, own.to,
+                         own.rounds.bytes);
         else
-            sw_part_copy<wire>(rounds, role, in.address, out.address);
+            sw_part_copy<wire>(own.rounds, role, own.from, own.to, word);
     }
 
     SYMWIN_DEVICE void round(const struct sw_table_args &args, sw_call &call, const sw_role &role,
-                             uint32_t c)
+                             uint32_t c, const uint64_t (&word)[wire::words], uint32_t &most)
     {
-        if (c == 0)
-            own(args, role);
-        SYMWIN_NO_UNROLL
-        for (int32_t p = 0; p < args.call.nranks; p++) {
-            const sw_table_part to = sw_table_out(args, p);
-            const sw_rounds rounds = sw_rounds_from<wire, large>(args, p, to);
-            const sw_part part = sw_part_of<wire>(to.address, rounds, c);
-            const uint64_t slots = call.state + sw_slot_place<0>(args.call, call.round + c, p, 0);
+        const uint64_t slots = call.state + sw_slot_place<0>(args.call, call.round + c, 0, 0);
+        sw_lanes<wire> lanes;
 
-            if (p == args.call.rank || c >= rounds.count)
-                continue;
+        if (c == 0)
+            own(args, role, word);
+        SYMWIN_NO_UNROLL
+        for (int32_t step = 1; step < args.call.nranks; step = sw_lanes_next(lanes)) {
+            sw_lanes_find<wire, large, false>(args, call, step, c, lanes, most);
             SYMWIN_NO_UNROLL
-            for (uint32_t i = role.index; i < rounds.extent; i += SW_TABLE_BATCH * role.workers) {
+            for (uint32_t i = role.index; i < lanes.extent; i += role.workers << lanes.shift) {
                 typename wire::entry entry[SW_TABLE_BATCH];
 
-                if (!sw_table_await<wire>(args, call, role, p, slots, rounds.extent, i, entry))
+                if (!sw_lanes_await(args, call, role, lanes, slots, i, entry))
                     return;
                 SYMWIN_UNROLL
                 for (uint32_t j = 0; j < SW_TABLE_BATCH; j++) {
-                    uint64_t word[wire::words];
+                    uint64_t came[wire::words];
 
-                    if (i + j * role.workers >= rounds.extent)
-                        break;
-                    wire::decode(entry[j], word);
-                    sw_entry_store<sw_byte, wire>(part, i + j * role.workers, word);
+                    if (!sw_lane_has(lanes, role, i, j))
+                        continue;
+                    wire::decode(entry[j], came);
+                    sw_entry_store<sw_byte, wire>(sw_lane_part(lanes, j),
+                                                  sw_lane_entry(lanes, role, i, j), came);
                 }
-                sw_table_empty<wire>(role, slots, rounds.extent, i);
+                sw_lanes_empty(args, role, lanes, slots, i);
             }
         }
     }

@@ -18,11 +18,7 @@
 #include "any.cuh"
 #include "table.cuh"
 
-/* Words that a thread reduces at the same time: as many as have room in registers. */
-enum { SW_REDUCE_V_BATCH = 2 };
-
 struct sw_reduce_v {
-    typedef sw_byte element;
     typedef sw_wire_flags wire;
     static constexpr bool changes = true, large = false;
 
@@ -32,80 +28,96 @@ struct sw_reduce_v {
         sw_any_scale<n>(args.call, word);
     }
 
-    /* Entries i, i + workers, ... of rank p's part. False: the wait was given up. */
-    SYMWIN_DEVICE bool take(const struct sw_table_args &args, sw_call &call, const sw_role &role,
-                            int32_t p, const sw_part &own, uint64_t slots, uint32_t extent,
-                            uint32_t i, uint64_t (&word)[SW_REDUCE_V_BATCH][wire::words])
-    {
-        typename wire::entry entry[SW_REDUCE_V_BATCH];
+    /* This rank's part: what it adds, where the sum goes, and its rounds. */
+    struct own_part {
+        uint64_t from, to;
+        bool alone; /* without slots */
+        sw_rounds rounds;
+    };
 
-        if (p == args.call.rank) {
-            SYMWIN_UNROLL
-            for (uint32_t j = 0; j < SW_REDUCE_V_BATCH; j++) {
-                word[j][0] = 0;
-                if (i + j * role.workers < extent)
-                    sw_entry_load<sw_byte, wire>(own, i + j * role.workers, word[j]);
-            }
-            input(args, word);
-            return true;
-        }
-        if (!sw_table_await<wire, SW_REDUCE_V_BATCH>(args, call, role, p, slots, extent, i, entry))
-            return false;
-        SYMWIN_UNROLL
-        for (uint32_t j = 0; j < SW_REDUCE_V_BATCH; j++)
-            wire::decode(entry[j], word[j]);
-        return true;
-    }
-
-    /* Reduces entries i, i + workers, ... of a round. False: the wait was given up. */
-    SYMWIN_DEVICE bool batch(const struct sw_table_args &args, sw_call &call, const sw_role &role,
-                             const sw_part &in, const sw_part &out, uint64_t slots, uint32_t extent,
-                             uint32_t i)
-    {
-        const uint64_t pitch = 2 * args.call.slot_bytes;
-        uint64_t word[SW_REDUCE_V_BATCH][wire::words];
-        sw_any_sums<SW_REDUCE_V_BATCH> sums = {};
-
-        SYMWIN_NO_UNROLL
-        for (int32_t p = 0; p < args.call.nranks; p++) {
-            if (!take(args, call, role, p, in, slots + (uint32_t)p * pitch, extent, i, word))
-                return false;
-            sw_any_add(args.call, p == 0, word, sums);
-        }
-        sw_any_result(args.call, sums, word);
-        SYMWIN_UNROLL
-        for (uint32_t j = 0; j < SW_REDUCE_V_BATCH; j++)
-            if (i + j * role.workers < extent)
-                sw_entry_store<sw_byte, wire>(out, i + j * role.workers, word[j]);
-        SYMWIN_NO_UNROLL
-        for (int32_t p = 0; p < args.call.nranks; p++)
-            if (p != args.call.rank)
-                sw_table_empty<wire, SW_REDUCE_V_BATCH>(role, slots + (uint32_t)p * pitch, extent,
-                                                        i);
-        return true;
-    }
-
-    SYMWIN_DEVICE void round(const struct sw_table_args &args, sw_call &call, const sw_role &role,
-                             uint32_t c)
+    SYMWIN_DEVICE own_part own_of(const struct sw_table_args &args)
     {
         const sw_table_part in = sw_table_in(args, args.call.rank);
         const sw_table_part out = sw_table_out(args, args.call.rank);
         const uint64_t bytes = in.bytes < out.bytes ? in.bytes : out.bytes;
-        const bool alone = args.call.nranks == 1; /* without slots */
-        const sw_rounds rounds = alone ? sw_rounds_of_bytes<wire>(bytes, UINT64_MAX)
-                                       : sw_table_rounds<wire>(args, bytes);
-        const uint64_t slots = call.state + sw_slot_place<0>(args.call, call.round + c, 0, 0);
+        const bool alone = args.call.nranks == 1;
 
+        return {in.address, out.address, alone,
+                alone && bytes > 0 ? sw_rounds_of_bytes<wire>(bytes, UINT64_MAX)
+                                   : sw_table_rounds<wire>(args, bytes)};
+    }
+
+    SYMWIN_DEVICE void begin(const struct sw_table_args &args, const sw_role &role,
+                             uint64_t (&word)[wire::words])
+    {
+        const own_part own = own_of(args);
+
+        sw_part_first<wire>(own.rounds, role, own.from, word);
+    }
+
+    /* Reduces entry `at` of all peers' slots, from rank 0's on, and this rank's own word. The words
+     * of several ranks are awaited together, and added in rank order. False: the wait was given up.
+     */
+    SYMWIN_DEVICE bool entry(const struct sw_table_args &args, sw_call &call, uint64_t at,
+                             uint64_t (&own)[1][wire::words])
+    {
+        const uint64_t pitch = 2 * args.call.slot_bytes;
+        sw_any_sums<1> sums = {};
+
+        input(args, own);
         SYMWIN_NO_UNROLL
-        for (; c < rounds.count && bytes > 0; c++) {
-            const sw_part from = sw_part_of<wire>(in.address, rounds, c);
-            const sw_part to = sw_part_of<wire>(out.address, rounds, c);
+        for (int32_t first = 0; first < args.call.nranks; first += sw_batch<0>::ranks) {
+            const int32_t left = args.call.nranks - first;
+            typename wire::entry entry[sw_batch<0>::ranks];
+            uint64_t word[sw_batch<0>::ranks][wire::words];
+
+            if (!sw_entries_await<0, wire>(args.call, call, at + (uint32_t)first * pitch, first,
+                                           entry))
+                return false;
+            SYMWIN_UNROLL
+            for (int32_t j = 0; j < sw_batch<0>::ranks; j++) {
+                wire::decode(entry[j], word[j]);
+                if (first + j == args.call.rank)
+                    word[j][0] = own[0][0];
+            }
+            sw_any_add_ranks(args.call, first == 0, left, word, sums);
+        }
+        sw_any_result(args.call, sums, own);
+        return true;
+    }
+
+    SYMWIN_DEVICE void round(const struct sw_table_args &args, sw_call &call, const sw_role &role,
+                             uint32_t c, const uint64_t (&word)[wire::words], uint32_t &most)
+    {
+        const own_part own = own_of(args);
+        const uint64_t pitch = 2 * args.call.slot_bytes;
+        const uint64_t slots = call.state + sw_slot_place<0>(args.call, call.round + c, 0, 0);
+        bool first = c == 0;
+
+        if (!own.alone && own.rounds.count > most)
+            most = own.rounds.count;
+        SYMWIN_NO_UNROLL
+        for (; c < own.rounds.count; c++) {
+            const sw_part from = sw_part_of<wire>(own.from, own.rounds, c);
+            const sw_part to = sw_part_of<wire>(own.to, own.rounds, c);
 
             SYMWIN_NO_UNROLL
-            for (uint32_t i = role.index; i < rounds.extent; i += SW_REDUCE_V_BATCH * role.workers)
-                if (!batch(args, call, role, from, to, slots, rounds.extent, i))
+            for (uint32_t i = role.index; i < own.rounds.extent; i += role.workers) {
+                const uint64_t at = slots + (uint64_t)i * wire::bytes;
+                uint64_t sum[1][wire::words] = {{word[0]}};
+
+                if (!first)
+                    sw_entry_load<sw_byte, wire>(from, i, sum[0]);
+                first = false;
+                if (!entry(args, call, at, sum))
                     return;
-            if (!alone)
+                sw_entry_store<sw_byte, wire>(to, i, sum[0]);
+                SYMWIN_NO_UNROLL
+                for (int32_t p = 0; p < args.call.nranks; p++)
+                    if (p != args.call.rank)
+                        wire::store(at + (uint32_t)p * pitch, wire::empty());
+            }
+            if (!own.alone)
                 break;
         }
     }

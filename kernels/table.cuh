@@ -18,6 +18,10 @@
  * answers of a round before it sends the next. Entry i of a round, and its answer, are handled by
  * the thread i mod workers on either side. Most pairs have one round, and no answers.
  *
+ * Lanes. A thread has an entry in flight in each of four lanes, of several peers: it loads those of
+ * four peers before it stores one, and awaits those of four together. With few peers a peer has
+ * several lanes. The first loads are under way when the thread reads its call.
+ *
  * Why no entry meets another. Let Z be the call before this one.
  *   Round 0 of r to p is like round q of other calls: the proof is in push.cuh.
  *   Round 1: r has p's answer to round 0, so p had ended Z before, and had emptied all that came
@@ -37,11 +41,12 @@
  *
  * Counts. Block 0 tells each peer with its header how many elements it sends there and how many it
  * receives from there, in words of their own (SW_STATE_COUNTS), and compares what it is told with
- * its own counts. The words need no epoch: the reader makes them zero, and a peer writes the same
- * word two calls later, when it has seen this rank's header of the call between. A receiver never
- * relies on what it is told: it stores as much as its own table says. If counts differ, both ranks
- * of the pair report both (failure.cuh), and ranks that wait for entries leave. A rank that needs
- * nothing from the two may have ended the call, and fails in the next.
+ * its own counts. It looks for a peer's header and counts at the same time, and uses counts only if
+ * the header is that of this call. The words need no epoch: the reader makes them zero, and a peer
+ * writes the same word two calls later, when it has seen this rank's header of the call between. A
+ * receiver never relies on what it is told: it stores as much as its own table says. If counts
+ * differ, both ranks of the pair report both (failure.cuh), and ranks that wait for entries leave.
+ * A rank that needs nothing from the two may have ended the call, and fails in the next.
  *
  * Large parts. A part of more than `large` bytes, which both ranks of its pair know, waits for its
  * receiver. With its counts the receiver writes its place into a record at the sender: an offset,
@@ -89,23 +94,27 @@ struct sw_table_part {
     enum sw_kernel_code wrong; /* SW_KERNEL_OK: it is there; _NULL, or _ROOM */
 };
 
-/* The part for rank p, or from it, in the buffer at `buffer`. */
-SYMWIN_DEVICE sw_table_part sw_table_part_of(const struct sw_table_args &args,
-                                             const struct sw_table_side &side, uint64_t buffer,
-                                             int32_t p)
+SYMWIN_DEVICE sw_table_row sw_table_row_of(const struct sw_table_side &side, int32_t p)
 {
     const uint64_t at = (uint32_t)p;
-    uint64_t count, place = 0;
+    sw_table_row row = {0, 0};
+
+    if (side.counts == 0)
+        return side.rows[p];
+    row.count = symwin_load_u64(side.counts + at * side.step);
+    if (side.places != 0)
+        row.place = symwin_load_u64(side.places + at * 8);
+    return row;
+}
+
+/* The part of the buffer at `buffer` that a row describes. */
+SYMWIN_DEVICE sw_table_part sw_table_part_of(const struct sw_table_args &args,
+                                             const struct sw_table_side &side, uint64_t buffer,
+                                             const sw_table_row &row)
+{
+    const uint64_t count = row.count, place = row.place;
     sw_table_part part;
 
-    if (side.counts == 0) {
-        count = side.rows[p].count;
-        place = side.rows[p].place;
-    } else {
-        count = symwin_load_u64(side.counts + at * side.step);
-        if (side.places != 0)
-            place = symwin_load_u64(side.places + at * 8);
-    }
     part.wrong = SW_KERNEL_OK;
     if (place > side.room || count > side.room - place)
         part.wrong = SW_KERNEL_ROOM;
@@ -120,12 +129,12 @@ SYMWIN_DEVICE sw_table_part sw_table_part_of(const struct sw_table_args &args,
 
 SYMWIN_DEVICE sw_table_part sw_table_in(const struct sw_table_args &args, int32_t p)
 {
-    return sw_table_part_of(args, args.in, args.call.in, p);
+    return sw_table_part_of(args, args.in, args.call.in, sw_table_row_of(args.in, p));
 }
 
 SYMWIN_DEVICE sw_table_part sw_table_out(const struct sw_table_args &args, int32_t p)
 {
-    return sw_table_part_of(args, args.out, args.call.out, p);
+    return sw_table_part_of(args, args.out, args.call.out, sw_table_row_of(args.out, p));
 }
 
 /* How a pair's part is divided into rounds. */
@@ -134,9 +143,11 @@ SYMWIN_DEVICE sw_rounds sw_table_rounds(const struct sw_table_args &args, uint64
 {
     sw_rounds rounds = sw_rounds_of_bytes<W>(bytes, args.call.slot_bytes / W::bytes);
 
-    if (bytes == 0) {
+    if (bytes == 0)
         rounds.count = 0;
-    } else if (rounds.count % 2 == 0) {
+    if (SYMWIN_LIKELY(rounds.count <= 1))
+        return rounds;
+    if (rounds.count % 2 == 0) {
         rounds.count++;
         rounds.extent = (uint32_t)(((bytes + W::words * 8 - 1) / (W::words * 8) + rounds.count -
                                     1) /
@@ -279,10 +290,20 @@ SYMWIN_DEVICE sw_rounds sw_rounds_from(const struct sw_table_args &args, int32_t
     return sw_table_rounds<W>(args, sw_comes_straight<large>(args, p, part) ? 0 : part.bytes);
 }
 
-/* Copies a part by its entries, each by the thread that has it in a round. */
+/* Loads the thread's first entry of a part. */
+template <class W>
+SYMWIN_DEVICE void sw_part_first(const sw_rounds &rounds, const sw_role &role, uint64_t from,
+                                 uint64_t (&word)[W::words])
+{
+    if (role.index < rounds.extent)
+        sw_entry_load<sw_byte, W>(sw_part_of<W>(from, rounds, 0), role.index, word);
+}
+
+/* Copies a part by its entries, each by the thread that has it in a round; `first` is the thread's
+ * first one. */
 template <class W>
 SYMWIN_DEVICE void sw_part_copy(const sw_rounds &rounds, const sw_role &role, uint64_t from,
-                                uint64_t to)
+                                uint64_t to, const uint64_t (&first)[W::words])
 {
     SYMWIN_NO_UNROLL
     for (uint32_t c = 0; c < rounds.count; c++) {
@@ -290,9 +311,10 @@ SYMWIN_DEVICE void sw_part_copy(const sw_rounds &rounds, const sw_role &role, ui
 
         SYMWIN_NO_UNROLL
         for (uint32_t i = role.index; i < rounds.extent; i += role.workers) {
-            uint64_t word[W::words];
+            uint64_t word[W::words] = {first[0]};
 
-            sw_entry_load<sw_byte, W>(source, i, word);
+            if (c > 0 || i != role.index)
+                sw_entry_load<sw_byte, W>(source, i, word);
             sw_entry_store<sw_byte, W>(goal, i, word);
         }
     }
@@ -313,12 +335,17 @@ SYMWIN_DEVICE void sw_parts_store(const struct sw_table_args &args, const sw_cal
 
         if (!sw_goes_straight<true>(args, call, p, part))
             continue;
-        if (in_place)
-            sw_part_copy<W>(sw_table_rounds<W>(args, part.bytes), role, part.address,
-                            symwin_peer_address(call.peers, p, sw_place_of(args, call, p)));
-        else
+        if (in_place) {
+            const sw_rounds rounds = sw_table_rounds<W>(args, part.bytes);
+            uint64_t first[W::words] = {};
+
+            sw_part_first<W>(rounds, role, part.address, first);
+            sw_part_copy<W>(rounds, role, part.address,
+                            symwin_peer_address(call.peers, p, sw_place_of(args, call, p)), first);
+        } else {
             sw_move_part({call.peers, step, step + 1, -1}, crew, part.address,
                          sw_place_of(args, call, p), part.bytes);
+        }
     }
 }
 
@@ -350,25 +377,6 @@ SYMWIN_DEVICE void sw_parts_land(const struct sw_table_args &args, sw_call &call
     }
 }
 
-/* Turns of a thread: the most rounds of a pair. */
-template <class W, bool large>
-SYMWIN_DEVICE uint32_t sw_table_turns(const struct sw_table_args &args, const sw_call &call)
-{
-    uint32_t most = 1;
-
-    SYMWIN_NO_UNROLL
-    for (int32_t p = 0; p < args.call.nranks; p++) {
-        const uint32_t out = sw_rounds_to<W, large>(args, call, p, sw_table_in(args, p)).count;
-        const uint32_t in = sw_rounds_from<W, large>(args, p, sw_table_out(args, p)).count;
-
-        if (p == args.call.rank)
-            continue;
-        most = out > most ? out : most;
-        most = in > most ? in : most;
-    }
-    return most;
-}
-
 /* ---- counts ---------------------------------------------------------------------------------- */
 
 /* By the control threads of block 0, before any wait. */
@@ -387,26 +395,43 @@ SYMWIN_DEVICE void sw_counts_post(const struct sw_table_args &args, const sw_cal
     }
 }
 
-/* What rank p says that it sends here (`which` is 0) or receives from here; this rank says the same
- * of itself. False: the wait was given up. */
+/* Waits for rank p's header, and for what it says that it sends here and receives from here. False:
+ * the wait was given up. */
 SYMWIN_DEVICE bool sw_counts_take(const struct sw_table_args &args, sw_call &call, int32_t p,
-                                  uint32_t which, uint64_t *count)
+                                  uint64_t *sent, uint64_t *received)
 {
-    const uint64_t address = call.state +
-                             SW_STATE_COUNTS(args.call.nranks, call.epoch & 1, which, p);
+    const uint64_t header_at = call.state + SW_STATE_HEADER(args.call.nranks, call.epoch & 1, p);
+    const uint64_t header = (uint64_t)call.epoch << 32 | args.call.digest;
+    const uint64_t sent_at = call.state + SW_STATE_COUNTS(args.call.nranks, call.epoch & 1, 0, p);
+    const uint64_t received_at = call.state +
+                                 SW_STATE_COUNTS(args.call.nranks, call.epoch & 1, 1, p);
     sw_wait wait = {0, 0, 0};
-    uint64_t word;
+    bool called = false; /* its header has been checked */
 
-    while (word = symwin_load_relaxed_u64(address), word == 0)
-        if (!sw_wait_on(args.call, call, wait, p))
+    for (;;) {
+        const uint64_t says = symwin_load_relaxed_u64(header_at);
+
+        *sent = symwin_load_relaxed_u64(sent_at);
+        *received = symwin_load_relaxed_u64(received_at);
+        if ((called || says == header) && *sent != 0 && *received != 0)
+            break;
+        if (!sw_wait_turn(wait))
+            continue;
+        if (!called)
+            sw_headers_check(args.call, call, SW_HEADER_RELAXED, p, args.call.nranks);
+        called = true;
+        if (call.failed || !sw_wait_look(args.call, call, wait, p))
             return false;
-    symwin_store_relaxed_u64(address, 0);
-    *count = word - 1;
+    }
+    symwin_store_relaxed_u64(sent_at, 0);
+    symwin_store_relaxed_u64(received_at, 0);
+    *sent -= 1;
+    *received -= 1;
     return true;
 }
 
-/* By the control threads of block 0, after the peers' headers: compares what ranks say with what
- * this rank sends and receives, and its own parts with the room in its buffers. */
+/* By the control threads of block 0: waits for the peers' headers and counts, compares what ranks
+ * say with what this rank sends and receives, and its own parts with the room in its buffers. */
 SYMWIN_DEVICE void sw_counts_check(const struct sw_table_args &args, sw_call &call,
                                    const sw_role &role)
 {
@@ -415,13 +440,12 @@ SYMWIN_DEVICE void sw_counts_check(const struct sw_table_args &args, sw_call &ca
         const sw_table_part in = sw_table_in(args, p), out = sw_table_out(args, p);
         uint64_t sent = in.count, received = out.count; /* by this rank to itself */
 
+        if (p != args.call.rank && !sw_counts_take(args, call, p, &sent, &received))
+            return;
         if (out.wrong == SW_KERNEL_NULL || (out.wrong != SW_KERNEL_OK && args.out.step != 0))
             sw_counts_differ(call, out.wrong, p, out.end, args.out.room, 1);
         else if (in.wrong == SW_KERNEL_NULL || (in.wrong != SW_KERNEL_OK && args.in.step != 0))
             sw_counts_differ(call, in.wrong, p, in.end, args.in.room, 0);
-        else if (p != args.call.rank && (!sw_counts_take(args, call, p, 0, &sent) ||
-                                         !sw_counts_take(args, call, p, 1, &received)))
-            return;
         else if (sent != out.count)
             sw_counts_differ(call, SW_KERNEL_COUNTS, p, sent, out.count, 1);
         else if (received != in.count)
@@ -429,81 +453,180 @@ SYMWIN_DEVICE void sw_counts_check(const struct sw_table_args &args, sw_call &ca
     }
 }
 
-/* ---- a round --------------------------------------------------------------------------------- */
+/* ---- lanes ----------------------------------------------------------------------------------- */
 
-/* Sends round `c`. */
-template <class Receive>
-SYMWIN_DEVICE void sw_table_send(const struct sw_table_args &args, const sw_call &call,
-                                 const sw_role &role, uint32_t c)
+/* A thread has SW_TABLE_BATCH entries in flight, each in a lane. Lanes are for as many peers as
+ * there are, from the rank `step` after this one on: for four, or for two with two entries of each,
+ * or for one with four. */
+template <class W>
+struct sw_lanes {
+    int32_t step;
+    uint32_t shift;  /* a peer has 1 << shift lanes */
+    uint32_t extent; /* the most entries of a peer in the round */
+    int32_t rank[SW_TABLE_BATCH];
+    uint32_t entries[SW_TABLE_BATCH]; /* of the round; 0: there is no such peer, or no such round */
+    uint64_t address[SW_TABLE_BATCH]; /* of the round's part in this rank's memory */
+    uint64_t bytes[SW_TABLE_BATCH];
+};
+
+/* Not kept, since it takes more registers. */
+template <class W>
+SYMWIN_DEVICE sw_part sw_lane_part(const sw_lanes<W> &lanes, uint32_t j)
 {
-    typedef typename Receive::element R;
-    typedef typename Receive::wire W;
-    const uint64_t place = sw_slot_place<0>(args.call, call.round + c, args.call.rank, 0);
+    return sw_part_at<W>(lanes.address[j], lanes.bytes[j], 0, lanes.entries[j]);
+}
 
-    SYMWIN_NO_UNROLL
-    for (int32_t step = 1; step < args.call.nranks; step++) {
-        const int32_t p = sw_rank_after<0>(args.call, step);
-        const sw_table_part from = sw_table_in(args, p);
-        const sw_rounds rounds = sw_rounds_to<W, Receive::large>(args, call, p, from);
-        const sw_part part = sw_part_of<W>(from.address, rounds, c);
-        const uint64_t to = sw_state_address(args.call, call, p, place);
+/* Entry of lane `j` in the batch that begins with entry `i`. */
+template <class W>
+SYMWIN_DEVICE uint32_t sw_lane_entry(const sw_lanes<W> &lanes, const sw_role &role, uint32_t i,
+                                     uint32_t j)
+{
+    return i + (j & ((1u << lanes.shift) - 1)) * role.workers;
+}
 
-        SYMWIN_NO_UNROLL
-        for (uint32_t i = role.index; c < rounds.count && i < rounds.extent;
-             i += SW_TABLE_BATCH * role.workers) {
-            uint64_t word[SW_TABLE_BATCH][W::words];
+/* Where it is in this rank's slots; `slots` is that of rank 0. */
+template <class W>
+SYMWIN_DEVICE uint64_t sw_lane_slot(const struct sw_table_args &args, const sw_lanes<W> &lanes,
+                                    const sw_role &role, uint64_t slots, uint32_t i, uint32_t j)
+{
+    return slots + (uint64_t)(uint32_t)lanes.rank[j] * 2 * args.call.slot_bytes +
+           (uint64_t)sw_lane_entry(lanes, role, i, j) * W::bytes;
+}
 
-            SYMWIN_UNROLL
-            for (uint32_t j = 0; j < SW_TABLE_BATCH; j++)
-                if (i + j * role.workers < rounds.extent)
-                    sw_entry_load<R, W>(part, i + j * role.workers, word[j]);
-                else if (Receive::changes)
-                    word[j][0] = 0;
-            Receive::input(args, word);
-            SYMWIN_UNROLL
-            for (uint32_t j = 0; j < SW_TABLE_BATCH; j++)
-                if (i + j * role.workers < rounds.extent)
-                    W::store(to + (uint64_t)(i + j * role.workers) * W::bytes, W::encode(word[j]));
-        }
+template <class W>
+SYMWIN_DEVICE bool sw_lane_has(const sw_lanes<W> &lanes, const sw_role &role, uint32_t i,
+                               uint32_t j)
+{
+    return sw_lane_entry(lanes, role, i, j) < lanes.entries[j];
+}
+
+/* What this rank sends to peers in round `c`, or receives from them; `most`: the most rounds that a
+ * pair has so far. All rows are loaded before one is used. */
+template <class W, bool large, bool sends>
+SYMWIN_DEVICE void sw_lanes_find(const struct sw_table_args &args, const sw_call &call,
+                                 int32_t step, uint32_t c, sw_lanes<W> &lanes, uint32_t &most)
+{
+    const struct sw_table_side &side = sends ? args.in : args.out;
+    const uint64_t buffer = sends ? args.call.in : args.call.out;
+    const int32_t left = args.call.nranks - step;
+    sw_table_row row[SW_TABLE_BATCH];
+
+    lanes.step = step;
+    lanes.shift = left > 2 ? 0 : left == 2 ? 1 : 2;
+    lanes.extent = 0;
+    SYMWIN_UNROLL
+    for (uint32_t j = 0; j < SW_TABLE_BATCH; j++) {
+        const int32_t at = (int32_t)(j >> lanes.shift);
+
+        lanes.rank[j] = at < left ? sw_rank_after<0>(args.call, step + at) : args.call.rank;
+    }
+    SYMWIN_UNROLL
+    for (uint32_t j = 0; j < SW_TABLE_BATCH; j++)
+        row[j] = sw_table_row_of(side, lanes.rank[j]);
+    SYMWIN_UNROLL
+    for (uint32_t j = 0; j < SW_TABLE_BATCH; j++) {
+        const int32_t p = lanes.rank[j];
+        const sw_table_part part = sw_table_part_of(args, side, buffer, row[j]);
+        const sw_rounds rounds = sends ? sw_rounds_to<W, large>(args, call, p, part)
+                                       : sw_rounds_from<W, large>(args, p, part);
+        const uint32_t count = p == args.call.rank ? 0 : rounds.count;
+        const sw_part of_round = sw_part_of<W>(part.address, rounds, c);
+
+        lanes.entries[j] = c < count ? rounds.extent : 0;
+        lanes.address[j] = of_round.message.address;
+        lanes.bytes[j] = of_round.message.bytes;
+        lanes.extent = lanes.entries[j] > lanes.extent ? lanes.entries[j] : lanes.extent;
+        most = count > most ? count : most;
     }
 }
 
-/* Waits for the thread's entries i, i + workers, ..., B of them, of `extent` from rank p at
- * `slots`. False: the wait was given up. */
-template <class W, int B = SW_TABLE_BATCH>
-SYMWIN_DEVICE bool sw_table_await(const struct sw_table_args &args, sw_call &call,
-                                  const sw_role &role, int32_t p, uint64_t slots, uint32_t extent,
-                                  uint32_t i, typename W::entry entry[B])
+/* The step after these lanes' peers. */
+template <class W>
+SYMWIN_DEVICE int32_t sw_lanes_next(const sw_lanes<W> &lanes)
+{
+    return lanes.step + (SW_TABLE_BATCH >> lanes.shift);
+}
+
+/* ---- a round --------------------------------------------------------------------------------- */
+
+/* Sends round `c`. With `reads` the call is read on the way, when the first entries are being
+ * loaded. */
+template <class Receive>
+SYMWIN_DEVICE void sw_table_send(const struct sw_table_args &args, sw_call &call,
+                                 const sw_role &role, uint32_t c, bool reads, uint32_t &most)
+{
+    typedef typename Receive::wire W;
+    sw_lanes<W> lanes;
+
+    SYMWIN_NO_UNROLL
+    for (int32_t step = 1; step < args.call.nranks; step = sw_lanes_next(lanes)) {
+        sw_lanes_find<W, Receive::large, true>(args, call, step, c, lanes, most);
+        SYMWIN_NO_UNROLL
+        for (uint32_t i = role.index; i < lanes.extent; i += role.workers << lanes.shift) {
+            uint64_t word[SW_TABLE_BATCH][W::words], place;
+
+            SYMWIN_UNROLL
+            for (uint32_t j = 0; j < SW_TABLE_BATCH; j++)
+                if (sw_lane_has(lanes, role, i, j))
+                    sw_entry_load<sw_byte, W>(sw_lane_part(lanes, j),
+                                              sw_lane_entry(lanes, role, i, j), word[j]);
+                else if (Receive::changes)
+                    word[j][0] = 0;
+            if (reads)
+                call = sw_call_read(args.call);
+            reads = false;
+            if (call.failed)
+                return;
+            Receive::input(args, word);
+            place = sw_slot_place<0>(args.call, call.round + c, args.call.rank, 0);
+            SYMWIN_UNROLL
+            for (uint32_t j = 0; j < SW_TABLE_BATCH; j++)
+                if (sw_lane_has(lanes, role, i, j))
+                    W::store(sw_state_address(args.call, call, lanes.rank[j], place) +
+                                 (uint64_t)sw_lane_entry(lanes, role, i, j) * W::bytes,
+                             W::encode(word[j]));
+        }
+    }
+    if (reads)
+        call = sw_call_read(args.call);
+}
+
+/* Waits for the entries of a batch; `slots` is that of rank 0. False: the wait was given up. */
+template <class W>
+SYMWIN_DEVICE bool sw_lanes_await(const struct sw_table_args &args, sw_call &call,
+                                  const sw_role &role, const sw_lanes<W> &lanes, uint64_t slots,
+                                  uint32_t i, typename W::entry entry[SW_TABLE_BATCH])
 {
     sw_wait wait = {0, 0, 0};
 
     for (;;) {
-        bool all = true;
+        int32_t missing = args.call.rank;
 
         SYMWIN_UNROLL
-        for (uint32_t j = 0; j < B; j++) {
-            const uint32_t at = i + j * role.workers;
-
+        for (uint32_t j = 0; j < SW_TABLE_BATCH; j++) {
             entry[j] = W::empty();
-            W::load_if(at < extent, slots + (uint64_t)at * W::bytes, &entry[j]);
+            W::load_if(sw_lane_has(lanes, role, i, j), sw_lane_slot(args, lanes, role, slots, i, j),
+                       &entry[j]);
         }
         SYMWIN_UNROLL
-        for (uint32_t j = 0; j < B; j++)
-            all = all && (W::is_there(entry[j]) || i + j * role.workers >= extent);
-        if (all)
+        for (uint32_t j = 0; j < SW_TABLE_BATCH; j++)
+            if (sw_lane_has(lanes, role, i, j) && !W::is_there(entry[j]))
+                missing = lanes.rank[j];
+        if (missing == args.call.rank)
             return true;
-        if (!sw_wait_on(args.call, call, wait, p))
+        if (!sw_wait_on(args.call, call, wait, missing))
             return false;
     }
 }
 
-template <class W, int B = SW_TABLE_BATCH>
-SYMWIN_DEVICE void sw_table_empty(const sw_role &role, uint64_t slots, uint32_t extent, uint32_t i)
+template <class W>
+SYMWIN_DEVICE void sw_lanes_empty(const struct sw_table_args &args, const sw_role &role,
+                                  const sw_lanes<W> &lanes, uint64_t slots, uint32_t i)
 {
     SYMWIN_UNROLL
-    for (uint32_t j = 0; j < B; j++)
-        if (i + j * role.workers < extent)
-            W::store(slots + (uint64_t)(i + j * role.workers) * W::bytes, W::empty());
+    for (uint32_t j = 0; j < SW_TABLE_BATCH; j++)
+        if (sw_lane_has(lanes, role, i, j))
+            W::store(sw_lane_slot(args, lanes, role, slots, i, j), W::empty());
 }
 
 /* Answers the entries of round `c`, which this thread has emptied. */
@@ -527,25 +650,26 @@ SYMWIN_DEVICE void sw_table_answer(const struct sw_table_args &args, const sw_ca
     }
 }
 
-/* Takes the answers to round `c`. False: the wait was given up. */
+/* Takes the answers to round `c`: as many as there are entries of the next one. False: the wait was
+ * given up. */
 template <class W, bool large>
 SYMWIN_DEVICE bool sw_table_take_answers(const struct sw_table_args &args, sw_call &call,
                                          const sw_role &role, uint32_t c)
 {
-    SYMWIN_NO_UNROLL
-    for (int32_t p = 0; p < args.call.nranks; p++) {
-        const sw_rounds rounds = sw_rounds_to<W, large>(args, call, p, sw_table_in(args, p));
-        const uint64_t slots = call.state + sw_slot_place<0>(args.call, call.round + c, p, 1);
+    const uint64_t slots = call.state + sw_slot_place<0>(args.call, call.round + c, 0, 1);
+    sw_lanes<W> lanes;
+    uint32_t most = 0;
 
-        if (p == args.call.rank || c + 1 >= rounds.count)
-            continue;
+    SYMWIN_NO_UNROLL
+    for (int32_t step = 1; step < args.call.nranks; step = sw_lanes_next(lanes)) {
+        sw_lanes_find<W, large, true>(args, call, step, c + 1, lanes, most);
         SYMWIN_NO_UNROLL
-        for (uint32_t i = role.index; i < rounds.extent; i += SW_TABLE_BATCH * role.workers) {
+        for (uint32_t i = role.index; i < lanes.extent; i += role.workers << lanes.shift) {
             typename W::entry entry[SW_TABLE_BATCH];
 
-            if (!sw_table_await<W>(args, call, role, p, slots, rounds.extent, i, entry))
+            if (!sw_lanes_await(args, call, role, lanes, slots, i, entry))
                 return false;
-            sw_table_empty<W>(role, slots, rounds.extent, i);
+            sw_lanes_empty(args, role, lanes, slots, i);
         }
     }
     return true;
@@ -553,44 +677,61 @@ SYMWIN_DEVICE bool sw_table_take_answers(const struct sw_table_args &args, sw_ca
 
 /* ---- a call ---------------------------------------------------------------------------------- */
 
-/* `Receive` has the type of elements, the wire format, and
+/* By all threads, around the first round: tells the peers of the call, checks what they tell. */
+template <class Receive>
+SYMWIN_DEVICE void sw_table_settle(const struct sw_table_args &args, sw_call &call,
+                                   const sw_role &role)
+{
+    const bool tells = role.control_lane >= 0 && blockIdx.x == 0;
+
+    if (tells && !call.failed)
+        sw_counts_post(args, call, role);
+    if (Receive::large && tells && !call.failed)
+        sw_places_post(args, call, role);
+    sw_push_count(args.call, call, role, 1);
+    if (tells && !call.failed)
+        sw_counts_check(args, call, role);
+    if (Receive::large)
+        sw_places_await(args, call);
+}
+
+/* `Receive` has the wire format, and
  *   large                        whether large parts may go straight into windows
  *   changes, input(args, word)   whether, and how, it makes of words of the input what is sent
- *   round(args, call, role, c)   receives and empties round `c`, and with the first one handles
+ *   begin(args, role, own)       loads the thread's first word of this rank's own part
+ *   round(args, call, role, c, own, most)
+ *                                receives and empties round `c`, and with the first one handles
  *                                this rank's own part. If the wait is given up, call.failed is
- *                                set. */
+ *                                set. `most` becomes the most rounds of a pair that it sees */
 template <class Receive>
 SYMWIN_DEVICE void sw_table_run(const struct sw_table_args &args)
 {
     typedef typename Receive::wire W;
     const sw_role role = sw_role_of_thread();
-    const bool tells = role.control_lane >= 0 && blockIdx.x == 0;
-    uint32_t turns = 0;
-    sw_call call;
+    const bool reads = !Receive::large && role.works; /* the call, while it sends */
+    uint64_t own[W::words] = {};
+    uint32_t turns = 1;
+    sw_call call = {};
 
     sw_call_order();
-    call = sw_call_read(args.call);
-    if (!Receive::large && role.works && !call.failed)
-        sw_table_send<Receive>(args, call, role, 0);
-    if (tells && !call.failed)
-        sw_counts_post(args, call, role);
-    if (Receive::large && tells && !call.failed)
-        sw_places_post(args, call, role);
-    sw_push_settle(args.call, call, role, 1);
-    if (tells && !call.failed)
-        sw_counts_check(args, call, role);
-    if (Receive::large)
-        sw_places_await(args, call);
-    if (role.works && !call.failed)
-        turns = sw_table_turns<W, Receive::large>(args, call);
+    if (role.works)
+        Receive::begin(args, role, own);
+    if (!reads)
+        call = sw_call_read(args.call);
     SYMWIN_NO_UNROLL
-    for (uint32_t c = 0; c < turns && !call.failed; c++) {
-        if (Receive::large || c > 0)
-            sw_table_send<Receive>(args, call, role, c);
+    for (uint32_t c = 0;; c++) {
+        if (Receive::large && c == 0)
+            sw_table_settle<Receive>(args, call, role);
+        if (role.works && !call.failed)
+            sw_table_send<Receive>(args, call, role, c, reads && c == 0, turns);
+        if (!Receive::large && c == 0)
+            sw_table_settle<Receive>(args, call, role);
+        if (!role.works || call.failed)
+            break;
         if (Receive::large && c == 0)
             sw_parts_store<W>(args, call, role);
-        Receive::round(args, call, role, c);
-        if (call.failed || c + 1 == turns)
+        Receive::round(args, call, role, c, own, turns);
+        if (call.failed || c + 1 >= turns)
             break;
         symwin_fence();
         sw_table_answer<W, Receive::large>(args, call, role, c);
