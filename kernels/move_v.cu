@@ -52,8 +52,8 @@ struct sw_move_v {
     }
 
     /* `word` is what begin() has loaded. */
-    SYMWIN_DEVICE void own(const struct sw_table_args &args, const sw_role &role,
-                           const uint64_t (&word)[wire::words])
+    SYMWIN_DEVICE void keep(const struct sw_table_args &args, const sw_role &role,
+                            const uint64_t (&word)[wire::words])
     {
         const own_part own = own_of(args);
 
@@ -67,13 +67,11 @@ struct sw_move_v {
     }
 
     SYMWIN_DEVICE void round(const struct sw_table_args &args, sw_call &call, const sw_role &role,
-                             uint32_t c, const uint64_t (&word)[wire::words], uint32_t &most)
+                             uint32_t c, const uint64_t (&)[wire::words], uint32_t &most)
     {
         const uint64_t slots = call.state + sw_slot_place<0>(args.call, call.round + c, 0, 0);
         sw_lanes<wire> lanes;
 
-        if (c == 0)
-            own(args, role, word);
         SYMWIN_NO_UNROLL
         for (int32_t step = 1; step < args.call.nranks; step = sw_lanes_next(lanes)) {
             sw_lanes_find<wire, large, false>(args, call, step, c, lanes, most);

@@ -55,6 +55,11 @@ struct sw_reduce_v {
         sw_part_first<wire>(own.rounds, role, own.from, word);
     }
 
+    SYMWIN_DEVICE void keep(const struct sw_table_args &, const sw_role &,
+                            const uint64_t (&)[wire::words])
+    {
+    }
+
     /* Reduces entry `at` of all peers' slots, from rank 0's on, and this rank's own word. The words
      * of several ranks are awaited together, and added in rank order. False: the wait was given up.
      */

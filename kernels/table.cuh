@@ -137,23 +137,34 @@ SYMWIN_DEVICE sw_table_part sw_table_out(const struct sw_table_args &args, int32
     return sw_table_part_of(args, args.out, args.call.out, sw_table_row_of(args.out, p));
 }
 
-/* How a pair's part is divided into rounds. */
+/* How a pair's part of `bytes` that needs several rounds is divided: the extent, and the count in
+ * the upper half. Apart from the code that calls it, whose registers and size the divisions are
+ * not to cost. */
 template <class W>
-SYMWIN_DEVICE sw_rounds sw_table_rounds(const struct sw_table_args &args, uint64_t bytes)
+SW_DEVICE_SLOW uint64_t sw_table_divide(uint64_t bytes, uint64_t room)
 {
-    sw_rounds rounds = sw_rounds_of_bytes<W>(bytes, args.call.slot_bytes / W::bytes);
+    sw_rounds rounds = sw_rounds_of_bytes<W>(bytes, room);
 
-    if (bytes == 0)
-        rounds.count = 0;
-    if (SYMWIN_LIKELY(rounds.count <= 1))
-        return rounds;
     if (rounds.count % 2 == 0) {
         rounds.count++;
         rounds.extent = (uint32_t)(((bytes + W::words * 8 - 1) / (W::words * 8) + rounds.count -
                                     1) /
                                    rounds.count);
     }
-    return rounds;
+    return rounds.extent | (uint64_t)rounds.count << 32;
+}
+
+/* How a pair's part is divided into rounds. */
+template <class W>
+SYMWIN_DEVICE sw_rounds sw_table_rounds(const struct sw_table_args &args, uint64_t bytes)
+{
+    const uint64_t room = args.call.slot_bytes / W::bytes; /* entries */
+    const uint64_t entries = (bytes + W::words * 8 - 1) / (W::words * 8);
+    uint64_t divided = entries | (uint64_t)(entries > 0) << 32;
+
+    if (!SYMWIN_LIKELY(entries <= room))
+        divided = sw_table_divide<W>(bytes, room);
+    return {bytes, (uint32_t)divided, (uint32_t)(divided >> 32), 0};
 }
 
 /* ---- large parts ----------------------------------------------------------------------------- */
@@ -699,10 +710,11 @@ SYMWIN_DEVICE void sw_table_settle(const struct sw_table_args &args, sw_call &ca
  *   large                        whether large parts may go straight into windows
  *   changes, input(args, word)   whether, and how, it makes of words of the input what is sent
  *   begin(args, role, own)       loads the thread's first word of this rank's own part
+ *   keep(args, role, own)        does with the own part what need not wait for peers
  *   round(args, call, role, c, own, most)
- *                                receives and empties round `c`, and with the first one handles
- *                                this rank's own part. If the wait is given up, call.failed is
- *                                set. `most` becomes the most rounds of a pair that it sees */
+ *                                receives and empties round `c`. If the wait is given up,
+ *                                call.failed is set. `most` becomes the most rounds of a pair that
+ *                                it sees */
 template <class Receive>
 SYMWIN_DEVICE void sw_table_run(const struct sw_table_args &args)
 {
@@ -714,8 +726,6 @@ SYMWIN_DEVICE void sw_table_run(const struct sw_table_args &args)
     sw_call call = {};
 
     sw_call_order();
-    if (role.works)
-        Receive::begin(args, role, own);
     if (!reads)
         call = sw_call_read(args.call);
     SYMWIN_NO_UNROLL
@@ -724,10 +734,14 @@ SYMWIN_DEVICE void sw_table_run(const struct sw_table_args &args)
             sw_table_settle<Receive>(args, call, role);
         if (role.works && !call.failed)
             sw_table_send<Receive>(args, call, role, c, reads && c == 0, turns);
+        if (role.works && !call.failed && c == 0)
+            Receive::begin(args, role, own);
         if (!Receive::large && c == 0)
             sw_table_settle<Receive>(args, call, role);
         if (!role.works || call.failed)
             break;
+        if (c == 0)
+            Receive::keep(args, role, own);
         if (Receive::large && c == 0)
             sw_parts_store<W>(args, call, role);
         Receive::round(args, call, role, c, own, turns);
