@@ -176,11 +176,19 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     X(move, group, oneshot, bytes, move, 4, short)                                                 \
     X(move, group, oneshot, bytes, move, 8, short)
 #define SW_KERNEL_LIST_MOVE_V(X)                                                                   \
-    X(move_v, table, oneshot, bytes, move, n, any) X(move_v, table, oneshot, bytes, move, n, long)
+    X(move_v, table, oneshot, bytes, move, n, any)                                                 \
+    X(move_v, table, oneshot, bytes, move, n, long)                                                \
+    X(move_v, table, oneshot, bytes, move, 2, short)                                               \
+    X(move_v, table, oneshot, bytes, move, 4, short)                                               \
+    X(move_v, table, oneshot, bytes, move, 8, short)
 /* For communicators of so many ranks that the arguments of the others do not hold their rows. */
 #define SW_KERNEL_LIST_ROWS(X) X(move_v, rows, oneshot, bytes, move, n, any)
 /* One kernel knows all types and operations: of parts of unequal lengths, words are not many. */
-#define SW_KERNEL_LIST_REDUCE_V(X) X(reduce_v, table, oneshot, bytes, other, n, any)
+#define SW_KERNEL_LIST_REDUCE_V(X)                                                                 \
+    X(reduce_v, table, oneshot, bytes, other, n, any)                                              \
+    X(reduce_v, table, oneshot, bytes, other, 2, short)                                            \
+    X(reduce_v, table, oneshot, bytes, other, 4, short)                                            \
+    X(reduce_v, table, oneshot, bytes, other, 8, short)
 #define SW_KERNEL_LIST_PAIRS(X)                                                                    \
     X(pairs, pair, oneshot, bytes, move, n, any) X(pairs, few, oneshot, bytes, move, n, short)
 #define SW_KERNEL_LIST_PUT(X)                                                                      \

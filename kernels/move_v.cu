@@ -13,7 +13,7 @@
  *
  * And the kernel that stores the table of a call ahead of it, reducing ones too.
  */
-#include "table.cuh"
+#include "table_short.cuh"
 
 template <bool with_large>
 struct sw_move_v {
@@ -97,10 +97,63 @@ struct sw_move_v {
     }
 };
 
+/* Of N ranks, in a short call. */
+template <int N>
+struct sw_move_v_short {
+    typedef sw_wire_flags wire;
+    static constexpr bool large = false;
+
+    SYMWIN_DEVICE void input(const struct sw_table_args &, uint64_t (&)[N][1])
+    {
+    }
+
+    SYMWIN_DEVICE void receive(const struct sw_table_args &args, sw_call &call, const sw_role &role,
+                               const sw_short_parts<N> &in, uint64_t own)
+    {
+        const uint64_t slots = call.state + sw_slot_place<N>(args.call, call.round, 0, 0);
+        sw_short_parts<N> out;
+
+        out.find(args, args.out, args.call.out);
+        SYMWIN_NO_UNROLL
+        for (uint32_t i = role.index; i < out.most; i += role.workers) {
+            const uint64_t at = slots + (uint64_t)i * wire::bytes;
+            wire::entry entry[N];
+
+            if (i != role.index && i < out.entries[0])
+                own = sw_element_load<8, SW_OWN>(in.address[0] + (uint64_t)i * 8);
+            if (!sw_short_await<N>(args, call, out, at, i, entry))
+                return;
+            SYMWIN_UNROLL
+            for (int step = 0; step < N; step++) {
+                const int32_t p = sw_rank_after<N>(args.call, step);
+                uint64_t word[1] = {own};
+
+                if (i >= out.entries[step])
+                    continue;
+                if (step > 0) {
+                    wire::decode(entry[step], word);
+                    wire::store(at + (uint64_t)(uint32_t)p * 2 * args.call.slot_bytes,
+                                wire::empty());
+                }
+                sw_element_store<8, SW_OWN>(out.address[step] + (uint64_t)i * 8, word[0]);
+            }
+        }
+    }
+};
+
+template <int N, sw_kernel_shape shape>
+SYMWIN_DEVICE void sw_move_v_run(const struct sw_table_args &args)
+{
+    if constexpr (shape == SW_SHAPE_short)
+        sw_table_run_short<N, sw_move_v_short<N>>(args);
+    else
+        sw_table_run<sw_move_v<shape == SW_SHAPE_long>>(args);
+}
+
 #define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
     SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
     {                                                                                              \
-        sw_table_run<sw_move_v<SW_SHAPE_##shape == SW_SHAPE_long>>(args);                          \
+        sw_move_v_run<SW_RANKS_##ranks, SW_SHAPE_##shape>(args);                                   \
     }
 SW_KERNEL_LIST_MOVE_V(SW_DEFINE)
 #undef SW_DEFINE

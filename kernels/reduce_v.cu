@@ -16,7 +16,7 @@
  * the result there.
  */
 #include "any.cuh"
-#include "table.cuh"
+#include "table_short.cuh"
 
 struct sw_reduce_v {
     typedef sw_wire_flags wire;
@@ -128,10 +128,61 @@ struct sw_reduce_v {
     }
 };
 
+/* Of N ranks, in a short call. */
+template <int N>
+struct sw_reduce_v_short {
+    typedef sw_wire_flags wire;
+    static constexpr bool large = false;
+
+    template <int n>
+    SYMWIN_DEVICE void input(const struct sw_table_args &args, uint64_t (&word)[n][1])
+    {
+        sw_any_scale<n>(args.call, word);
+    }
+
+    SYMWIN_DEVICE void receive(const struct sw_table_args &args, sw_call &call, const sw_role &role,
+                               const sw_short_parts<N> &in, uint64_t own)
+    {
+        const uint64_t slots = call.state + sw_slot_place<N>(args.call, call.round, 0, 0);
+
+        SYMWIN_NO_UNROLL
+        for (uint32_t i = role.index; i < in.entries[0]; i += role.workers) {
+            const uint64_t at = slots + (uint64_t)i * wire::bytes;
+            uint64_t word[N][1], sum[1][1] = {{own}};
+            sw_any_sums<1> sums = {};
+            wire::entry entry[N];
+
+            if (i != role.index)
+                sum[0][0] = sw_element_load<8, SW_OWN>(in.address[0] + (uint64_t)i * 8);
+            input(args, sum);
+            if (!sw_entries_await<N, wire>(args.call, call, at, 0, entry))
+                return;
+            SYMWIN_UNROLL
+            for (int p = 0; p < N; p++) {
+                wire::decode(entry[p], word[p]);
+                word[p][0] = p == args.call.rank ? sum[0][0] : word[p][0];
+            }
+            sw_any_add_ranks(args.call, true, N, word, sums);
+            sw_any_result(args.call, sums, sum);
+            sw_element_store<8, SW_OWN>(args.call.out + (uint64_t)i * 8, sum[0][0]);
+            sw_entries_empty<N, wire>(args.call, at);
+        }
+    }
+};
+
+template <int N, sw_kernel_shape shape>
+SYMWIN_DEVICE void sw_reduce_v_run(const struct sw_table_args &args)
+{
+    if constexpr (shape == SW_SHAPE_short)
+        sw_table_run_short<N, sw_reduce_v_short<N>>(args);
+    else
+        sw_table_run<sw_reduce_v>(args);
+}
+
 #define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
     SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
     {                                                                                              \
-        sw_table_run<sw_reduce_v>(args);                                                           \
+        sw_reduce_v_run<SW_RANKS_##ranks, SW_SHAPE_##shape>(args);                                 \
     }
 SW_KERNEL_LIST_REDUCE_V(SW_DEFINE)
 #undef SW_DEFINE

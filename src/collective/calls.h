@@ -82,4 +82,8 @@ int sw_parts_by_one_window(struct sw_request *r, const struct sw_buffer buffers[
 /* Whether `in` and `out` of a request whose parts were found may be the same memory. */
 int sw_parts_in_place(const struct sw_request *r);
 
+/* Whether a request whose parts were found may be served by the kernel for short calls. Other ranks
+ * need not know. */
+int sw_parts_are_short(const struct sw_request *r);
+
 #endif

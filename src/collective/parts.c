@@ -411,6 +411,28 @@ int sw_parts_in_place(const struct sw_request *r)
                         : out == in + rows_of(r, IN)[own].place * element;
 }
 
+/* Parts that the kernel's arguments have, of whole aligned words, in one round
+ * (kernels/table_short.cuh). */
+int sw_parts_are_short(const struct sw_request *r)
+{
+    const struct sw_table_args *table = r->table;
+    int p, b;
+
+    if (table->in.counts != 0 || table->out.counts != 0)
+        return 0;
+    for (b = 0; b < 2; b++)
+        for (p = 0; p < r->comm->nranks; p++) {
+            const struct sw_table_row *row = rows_of(r, b) + p;
+            const uint64_t bytes = row->count * table->element;
+            const uint64_t at = (uint64_t)(uintptr_t)(b == IN ? r->in : r->out) +
+                                row->place * table->element;
+
+            if (bytes > 0 && ((bytes | at) % 8 != 0 || bytes > r->comm->slot_bytes / 2))
+                return 0;
+        }
+    return 1;
+}
+
 /* ---- the public calls ------------------------------------------------------------------------ */
 
 #define NO_OP SYMWIN_SUM

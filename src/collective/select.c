@@ -126,6 +126,8 @@ static enum sw_kernel_shape shape_of(const struct sw_query *q, symwin_algo algo)
 
     if ((flows && is_long(q)) || q->large_parts)
         return SW_SHAPE_long;
+    if (q->short_parts)
+        return SW_SHAPE_short;
     if (a->any)
         return SW_SHAPE_any;
     if (has_bundles(q, a))

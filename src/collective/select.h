@@ -84,6 +84,7 @@ struct sw_query {
     int windows;         /* both buffers are in windows */
     unsigned transports; /* of both windows */
     int large_parts;     /* of a collective by parts: one may be stored straight into a window */
+    int short_parts;     /* of one: this rank's are what the kernel for short calls handles */
     int into_window;     /* of one: this rank's output is in one, for that. Only for the grid */
     const struct sw_buffer *buffers; /* only for texts: in and out, found; NULL: unknown */
 
