@@ -346,13 +346,8 @@ SYMWIN_DEVICE void sw_pair_run(const struct sw_pair_args &args)
 
 #define SW_RUN_pair(args) sw_pair_run(args)
 #define SW_RUN_few(args) sw_few_run(args)
-/* So that two blocks of 512 threads, of 64 registers each, fit on a multiprocessor: the blocks of
- * the next call begin while those of this one end. */
-#define SW_THREADS_few 1024
-#define SW_THREADS_pair SW_KERNEL_THREADS_n
 #define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \
-    SW_KERNEL_NAMED(SW_KERNEL_NAME(family, algo, type, op, ranks, shape), SW_KERNEL_ARGS_##family, \
-                    SW_THREADS_##family)                                                           \
+    SW_KERNEL(family, algo, type, op, ranks, shape)                                                \
     {                                                                                              \
         SW_RUN_##family(args);                                                                     \
     }
