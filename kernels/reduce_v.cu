@@ -31,7 +31,6 @@ struct sw_reduce_v {
     /* This rank's part: what it adds, where the sum goes, and its rounds. */
     struct own_part {
         uint64_t from, to;
-        bool alone; /* without slots */
         sw_rounds rounds;
     };
 
@@ -40,11 +39,8 @@ struct sw_reduce_v {
         const sw_table_part in = sw_table_in(args, args.call.rank);
         const sw_table_part out = sw_table_out(args, args.call.rank);
         const uint64_t bytes = in.bytes < out.bytes ? in.bytes : out.bytes;
-        const bool alone = args.call.nranks == 1;
 
-        return {in.address, out.address, alone,
-                alone && bytes > 0 ? sw_rounds_of_bytes<wire>(bytes, UINT64_MAX)
-                                   : sw_table_rounds<wire>(args, bytes)};
+        return {in.address, out.address, sw_table_rounds<wire>(args, bytes)};
     }
 
     SYMWIN_DEVICE void begin(const struct sw_table_args &args, const sw_role &role,
@@ -95,35 +91,27 @@ struct sw_reduce_v {
                              uint32_t c, const uint64_t (&word)[wire::words], uint32_t &most)
     {
         const own_part own = own_of(args);
+        const sw_part from = sw_part_of<wire>(own.from, own.rounds, c);
+        const sw_part to = sw_part_of<wire>(own.to, own.rounds, c);
         const uint64_t pitch = 2 * args.call.slot_bytes;
         const uint64_t slots = call.state + sw_slot_place<0>(args.call, call.round + c, 0, 0);
-        bool first = c == 0;
 
-        if (!own.alone && own.rounds.count > most)
-            most = own.rounds.count;
+        most = own.rounds.count > most ? own.rounds.count : most;
         SYMWIN_NO_UNROLL
-        for (; c < own.rounds.count; c++) {
-            const sw_part from = sw_part_of<wire>(own.from, own.rounds, c);
-            const sw_part to = sw_part_of<wire>(own.to, own.rounds, c);
+        for (uint32_t i = role.index; c < own.rounds.count && i < own.rounds.extent;
+             i += role.workers) {
+            const uint64_t at = slots + (uint64_t)i * wire::bytes;
+            uint64_t sum[1][wire::words] = {{word[0]}};
 
+            if (c > 0 || i != role.index)
+                sw_entry_load<sw_byte, wire>(from, i, sum[0]);
+            if (!entry(args, call, at, sum))
+                return;
+            sw_entry_store<sw_byte, wire>(to, i, sum[0]);
             SYMWIN_NO_UNROLL
-            for (uint32_t i = role.index; i < own.rounds.extent; i += role.workers) {
-                const uint64_t at = slots + (uint64_t)i * wire::bytes;
-                uint64_t sum[1][wire::words] = {{word[0]}};
-
-                if (!first)
-                    sw_entry_load<sw_byte, wire>(from, i, sum[0]);
-                first = false;
-                if (!entry(args, call, at, sum))
-                    return;
-                sw_entry_store<sw_byte, wire>(to, i, sum[0]);
-                SYMWIN_NO_UNROLL
-                for (int32_t p = 0; p < args.call.nranks; p++)
-                    if (p != args.call.rank)
-                        wire::store(at + (uint32_t)p * pitch, wire::empty());
-            }
-            if (!own.alone)
-                break;
+            for (int32_t p = 0; p < args.call.nranks; p++)
+                if (p != args.call.rank)
+                    wire::store(at + (uint32_t)p * pitch, wire::empty());
         }
     }
 };
