@@ -4,6 +4,7 @@
  * by a table that says which parts go straight into windows; of more ranks than the arguments of a
  * kernel have room for.
  * test_alltoallv_refused.c tests what fails. Also runs on GPUs (tests/gpu/both.txt). */
+#define TEST_SLOT_BYTES 1024 /* a round has two entries for each thread of a warp */
 #include "kernels/table_layout.h"
 #include "parts.h"
 #include "src/control/group.h"

@@ -2,6 +2,7 @@
  * counts, gaps, alignments and grids, with arrays on the host and in device memory; in place; among
  * other collectives; in graphs whose counts and scalars change. Then what fails. Also runs on GPUs
  * (tests/gpu/both.txt). */
+#define TEST_SLOT_BYTES 1024 /* a round has two entries for each thread of a warp */
 #include "parts.h"
 
 #if defined(__SANITIZE_THREAD__)
@@ -21,13 +22,14 @@ struct call {
     struct job job;    /* type, operation, options, seed and scalars */
     size_t base, room; /* what it has of both buffers, in bytes */
     int on_device, packed, in_place;
+    unsigned words; /* parts are whole words of one round, of so many elements each, for one warp;
+                       0: neither */
 };
 
 static struct call call_of(const struct rank *r, unsigned number, size_t base, size_t room)
 {
     const uint32_t all = mix(number * 2654435761u + 5), own = mix(all + (uint32_t)r->rank * 31u);
-
-    return (struct call){
+    struct call c = {
         .job = {.is = &shapes[REDUCE_SCATTER],
                 .options = {.size = sizeof(symwin_collective_options),
                             .blocks = own % 3 == 0 ? 1 + (int)(own / 3 % 3) : 0,
@@ -41,6 +43,13 @@ static struct call call_of(const struct rank *r, unsigned number, size_t base, s
         .on_device = (int)(own / 1024 % 2),
         .packed = (int)(own / 4096 % 2),
         .in_place = (int)(own / 8192 % 3) == 0};
+
+    if (all / 64 % 4 == 0) {
+        c.words = 8 / (unsigned)symwin_type_bytes(c.job.type);
+        c.job.options.blocks = 1;
+        c.job.options.threads = 32;
+    }
+    return c;
 }
 
 /* Elements of rank p's part: none, a few, about a round, or many rounds. */
@@ -51,7 +60,9 @@ static uint64_t count_of(const struct rank *r, const struct call *c, int p)
     const uint64_t most = (c->room - 2 * GUARD) / (uint64_t)r->nranks /
                               symwin_type_bytes(c->job.type) -
                           4;
-    const uint64_t count = random % 5 == 0 ? mix(random) % 1500 : counts[random / 8 % 12];
+    const uint64_t count = c->words != 0     ? random / 8 % (SLOT / 16 + 1) * c->words
+                           : random % 5 == 0 ? mix(random) % 1500
+                                             : counts[random / 8 % 12];
 
     return count < most ? count : most;
 }
@@ -64,7 +75,8 @@ static uint64_t place_of(const struct rank *r, const struct call *c, int p)
 
     for (q = 0; q < p; q++)
         place += count_of(r, c, q) +
-                 (c->packed && !c->on_device ? 0 : (c->job.seed + (unsigned)(q + r->rank)) % 4);
+                 (c->packed && !c->on_device ? 0 : (c->job.seed + (unsigned)(q + r->rank)) % 4) *
+                     (c->words != 0 ? c->words : 1);
     return place;
 }
 

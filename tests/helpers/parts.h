@@ -22,6 +22,7 @@ struct parts_job {
     int in_place;
     int apart;   /* others are in place, and this rank has two buffers */
     int gathers; /* an all-gather: a rank sends all the same part */
+    int words;   /* whole words of one round, by one warp, with most arrays on the host */
     unsigned seed;
 };
 
@@ -30,18 +31,27 @@ HARNESS_UNUSED struct parts_job parts_job_of(const struct rank *r, unsigned numb
                                              size_t room)
 {
     const uint32_t all = mix(number * 2654435761u + 99), own = mix(all + (uint32_t)r->rank * 31u);
+    const int words = all / 512 % 4 == 0;
+    struct parts_job j = {.options = {.size = sizeof(symwin_collective_options),
+                                      .blocks = own % 3 == 0 ? 1 + (int)(own / 3 % 3) : 0,
+                                      .threads = own / 16 % 3 == 0 ? 1 + (int)(own / 64 % 40) : 0},
+                          .type = (symwin_type)(all / 8 % 12),
+                          .base = base,
+                          .room = room,
+                          .on_device = {(int)(own / 1024 % 2), (int)(own / 2048 % 2)},
+                          .packed = {(int)(own / 4096 % 2), (int)(own / 8192 % 2)},
+                          .gathers = all / 128 % 3 == 0,
+                          .words = words,
+                          .seed = number};
 
-    return (struct parts_job){
-        .options = {.size = sizeof(symwin_collective_options),
-                    .blocks = own % 3 == 0 ? 1 + (int)(own / 3 % 3) : 0,
-                    .threads = own / 16 % 3 == 0 ? 1 + (int)(own / 64 % 40) : 0},
-        .type = (symwin_type)(all / 8 % 12),
-        .base = base,
-        .room = room,
-        .on_device = {(int)(own / 1024 % 2), (int)(own / 2048 % 2)},
-        .packed = {(int)(own / 4096 % 2), (int)(own / 8192 % 2)},
-        .gathers = all / 128 % 3 == 0,
-        .seed = number};
+    if (words) {
+        j.options.blocks = 1;
+        j.options.threads = 32;
+        j.type = SYMWIN_U64;
+        j.on_device[0] = own / 1024 % 4 == 0;
+        j.on_device[1] = own / 4096 % 4 == 0;
+    }
+    return j;
 }
 
 /* Elements that rank `from` sends to rank `to`: none, a few, about a round, or many rounds. */
@@ -56,7 +66,9 @@ HARNESS_UNUSED uint64_t parts_count(const struct rank *r, const struct parts_job
                                                       : to));
     const uint64_t most = (j->room - 2 * GUARD) / (uint64_t)r->nranks / symwin_type_bytes(j->type) -
                           4; /* and a gap of up to 3 */
-    const uint64_t count = random % 5 == 0 ? mix(random) % 1500 : counts[random / 8 % 13];
+    const uint64_t count = j->words          ? random / 8 % (SLOT / 16 + 1)
+                           : random % 5 == 0 ? mix(random) % 1500
+                                             : counts[random / 8 % 13];
 
     return count < most ? count : most;
 }
