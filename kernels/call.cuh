@@ -73,15 +73,18 @@ SYMWIN_DEVICE bool sw_has_failed(const sw_call &call)
     return symwin_load_relaxed_u32(sw_failed_address(call)) != 0;
 }
 
+/* All warps of all blocks read these words, so they come in one access. */
 SYMWIN_DEVICE sw_call sw_call_read(const struct sw_kernel_args &args)
 {
+    uint32_t word[4];
     sw_call call;
 
     call.peers = {args.base, args.stride, args.rank, args.nranks};
     call.state = symwin_own_address(call.peers, args.state);
-    call.epoch = 1 + symwin_load_relaxed_u32(call.state + offsetof(struct sw_comm_state, epoch));
-    call.round = 1 + symwin_load_relaxed_u32(call.state + offsetof(struct sw_comm_state, rounds));
-    call.failed = sw_has_failed(call);
+    symwin_load_relaxed_v4_u32(call.state, word);
+    call.epoch = 1 + word[offsetof(struct sw_comm_state, epoch) / 4];
+    call.round = 1 + word[offsetof(struct sw_comm_state, rounds) / 4];
+    call.failed = word[offsetof(struct sw_comm_state, failed) / 4] != 0;
     return call;
 }
 

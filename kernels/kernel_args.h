@@ -312,13 +312,14 @@ struct sw_landing {
  * from 1 on. */
 #define SW_PAIR_SLOTS 128
 struct sw_pair {
-    uint64_t sent, received; /* chunks so far, counted by this rank */
-    uint32_t direct;         /* SW_LANDED for each message that has come without the ring */
-    uint32_t landed;         /* the same, added by the peer */
-    uint64_t way;            /* the first chunk of the last message that went without it */
-    uint64_t ended;          /* by the peer: chunks that it took in kernels that have ended */
-    uint32_t come[2];        /* blocks of a send, of a receive, that have been counted */
-    uint64_t cleared;        /* by the peer: the same as `ended`, with release */
+    uint64_t sent;     /* chunks so far, counted by this rank */
+    uint64_t ended;    /* by the peer: chunks that it took in kernels that have ended */
+    uint64_t received; /* as `sent` */
+    uint32_t direct;   /* SW_LANDED for each message that has come without the ring */
+    uint32_t landed;   /* the same, added by the peer */
+    uint64_t way;      /* the first chunk of the last message that went without it */
+    uint32_t come[2];  /* blocks of a send, of a receive, that have been counted */
+    uint64_t cleared;  /* by the peer: the same as `ended`, with release */
     uint64_t unused;
     uint64_t offer[8]; /* by the peer: its buffer's offset or SW_NO_OFFSET, and count and type, for
                         * the large message that it receives (pairs.cuh) */

@@ -98,6 +98,26 @@ SYMWIN_DEVICE uint64_t sw_few_count(const struct sw_kernel_args &args, const sw_
                                      : SW_PAIR_AT(args, call, args.rank, item.peer, received);
 }
 
+/* Chunks of the pair before the message, and to a send what its receiver says it had taken. */
+struct sw_few_counts {
+    uint64_t before, ended;
+};
+
+/* By all threads, in one access: all warps of all blocks read these words. */
+SYMWIN_DEVICE sw_few_counts sw_few_read(const struct sw_kernel_args &args, const sw_call &call,
+                                        const sw_pair_item &item)
+{
+    const uint64_t at = sw_few_count(args, call, item);
+    symwin_v16 words;
+
+    static_assert(offsetof(struct sw_pair, ended) == offsetof(struct sw_pair, sent) + 8, "");
+    if (SYMWIN_EMULATED) /* for sanitizers */
+        return {symwin_load_relaxed_u64(at),
+                item.kind == SW_PAIR_SEND ? symwin_load_acquire_u64(at + 8) : 0};
+    words = symwin_load_relaxed_v16(at);
+    return {words.lo, words.hi};
+}
+
 /* Counts the message as so many chunks: by the last of the item's blocks to come here. By one
  * thread of each, when all threads of its block have read the count, and before the wait for data:
  * after it, that would be time of the call. */
@@ -337,14 +357,15 @@ SYMWIN_DEVICE void sw_few_receive_large(const struct sw_kernel_args &args, sw_ca
 
 template <bool words>
 SYMWIN_DEVICE void sw_few_small(const struct sw_kernel_args &args, sw_call &call,
-                                const sw_pair_item &item, const sw_few_part &of, uint64_t before)
+                                const sw_pair_item &item, const sw_few_part &of,
+                                const sw_few_counts &counts)
 {
     const bool sends = item.kind == SW_PAIR_SEND;
-    sw_few_thread thread = {of.part * blockDim.x + threadIdx.x, of.parts * blockDim.x, before, 0,
-                            0};
+    const uint64_t before = counts.before;
+    sw_few_thread thread = {of.part * blockDim.x + threadIdx.x, of.parts * blockDim.x, before,
+                            counts.ended, 0};
 
     if (sends) { /* all under way together */
-        thread.ended = sw_pair_load_number(SW_PAIR_AT(args, call, args.rank, item.peer, ended));
         if (thread.index < sw_few_entries(item))
             thread.word = sw_few_load<words>(item, thread.index);
         if (!call.failed)
@@ -358,9 +379,10 @@ SYMWIN_DEVICE void sw_few_small(const struct sw_kernel_args &args, sw_call &call
 }
 
 SW_DEVICE_SLOW void sw_few_bytes(const struct sw_kernel_args &args, sw_call &call,
-                                 const sw_pair_item &item, const sw_few_part &of, uint64_t before)
+                                 const sw_pair_item &item, const sw_few_part &of,
+                                 const sw_few_counts &counts)
 {
-    sw_few_small<false>(args, call, item, of, before);
+    sw_few_small<false>(args, call, item, of, counts);
 }
 
 SW_DEVICE_SLOW void sw_few_large(const struct sw_kernel_args &args, sw_call &call,
@@ -378,14 +400,14 @@ SYMWIN_DEVICE void sw_few_run(const struct sw_few_args &args)
     const sw_few_part of = {blockIdx.x / args.items, gridDim.x / args.items};
     const sw_pair_item &item = args.item[blockIdx.x % args.items];
     sw_call call = sw_call_begin(args.call);
-    const uint64_t before = symwin_load_relaxed_u64(sw_few_count(args.call, call, item));
+    const sw_few_counts counts = sw_few_read(args.call, call, item);
 
     if (sw_pair_is_large(item))
-        sw_few_large(args.call, call, item, of, before);
+        sw_few_large(args.call, call, item, of, counts.before);
     else if (((item.address | item.bytes) & 7) != 0)
-        sw_few_bytes(args.call, call, item, of, before);
+        sw_few_bytes(args.call, call, item, of, counts);
     else
-        sw_few_small<true>(args.call, call, item, of, before);
+        sw_few_small<true>(args.call, call, item, of, counts);
     if (call.failed)
         sw_call_report(args.call, call.epoch);
     sw_call_done(args.call);

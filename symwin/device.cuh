@@ -391,6 +391,23 @@ SYMWIN_DEVICE symwin_v16 symwin_load_relaxed_v16(uint64_t addr)
     return v;
 }
 
+/* The same of four words of 32 bits: each is whole. */
+SYMWIN_DEVICE void symwin_load_relaxed_v4_u32(uint64_t addr, uint32_t v[4])
+{
+#if SYMWIN_EMULATED
+    const unsigned char *from = (const unsigned char *)symwin_emu_source(addr, 16);
+
+    for (int i = 0; i < 4; i++)
+        v[i] = emu_dev_load32(from + 4 * i, __ATOMIC_RELAXED);
+#else
+    SW_ACCESS(addr);
+    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "l"(addr)
+                 : "memory");
+#endif
+}
+
 /* symwin_load_relaxed_v16() if the condition is true; otherwise *v is unchanged. It has no branch,
  * so that several such loads are in flight together. */
 SYMWIN_DEVICE void symwin_load_relaxed_v16_if(bool condition, uint64_t addr, symwin_v16 *v)
