@@ -24,8 +24,9 @@
  *   out of memory            not until something was unbound in a process of the communicator
  *   other failures of bind   this segment's
  *
- * Teardown: memory is unbound when no process uses its segment any more (segment.c); the object is
- * unmapped and released with the range, after the last segment.
+ * Teardown: memory is unbound when no process uses its segment any more (segment.c), or when all
+ * ranks have left (group.c); the object is unmapped and released with the range, after the last
+ * segment. What unbinding answers is told by the destroy that waits for it (symwin.c).
  *
  * A faulty multicast program can put the GPUs of a host out of service. So on real hardware this
  * runs only on request: see sw_multicast_allowed().
@@ -334,8 +335,7 @@ static void come_late(struct bind *b)
     int ends_segment, ends_group;
 
     if (b->result == CUDA_SUCCESS)
-        sw_drop(sw_drv.cuMulticastUnbind(b->object, b->device, segment->offset, b->bytes),
-                "cuMulticastUnbind");
+        sw_segment_unbind_from(b->object, segment, b->device, b->bytes);
     pthread_mutex_lock(&group->mutex);
     ends_segment = --segment->stalled == 0 && segment->is_left;
     ends_group = --group->stalled == 0 && group->is_left;

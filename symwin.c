@@ -109,8 +109,11 @@ void symwin_comm_destroy(symwin_comm *comm)
     sw_comm_take_leave(comm);
     comm_release(comm, &scope);
     sw_allocations_settle();
-    if (!sw_comm_is_any()) /* no kernel waits for this thread, unless it is the caller's own */
+    if (!sw_comm_is_any()) { /* no kernel waits for this thread, unless it is the caller's own */
         (void)sw_reaper_wait(SW_REAPER_MS);
+        (void)sw_check(sw_segment_unbind_refused(),
+                       "symwin_comm_destroy: cuMulticastUnbind of a window's memory");
+    }
 }
 
 /* ---- creation ---- */

@@ -211,22 +211,23 @@ SYMWIN_API symwin_status symwin_comm_create(const symwin_unique_id *id, int nran
                                             int device, const symwin_comm_options *options,
                                             symwin_comm **comm);
 
-/* Destroys this rank's communicator, its windows included. Local; NULL does nothing. Afterwards any
- * use of the communicator, destroying it again included, is undefined.
+/* Destroys this rank's communicator, its windows included. NULL does nothing. Afterwards any use of
+ * the communicator, destroying it again included, is undefined.
  *
  * Ranks may destroy at different times. This rank's earlier calls outside graphs complete first, on
- * the peers too: the destroy waits for them (symwin_comm_abort() ends that wait). Another thread
- * may be in symwin_comm_abort() or symwin_comm_check() if it began before that wait ended: the
- * destroy waits for it too. All other calls must have returned before the destroy. Launches of
- * graphs that hold its calls must have completed. Peers that need a further call of this rank get
- * SYMWIN_PEER_LOST, which names this rank: host calls at once, kernels of the library within
- * milliseconds, later launches and graph replays included. Your own kernels that wait for this rank
- * (symwin_channel_limit()) wait until their limit. If a message has come that no receive took,
- * symwin_last_error() says which, and the ranks that are still there get SYMWIN_MISMATCH.
+ * the peers too: the destroy waits for them (symwin_comm_abort() ends that wait), and for threads
+ * in symwin_comm_abort() or symwin_comm_check() that began before that wait ended. All other calls
+ * must have returned before, and launches of graphs that hold its calls must have completed. Peers
+ * that need a further call of this rank get SYMWIN_PEER_LOST, which names it: host calls at once,
+ * kernels of the library within milliseconds, later launches and graph replays included. Your own
+ * kernels that wait for this rank (symwin_channel_limit()) wait until their limit. If a message has
+ * come that no receive took, symwin_last_error() says which; ranks still there get SYMWIN_MISMATCH.
  *
- * Memory that peers can reach stays mapped until the last rank of the process has destroyed, and
- * goes back to the device soon after, also if the driver first waits for kernels of others. The
- * destroy of the process's last communicator waits for that, a second at most. */
+ * Memory that peers can reach stays mapped until the last rank of the process has destroyed. If
+ * memory has multicast, that rank waits for other processes' ranks to destroy, a second at most.
+ * Then it goes back to the device, also if the driver first waits for kernels of others. The
+ * destroy of the process's last communicator waits for that, a second at most, and
+ * symwin_last_error() says if multicast could not be unbound. */
 SYMWIN_API void symwin_comm_destroy(symwin_comm *comm);
 
 typedef struct symwin_comm_info {
@@ -272,8 +273,7 @@ SYMWIN_API symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *
  *
  * Between hosts one host decides the status: this call and symwin_comm_destroy() may wait up to 1 s
  * for it. SYMWIN_MISMATCH names the rank that differs from more than half of the ranks that come
- * within 1 s; if there is no such majority, the text says so and names the lowest rank of each
- * side. */
+ * within 1 s; without such a majority, the text says so and names each side's lowest rank. */
 SYMWIN_API symwin_status symwin_comm_check(symwin_comm *comm);
 
 /* Makes waiting host calls and kernels of this rank and its peers end soon with SYMWIN_ABORTED. Any

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "src/control/control.h"
@@ -259,14 +260,19 @@ void sw_group_abort_kernels(struct sw_group *group)
     end_kernels(group, 1);
 }
 
-void sw_group_shut_sockets(struct sw_group *group)
+static void shut_sockets(struct sw_group *group)
 {
     int p;
 
-    sw_exchange_be_quiet(group->exchange, group->leader);
     for (p = 0; p < group->processes && group->sockets != NULL; p++)
         if (group->sockets[p] != NULL)
             shutdown(group->sockets[p]->watch.fd, SHUT_WR);
+}
+
+void sw_group_shut_sockets(struct sw_group *group)
+{
+    sw_exchange_be_quiet(group->exchange, group->leader);
+    shut_sockets(group);
 }
 
 /* Moves the topology's descriptors into the group. */
@@ -385,6 +391,37 @@ symwin_status sw_group_create(struct sw_topology *topology, struct sw_group **ou
     return status;
 }
 
+/* Whether a rank of another process may still use multicast addresses: it has not left. A process
+ * that died has taken its memory out of the object, so there is nothing to keep whole any more. */
+static int is_used_elsewhere(struct sw_group *group)
+{
+    symwin_status status;
+    int culprit, r;
+
+    if (sw_exchange_outcome(group->exchange, &status, &culprit) && status == SYMWIN_PEER_LOST &&
+        culprit < group->nranks && !sw_exchange_leaves(group->exchange, culprit))
+        return 0;
+    for (r = 0; r < group->nranks; r++)
+        if (!sw_exchange_has_left(group->exchange, r))
+            return 1;
+    return 0;
+}
+
+/* Memory of this process that is bound to the multicast object stays so until all ranks have left,
+ * but a rank that never does keeps nobody: a second at most. The process that links this host to
+ * others tells them who has left when it sees the end of our socket. */
+static void await_others(struct sw_group *group)
+{
+    const struct timespec nap = {.tv_nsec = 500000};
+    const int64_t until = sw_now_ms() + SW_REAPER_MS;
+
+    if (group->unused_from == NULL || group->unused_from(group, 0) == 0)
+        return;
+    shut_sockets(group);
+    while (is_used_elsewhere(group) && sw_now_ms() < until)
+        nanosleep(&nap, NULL);
+}
+
 void sw_group_leave(struct sw_group *group, int rank)
 {
     sw_mailbox_settle(group);
@@ -393,6 +430,7 @@ void sw_group_leave(struct sw_group *group, int rank)
     sw_mailbox_drop(group, rank);
     if (atomic_fetch_sub(&group->refs, 1) != 1)
         return;
+    await_others(group);
     sw_host_link_settle(group);
     sw_poll_lock();
     sw_group_free(group);

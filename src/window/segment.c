@@ -320,10 +320,28 @@ symwin_status sw_segment_map(struct sw_group *group, struct sw_segment *segment,
 }
 
 static atomic_uint_fast64_t unbound; /* how often */
+static atomic_int refused; /* what the first unbind that failed has answered; 0: none did */
 
 uint64_t sw_segment_unbound(void)
 {
     return atomic_load(&unbound);
+}
+
+CUresult sw_segment_unbind_refused(void)
+{
+    return (CUresult)atomic_exchange(&refused, 0);
+}
+
+void sw_segment_unbind_from(CUmemGenericAllocationHandle object, const struct sw_segment *segment,
+                            int device, size_t bytes)
+{
+    const CUresult result = sw_drv.cuMulticastUnbind(object, device, segment->offset, bytes);
+    int none = 0;
+
+    sw_drop(result, "cuMulticastUnbind");
+    if (result != CUDA_SUCCESS)
+        atomic_compare_exchange_strong(&refused, &none, (int)result);
+    atomic_fetch_add(&unbound, 1);
 }
 
 void sw_segment_unbind(struct sw_segment *segment, int rank)
@@ -332,11 +350,8 @@ void sw_segment_unbind(struct sw_segment *segment, int rank)
 
     if (own->bound == 0)
         return;
-    sw_drop(sw_drv.cuMulticastUnbind(segment->group->object.object, own->bound_device,
-                                     segment->offset, own->bound),
-            "cuMulticastUnbind");
+    sw_segment_unbind_from(segment->group->object.object, segment, own->bound_device, own->bound);
     own->bound = 0;
-    atomic_fetch_add(&unbound, 1);
 }
 
 /* On the reaper, which frees the group later. */

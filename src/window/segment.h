@@ -108,6 +108,11 @@ void sw_segment_destroy(struct sw_segment *segment); /* on the reaper */
  * it has. */
 void sw_segment_unbind(struct sw_segment *segment, int rank);
 uint64_t sw_segment_unbound(void);
+void sw_segment_unbind_from(CUmemGenericAllocationHandle object, const struct sw_segment *segment,
+                            int device, size_t bytes); /* one binding */
+
+/* What the first unbind of this process that failed since the last call has answered. */
+CUresult sw_segment_unbind_refused(void);
 
 /* The lowest number, from `id` on, of a segment that this process does not use any more, but others
  * may; 0: none. */

@@ -334,6 +334,54 @@ static void end(struct processes *p, int rank)
     host_must(symwin_mem_free(other), "symwin_mem_free");
 }
 
+/* ---- ends of communicators ---- */
+
+/* Rank 1 destroys its communicator first: its memory stays bound as long as rank 0 may store to it,
+ * but not for ever where rank 0 never leaves. */
+static void leave(struct processes *p, int rank)
+{
+    const int stays = *(const int *)places_arg(p);
+    enum { VALUE = 4711, LATER_MS = 300 };
+    symwin_window *window;
+    struct sw_scope scope;
+    struct part part;
+    void *to = NULL;
+    int64_t begin;
+    int took, alone;
+
+    open_part(&part, p, rank);
+    alone = part.comm->group->processes == RANKS;
+    window = window_on(&part, part.memory, GRANULE);
+    host_put_u32(rank, part.memory, 0);
+    processes_barrier(p);
+    if (rank == 0 && stays)
+        while (p->rank[1].step == 0)
+            usleep(1000);
+    if (rank == 0 && !stays) {
+        usleep(LATER_MS * 1000);
+        host_must(symwin_window_multicast_pointer(part.comm, window, 0, &to), "the address");
+        host_put_u32(rank, part.scratch, VALUE);
+        host_must(sw_scope_enter(rank, &scope), "scope");
+        host_must_cuda(sw_drv.cuMemcpyDtoD((CUdeviceptr)(uintptr_t)to,
+                                           (CUdeviceptr)(uintptr_t)part.scratch, sizeof(uint32_t)),
+                       "cuMemcpyDtoD");
+        sw_scope_leave(&scope);
+    }
+    begin = sw_now_ms();
+    symwin_comm_destroy(part.comm);
+    took = (int)(sw_now_ms() - begin);
+    must_be(took < 10000, "the destroy comes back", rank);
+    if (rank == 1 && alone) {
+        (void)sw_reaper_wait(10000);
+        must_equal(binds(), 0, "what was bound is unbound", rank);
+    }
+    p->rank[rank].step = 1;
+    processes_barrier(p);
+    must_equal(host_get_u32(rank, part.memory), stays ? 0 : VALUE, "what rank 0 stored", rank);
+    host_must(symwin_mem_free(part.memory), "symwin_mem_free");
+    host_must(symwin_mem_free(part.scratch), "symwin_mem_free");
+}
+
 /* ---- failures ---- */
 
 static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER; /* ranks may be threads */
@@ -618,6 +666,7 @@ int main(int argc, char **argv)
 {
     const int soaks = argc > 1 && strcmp(argv[1], "soak") == 0;
     const size_t rounds = soaks ? 80 : 1;
+    static const int stays[] = {0, 1};
     long long faults = 0;
     size_t i, k;
 
@@ -630,6 +679,8 @@ int main(int argc, char **argv)
         run(place, "one object", share, NULL);
         run(place, "all-reduces", reduce, NULL);
         run(place, "ends of windows", end, NULL);
+        for (k = 0; k < 2; k++)
+            run(place, k ? "a rank that stays" : "a rank that leaves first", leave, &stays[k]);
         if (place->threads)
             run(place, "10000 windows", be_many, NULL);
         for (k = 0; k < sizeof cases / sizeof cases[0]; k++)

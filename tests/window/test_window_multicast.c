@@ -177,6 +177,28 @@ static void run_teardown(struct harness_team *team, int rank, void *arg)
     member_close(&m);
 }
 
+static CUresult refuse_unbind(CUmemGenericAllocationHandle object, CUdevice device, size_t offset,
+                              size_t bytes)
+{
+    (void)object, (void)device, (void)offset, (void)bytes;
+    return CUDA_ERROR_ILLEGAL_STATE;
+}
+
+/* What unbinding answers is told once, by a destroy of the last communicator. */
+static void run_refused_unbind(struct harness_team *team, int rank, void *arg)
+{
+    atomic_int *told = arg;
+    struct member m;
+
+    member_open(&m, team, rank, GRANULE);
+    (void)member_window(&m, 0, GRANULE);
+    harness_barrier(team);
+    symwin_comm_destroy(m.comm);
+    if (host_error_has("symwin_comm_destroy: cuMulticastUnbind|CUDA_ERROR_ILLEGAL_STATE"))
+        atomic_fetch_add(told, 1);
+    host_must(symwin_mem_free(m.memory), "symwin_mem_free");
+}
+
 /* ---- where there is none ---- */
 
 struct without {
@@ -332,6 +354,7 @@ int main(int argc, char **argv)
     static const struct without unsupported = {"devices without multicast", SYMWIN_COMM_MULTICAST,
                                                0};
     struct harness_leaks before;
+    atomic_int told = 0;
     size_t i;
 
     harness_start();
@@ -348,7 +371,10 @@ int main(int argc, char **argv)
     plain_unbind = sw_drv.cuMulticastUnbind;
     sw_drv.cuMulticastUnbind = count_unbind;
     harness_run(RANKS, run_teardown, NULL);
+    sw_drv.cuMulticastUnbind = refuse_unbind;
+    harness_run(RANKS, run_refused_unbind, &told);
     sw_drv.cuMulticastUnbind = plain_unbind;
+    TAP_EQ("a refused unbind is told once", atomic_load(&told), 1);
     harness_no_leaks("teardown", &before);
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         harness_run(RANKS, run_without, (void *)(uintptr_t)&cases[i]);
