@@ -1,8 +1,9 @@
-/* Kernels of your own all-reduce, one-shot and two-shot, and of the tests of these.
+/* Kernels of your own all-reduce, one-shot, two-shot and by multicast, and of the tests of these.
  * fast_allreduce.cu launches them. */
 #ifndef FAST_ALLREDUCE_CUH
 #define FAST_ALLREDUCE_CUH
 
+#include "symwin/multicast.cuh"
 #include "symwin/packet.cuh"
 #include "symwin/reduce.cuh"
 
@@ -10,7 +11,7 @@ enum { THREADS = 512, BLOCKS = 36 }; /* most blocks and threads of both kernels'
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-enum { NEITHER, START, END }; /* the two signals */
+enum { NEITHER, START, END, FENCES }; /* the two signals, and alias fences */
 
 /* The window: memory that peers read, and the words of the signals. Offsets are in the window; the
  * input is at 0. */
@@ -26,7 +27,7 @@ struct fast_args {
     uint64_t count, bytes; /* of a message */
     uint32_t turns;        /* rounds of the barrier's test */
     uint32_t late_ns;      /* tests: delay of a late rank */
-    uint32_t without;      /* tests: START or END is left out to provoke errors */
+    uint32_t without;      /* tests: START, END or FENCES are left out to provoke errors */
     uint32_t unused;
 };
 
@@ -148,6 +149,49 @@ SYMWIN_DEVICE void two_shot(const fast_args &args)
     }
 }
 
+/* Orders accesses by a rank's own address and by the multicast address. */
+SYMWIN_DEVICE void fence(const fast_args &args)
+{
+    if (args.without != FENCES)
+        symwin_alias_fence();
+}
+
+/* Two-shot by the switch, which adds up a share of all inputs in one access and stores the results
+ * to all ranks in another. So the second shot reads this rank's own memory. Between an access by a
+ * rank's own address and one by the multicast address of the same bytes there are alias fences:
+ *
+ *   input     stored by its rank's own address   start, fence        added up by multicast
+ *   results   stored by multicast                fence, end, fence   copied by its own address */
+template <class T>
+SYMWIN_DEVICE void multicast(const fast_args &args)
+{
+#if SYMWIN_HAS_MULTIMEM
+    const symwin_peers &peers = args.span.peers;
+    const symwin_group block = symwin_group_block();
+    const part all = {0, args.count};
+    part share = part_of(all, (uint32_t)peers.rank, (uint32_t)peers.nranks, 16 / T::bytes);
+    part mine = part_of(share, blockIdx.x, gridDim.x, 16 / T::bytes);
+    uint64_t at = mine.first * T::bytes;
+
+    if (!begin(args))
+        return;
+    fence(args);
+    symwin_multicast_reduce_put<T, symwin_op_sum>(
+        block, peers, args.span.offset + args.results + at, args.span.offset + at, mine.count);
+    fence(args);
+    if (!signal_all(args, END))
+        return;
+    fence(args);
+    for (int32_t rank = 0; rank < peers.nranks; rank++) {
+        share = part_of(all, (uint32_t)rank, (uint32_t)peers.nranks, 16 / T::bytes);
+        mine = part_of(share, blockIdx.x, gridDim.x, 16 / T::bytes);
+        at = mine.first * T::bytes;
+        symwin_copy_by<16>(block, args.output + at, symwin_span_own(args.span, args.results + at),
+                           mine.count * T::bytes);
+    }
+#endif
+}
+
 #define KERNELS(type)                                                                              \
     SYMWIN_KERNEL(one_shot_##type, fast_args, args, THREADS)                                       \
     {                                                                                              \
@@ -156,6 +200,10 @@ SYMWIN_DEVICE void two_shot(const fast_args &args)
     SYMWIN_KERNEL(two_shot_##type, fast_args, args, THREADS)                                       \
     {                                                                                              \
         two_shot<symwin_type_##type>(args);                                                        \
+    }                                                                                              \
+    SYMWIN_KERNEL(multicast_##type, fast_args, args, THREADS)                                      \
+    {                                                                                              \
+        multicast<symwin_type_##type>(args);                                                       \
     }
 KERNELS(f32)
 KERNELS(f16)
