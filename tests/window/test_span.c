@@ -48,6 +48,19 @@ static symwin_window *window_at(const struct span_rank *r, const struct span *s,
     return window;
 }
 
+/* On purpose: see docs/design.md, "Windows over several allocations". */
+static void expect_unicast(const struct span_rank *r, const symwin_window *window)
+{
+    symwin_window_info info = {0};
+
+    host_must(symwin_window_query(r->comm, window, &info), "symwin_window_query");
+    tap_ok(info.transports == SYMWIN_TRANSPORT_PEER &&
+               strstr(info.multicast_reason, sw_driver_is_emulated()
+                                                 ? "on several physical allocations"
+                                                 : "no multicast") != NULL,
+           "no multicast, and why: %s", info.multicast_reason);
+}
+
 static void let_go(const struct span_rank *r, symwin_window *window)
 {
     host_must(symwin_window_deregister(r->comm, window), "symwin_window_deregister");
@@ -89,6 +102,7 @@ static void run_shared(struct harness_team *team, int rank, void *unused)
     for (i = 0; i < STEPS; i++) {
         windows[i] = window_at(&r, &s, steps[i].first * g + 20, steps[i].count * g - 40);
         TAP_EQ("sets of allocations that are mapped", mapped(&r), steps[i].mapped);
+        expect_unicast(&r, windows[i]);
     }
     for (i = 0; i < STEPS; i++)
         TAP_EQ("words that are wrong",
