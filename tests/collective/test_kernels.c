@@ -19,6 +19,7 @@ int main(void)
 
     setenv("SYMWIN_DRIVER", "emu", 1);
     setenv("SYMWIN_EMU_DEVICES", "4", 1);
+    setenv("SYMWIN_EMU_ALIAS", "1", 1); /* kernels without alias fences are killed */
     if (sw_driver_load() != SYMWIN_OK) {
         printf("Bail out! no emulated driver\n");
         return 1;
