@@ -534,10 +534,32 @@ static void lose_one(struct processes *p, int rank)
     must_equal(after.threads, before.threads, "threads left behind", rank);
 }
 
-/* Whether the others ended well. */
-static int survive(const struct place *place, unsigned seed)
+/* The same while the others wait in the destroy for it: they come back, and leave nothing. */
+static void lose_one_late(struct processes *p, int rank)
 {
-    struct places_job job = {place, lose_one, (void *)(uintptr_t)seed};
+    const int victim = (int)((unsigned)(uintptr_t)places_arg(p) % RANKS);
+    struct harness_leaks before = harness_leaks_now(), after;
+    struct part part;
+
+    open_part(&part, p, rank);
+    (void)window_on(&part, part.memory, GRANULE);
+    processes_barrier(p);
+    if (rank == victim) {
+        usleep(20000);
+        raise(SIGKILL);
+    }
+    close_part(&part);
+    p->rank[rank].status = SYMWIN_OK;
+    after = harness_leaks_settle(&before);
+    must_equal((long long)after.objects, (long long)before.objects, "objects left behind", rank);
+    must_equal(after.fds, before.fds, "descriptors left behind", rank);
+}
+
+/* Whether the others ended well. */
+static int survive(const struct place *place, void (*body)(struct processes *p, int rank),
+                   unsigned seed)
+{
+    struct places_job job = {place, body, (void *)(uintptr_t)seed};
     struct processes *p = processes_new(RANKS, &job);
     const int victim = (int)(seed % RANKS), first = victim == 0;
     int right = 1, r;
@@ -563,7 +585,7 @@ static void kill_some(const struct place *place, unsigned kills)
     unsigned seed, right = 0;
 
     for (seed = 0; seed < kills; seed++)
-        right += (unsigned)survive(place, seed);
+        right += (unsigned)survive(place, lose_one, seed);
     tap_ok(right == kills, "%s: %u of %u kills ended well", place->name, right, kills);
 }
 
@@ -688,6 +710,9 @@ int main(int argc, char **argv)
             run(place, cases[k].name, remembers, &cases[k]);
         for (k = 0; k < rounds * RANKS; k++)
             faults += run(place, "faults", fail, (const void *)(uintptr_t)k);
+        for (k = 0; k < RANKS && !place->threads; k++)
+            tap_ok(survive(place, lose_one_late, (unsigned)k), "%s: rank %zu dies at the end",
+                   place->name, k);
         if (!place->threads)
             kill_some(place, soaks ? 1000 : 12);
     }
