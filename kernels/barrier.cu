@@ -11,8 +11,10 @@
 SYMWIN_DEVICE void sw_barrier(const struct sw_kernel_args &args)
 {
     const int32_t thread = (int32_t)threadIdx.x, threads = (int32_t)blockDim.x;
-    sw_call call = sw_call_begin(args);
+    sw_call call;
 
+    sw_call_order();
+    call = sw_call_read(args);
     if (blockIdx.x == 0 && thread < args.nranks)
         symwin_fence();
     call.failed = symwin_block_any(call.failed); /* see sw_start_barrier() */

@@ -73,25 +73,48 @@ SYMWIN_DEVICE bool sw_has_failed(const sw_call &call)
     return symwin_load_relaxed_u32(sw_failed_address(call)) != 0;
 }
 
-/* All warps of all blocks read these words, so they come in one access. */
-SYMWIN_DEVICE sw_call sw_call_read(const struct sw_kernel_args &args)
+/* The call before its words are read. */
+SYMWIN_DEVICE sw_call sw_call_of(const struct sw_kernel_args &args)
 {
-    uint32_t word[4];
-    sw_call call;
+    sw_call call = {{args.base, args.stride, args.rank, args.nranks}, 0, 0, 0, false};
 
-    call.peers = {args.base, args.stride, args.rank, args.nranks};
     call.state = symwin_own_address(call.peers, args.state);
-    symwin_load_relaxed_v4_u32(call.state, word);
-    call.epoch = 1 + word[offsetof(struct sw_comm_state, epoch) / 4];
-    call.round = 1 + word[offsetof(struct sw_comm_state, rounds) / 4];
-    call.failed = word[offsetof(struct sw_comm_state, failed) / 4] != 0;
     return call;
 }
 
+/* `word`: the first four of the state. */
+SYMWIN_DEVICE void sw_call_take(sw_call &call, const uint32_t word[4])
+{
+    call.epoch = 1 + word[offsetof(struct sw_comm_state, epoch) / 4];
+    call.round = 1 + word[offsetof(struct sw_comm_state, rounds) / 4];
+    call.failed = word[offsetof(struct sw_comm_state, failed) / 4] != 0;
+}
+
+/* By each thread. All warps of all blocks read one sector then, so in one access: with three, two
+ * ranks on one H200 took 7.8 us for an all-reduce of 2 MiB, and not 6.6. */
+SYMWIN_DEVICE sw_call sw_call_read(const struct sw_kernel_args &args)
+{
+    sw_call call = sw_call_of(args);
+    uint32_t word[4];
+
+    symwin_load_relaxed_v4_u32(call.state, word);
+    sw_call_take(call, word);
+    return call;
+}
+
+/* By all threads of a block, of which one reads: where a barrier of the block follows anyway, that
+ * is 3 % quicker from 1 MiB on. Elsewhere sw_call_order() and sw_call_read() are. */
 SYMWIN_DEVICE sw_call sw_call_begin(const struct sw_kernel_args &args)
 {
+    __shared__ uint32_t word[4];
+    sw_call call = sw_call_of(args);
+
     sw_call_order();
-    return sw_call_read(args);
+    if (threadIdx.x == 0)
+        symwin_load_relaxed_v4_u32(call.state, word);
+    __syncthreads();
+    sw_call_take(call, word);
+    return call;
 }
 
 /* Begins the definition of a kernel of kernel_list.h. */

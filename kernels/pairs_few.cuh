@@ -399,9 +399,12 @@ SYMWIN_DEVICE void sw_few_run(const struct sw_few_args &args)
 {
     const sw_few_part of = {blockIdx.x / args.items, gridDim.x / args.items};
     const sw_pair_item &item = args.item[blockIdx.x % args.items];
-    sw_call call = sw_call_begin(args.call);
-    const sw_few_counts counts = sw_few_read(args.call, call, item);
+    sw_few_counts counts;
+    sw_call call;
 
+    sw_call_order();
+    call = sw_call_read(args.call);
+    counts = sw_few_read(args.call, call, item);
     if (sw_pair_is_large(item))
         sw_few_large(args.call, call, item, of, counts.before);
     else if (((item.address | item.bytes) & 7) != 0)
