@@ -85,6 +85,10 @@ SYMWIN_DEVICE sw_call sw_call_of(const struct sw_kernel_args &args)
 /* `word`: the first four of the state. */
 SYMWIN_DEVICE void sw_call_take(sw_call &call, const uint32_t word[4])
 {
+    static_assert(offsetof(struct sw_comm_state, epoch) < 16 &&
+                      offsetof(struct sw_comm_state, rounds) < 16 &&
+                      offsetof(struct sw_comm_state, failed) < 16,
+                  "read in one access");
     call.epoch = 1 + word[offsetof(struct sw_comm_state, epoch) / 4];
     call.round = 1 + word[offsetof(struct sw_comm_state, rounds) / 4];
     call.failed = word[offsetof(struct sw_comm_state, failed) / 4] != 0;

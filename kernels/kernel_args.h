@@ -315,9 +315,9 @@ struct sw_pair {
     uint64_t sent;     /* chunks so far, counted by this rank */
     uint64_t ended;    /* by the peer: chunks that it took in kernels that have ended */
     uint64_t received; /* as `sent` */
-    uint32_t direct;   /* SW_LANDED for each message that has come without the ring */
+    uint64_t way;      /* the first chunk of the last message that went without the ring */
+    uint32_t direct;   /* SW_LANDED for each message that has come without it */
     uint32_t landed;   /* the same, added by the peer */
-    uint64_t way;      /* the first chunk of the last message that went without it */
     uint32_t come[2];  /* blocks of a send, of a receive, that have been counted */
     uint64_t cleared;  /* by the peer: the same as `ended`, with release */
     uint64_t unused;

@@ -110,7 +110,11 @@ SYMWIN_DEVICE sw_few_counts sw_few_read(const struct sw_kernel_args &args, const
     const uint64_t at = sw_few_count(args, call, item);
     symwin_v16 words;
 
-    static_assert(offsetof(struct sw_pair, ended) == offsetof(struct sw_pair, sent) + 8, "");
+    static_assert(offsetof(struct sw_pair, ended) == offsetof(struct sw_pair, sent) + 8 &&
+                      offsetof(struct sw_pair, sent) % 16 == 0 &&
+                      offsetof(struct sw_pair, received) % 16 == 0 &&
+                      sizeof(struct sw_pair) % 16 == 0,
+                  "read in one access");
     if (SYMWIN_EMULATED) /* for sanitizers */
         return {symwin_load_relaxed_u64(at),
                 item.kind == SW_PAIR_SEND ? symwin_load_acquire_u64(at + 8) : 0};

@@ -451,12 +451,12 @@ SYMWIN_DEVICE void sw_counts_check(const struct sw_table_args &args, sw_call &ca
         const sw_table_part in = sw_table_in(args, p), out = sw_table_out(args, p);
         uint64_t sent = in.count, received = out.count; /* by this rank to itself */
 
-        if (p != args.call.rank && !sw_counts_take(args, call, p, &sent, &received))
-            return;
         if (out.wrong == SW_KERNEL_NULL || (out.wrong != SW_KERNEL_OK && args.out.step != 0))
             sw_counts_differ(call, out.wrong, p, out.end, args.out.room, 1);
         else if (in.wrong == SW_KERNEL_NULL || (in.wrong != SW_KERNEL_OK && args.in.step != 0))
             sw_counts_differ(call, in.wrong, p, in.end, args.in.room, 0);
+        else if (p != args.call.rank && !sw_counts_take(args, call, p, &sent, &received))
+            return;
         else if (sent != out.count)
             sw_counts_differ(call, SW_KERNEL_COUNTS, p, sent, out.count, 1);
         else if (received != in.count)

@@ -43,7 +43,7 @@ struct sw_short_parts {
 };
 
 /* `Receive` has
- *   changes, input(args, word)      as in table.cuh
+ *   input(args, word)               as in table.cuh
  *   receive(args, call, role, in, own)   receives all entries; own is this rank's first one. If the
  *                                   wait is given up, call.failed is set */
 template <int N, class Receive>

@@ -487,7 +487,7 @@ HARNESS_UNUSED size_t rank_slot_bytes = SLOT;
 
 /* On GPUs a rank's streams stay until the process ends. Where streams come and go, two of them may
  * share a hardware queue, and a rank's kernel begins when another's have ended (docs/hardware.md).
- */
+ * Ranks that are too many for two queues each have one stream. */
 __attribute__((unused)) static struct CUstream_st *rank_streams[PROCESSES_MOST][2];
 
 HARNESS_UNUSED void open_streams(struct rank *r)
@@ -497,6 +497,9 @@ HARNESS_UNUSED void open_streams(struct rank *r)
 
     for (i = 0; i < 2; i++) {
         r->streams[i] = kept[i];
+        if (r->streams[i] == NULL && i > 0 && !sw_driver_is_emulated() &&
+            r->comm->streams_per_rank < 2)
+            r->streams[i] = r->streams[0];
         if (r->streams[i] == NULL)
             host_must(symwin_stream_create(r->device, &r->streams[i]), "symwin_stream_create");
         if (!sw_driver_is_emulated())

@@ -234,7 +234,7 @@ HARNESS_UNUSED void with_many_ranks(const int *ranks, size_t n,
 
     for (i = 0; i < n; i++) {
         if (processes_use_gpus() && ranks[i] > 17)
-            break; /* those of one GPU have a hardware queue each */
+            break; /* those of one GPU have a hardware queue each (open_streams()) */
         tap_ok(places_run(&places_all[0], ranks[i], body, NULL, &p), "%d ranks", ranks[i]);
         processes_free(p);
     }
