@@ -327,18 +327,21 @@ static void bind_free(struct bind *b)
     free(b);
 }
 
-/* Nobody waits for the bind any more. The segment and the range may be waiting for it. */
+/* Nobody waits for the bind any more. The segment and the range may be waiting for it. A segment
+ * that is to be destroyed keeps its count in group->stalled, for its destroy to take off: the range
+ * goes after it. */
 static void come_late(struct bind *b)
 {
     struct sw_segment *segment = b->segment;
     struct sw_group *group = segment->group;
-    int ends_segment, ends_group;
+    int ends_segment, ends_group = 0;
 
     if (b->result == CUDA_SUCCESS)
         sw_segment_unbind_from(b->object, segment, b->device, b->bytes);
     pthread_mutex_lock(&group->mutex);
     ends_segment = --segment->stalled == 0 && segment->is_left;
-    ends_group = --group->stalled == 0 && group->is_left;
+    if (!ends_segment)
+        ends_group = --group->stalled == 0 && group->is_left;
     pthread_mutex_unlock(&group->mutex);
     if (ends_segment)
         sw_segment_destroy(segment);

@@ -113,9 +113,9 @@ struct sw_group {
     uint64_t (*unused_from)(struct sw_group *group, uint64_t id);
     void (*unused_end)(struct sw_group *group, uint64_t id);
 
-    pthread_mutex_t mutex;             /* protects the fields below */
-    int stalled;                       /* driver calls that have not come back */
-    int is_left;                       /* the range is to be freed when they have */
+    pthread_mutex_t mutex; /* protects the fields below */
+    int stalled; /* driver calls that have not come back, and segments that waited for one */
+    int is_left; /* the range is to be freed when they have */
     struct sw_kernel_report **reports; /* owned array: the report of each rank here, or NULL */
     struct sw_segment *segments;
     int segment_count;
@@ -152,7 +152,7 @@ void sw_group_shut_sockets(struct sw_group *group);
 /* Unmaps and releases the multicast object, to which nothing is bound. */
 void sw_group_drop_object(struct sw_group *group);
 
-/* Frees the range and the group, on the reaper; for a stalled driver call that comes back when
+/* Frees the range and the group, on the reaper; for the last of group->stalled, when
  * group->is_left. */
 void sw_group_free_range(struct sw_group *group);
 

@@ -359,14 +359,15 @@ static void destroy(struct sw_remains *remains)
 {
     struct sw_segment *segment = (struct sw_segment *)(void *)remains, **at;
     struct sw_group *group = segment->group;
-    int r, p;
+    int was_left, ends_group = 0, r, p;
 
     pthread_mutex_lock(&group->mutex);
+    was_left = segment->is_left;
     segment->is_left = 1;
     p = segment->stalled;
     pthread_mutex_unlock(&group->mutex);
     if (p > 0)
-        return; /* the last that comes back goes on here */
+        return; /* the last that comes back goes on here, and leaves its count in group->stalled */
     for (r = 0; r < group->nranks; r++)
         sw_segment_unbind(segment, r);
     for (r = 0; r < group->nranks; r++)
@@ -384,8 +385,12 @@ static void destroy(struct sw_remains *remains)
     for (at = &group->segments; *at != segment; at = &(*at)->next)
         ;
     *at = segment->next;
+    if (was_left)
+        ends_group = --group->stalled == 0 && group->is_left;
     pthread_mutex_unlock(&group->mutex);
     free(segment);
+    if (ends_group)
+        sw_group_free_range(group);
 }
 
 void sw_segment_destroy(struct sw_segment *segment)

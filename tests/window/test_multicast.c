@@ -671,6 +671,68 @@ static void remembers(struct processes *p, int rank)
     no_leaks(p, rank, &before);
 }
 
+/* Keeps the reaper busy. */
+struct busy {
+    struct sw_remains remains; /* first */
+    atomic_int has_begun, may_end;
+};
+
+static void be_busy(struct sw_remains *remains)
+{
+    struct busy *busy = (struct busy *)(void *)remains;
+
+    busy->has_begun = 1;
+    while (!busy->may_end)
+        usleep(500);
+}
+
+/* A bind comes back when the communicator's range is to be freed next. The segment, which has
+ * waited for the bind, goes first. */
+static void come_back(struct processes *p, int rank)
+{
+    const struct sw_emu_multicast_fault fault = {
+        .call = SW_EMU_FAULT_BIND, .device = 2, .times = 1, .stall_ms = -1};
+    const symwin_comm_options options = {.size = sizeof options, .timeout_ms = 2000};
+    struct harness_leaks before = leaks(p);
+    struct part part = {.p = p, .rank = rank, .device = rank};
+    struct busy busy = {.may_end = 0};
+    int i, waiting;
+
+    host_must(symwin_comm_create(processes_id(p, rank), RANKS, rank, rank, &options, &part.comm),
+              "symwin_comm_create");
+    part.memory = host_alloc(rank, 2 * GRANULE);
+    part.scratch = host_alloc(rank, GRANULE);
+    if (rank == 2)
+        host_must_cuda(sw_emu_multicast_fail(&fault), "a fault");
+    processes_barrier(p);
+    drop(&part, window_on(&part, part.memory, 2 * GRANULE));
+    processes_barrier(p);
+    if (rank == 2) {
+        must_be(sw_reaper_wait(10000), "the segment waits for the bind", rank);
+        sw_reaper_take(&busy.remains, be_busy);
+        while (!busy.has_begun)
+            usleep(500);
+    }
+    processes_barrier(p);
+    symwin_comm_destroy(part.comm);
+    processes_barrier(p);
+    if (rank == 2) {
+        waiting = sw_reaper_count();
+        must_equal(sw_emu_multicast_stalled(), 1, "the bind has not come back", rank);
+        sw_emu_multicast_resume();
+        for (i = 0; i < 10000 && sw_reaper_count() == waiting; i++)
+            usleep(500);
+        must_equal(sw_reaper_count(), waiting + 1, "the segment is behind the range", rank);
+        busy.may_end = 1;
+        must_be(sw_reaper_wait(10000), "all is released", rank);
+        host_must_cuda(sw_emu_multicast_fail(NULL), "no fault");
+    }
+    processes_barrier(p);
+    host_must(symwin_mem_free(part.memory), "symwin_mem_free");
+    host_must(symwin_mem_free(part.scratch), "symwin_mem_free");
+    no_leaks(p, rank, &before);
+}
+
 static long long run(const struct place *place, const char *name,
                      void (*body)(struct processes *p, int rank), const void *arg)
 {
@@ -708,6 +770,7 @@ int main(int argc, char **argv)
             run(place, "10000 windows", be_many, NULL);
         for (k = 0; k < sizeof cases / sizeof cases[0]; k++)
             run(place, cases[k].name, remembers, &cases[k]);
+        run(place, "a bind that comes back at the end", come_back, NULL);
         for (k = 0; k < rounds * RANKS; k++)
             faults += run(place, "faults", fail, (const void *)(uintptr_t)k);
         for (k = 0; k < RANKS && !place->threads; k++)
