@@ -21,7 +21,8 @@
  *   802 on all that failed   once more, all together, at most once in a registration
  *   401, 802 again, a stall,
  *   and failures of the other steps   never again in this communicator
- *   out of memory            not until something was unbound in a process of the communicator
+ *   out of memory            not until something was unbound, or an object released, in a process
+ *                            of the communicator
  *   other failures of bind   this segment's
  *
  * Teardown: memory is unbound when no process uses its segment any more (segment.c), or when all
@@ -174,7 +175,7 @@ static void remember(const struct attempt *a, const char *text)
     if (a->verdict > REFUSED)
         memcpy(group->object.reason, a->segment->reason, sizeof group->object.reason);
     if (a->verdict == FULL)
-        group->object.full_at = sw_segment_unbound() + 1;
+        group->object.full_at = sw_group_freed() + 1;
     if (a->verdict == OVER)
         group->object.is_over = 1;
     pthread_mutex_unlock(&group->mutex);
@@ -185,7 +186,7 @@ int sw_multicast_may_try(struct sw_group *group)
     int may;
 
     pthread_mutex_lock(&group->mutex);
-    may = !group->object.is_over && group->object.full_at != sw_segment_unbound() + 1;
+    may = !group->object.is_over && group->object.full_at != sw_group_freed() + 1;
     pthread_mutex_unlock(&group->mutex);
     return may;
 }

@@ -87,6 +87,18 @@ void sw_topology_end(struct sw_topology *topology, symwin_status status, int cul
 
 /* ---- groups ---- */
 
+static atomic_uint_fast64_t freed;
+
+uint64_t sw_group_freed(void)
+{
+    return atomic_load(&freed);
+}
+
+void sw_group_count_freed(void)
+{
+    atomic_fetch_add(&freed, 1);
+}
+
 void sw_group_drop_object(struct sw_group *group)
 {
     struct sw_multicast *object = &group->object;
@@ -98,6 +110,8 @@ void sw_group_drop_object(struct sw_group *group)
     if (object->object != 0)
         sw_drop(sw_drv.cuMemRelease(object->object), "cuMemRelease");
     object->object = 0;
+    if (atomic_exchange(&object->was_bound, 0)) /* only now is its slot free */
+        sw_group_count_freed();
 }
 
 /* The last step: what segments need until they are destroyed. */

@@ -55,7 +55,8 @@ struct sw_multicast {
     CUmemGenericAllocationHandle object; /* owned, 0: none */
     int mapped;                          /* the object is, as a whole */
     int is_over;                         /* it will never work */
-    uint64_t full_at;                    /* sw_multicast_freed() when there was no room for more */
+    atomic_int was_bound;                /* something was, and is unbound */
+    uint64_t full_at;                    /* sw_group_freed() + 1 when there was no room for more */
     char reason[SW_REASON_BYTES];        /* of the last failure that was not one segment's */
 };
 
@@ -151,6 +152,11 @@ void sw_group_shut_sockets(struct sw_group *group);
 
 /* Unmaps and releases the multicast object, to which nothing is bound. */
 void sw_group_drop_object(struct sw_group *group);
+
+/* How often this process has given back what may have made room in the switch: a binding, or an
+ * object that had some. */
+uint64_t sw_group_freed(void);
+void sw_group_count_freed(void);
 
 /* Frees the range and the group, on the reaper; for the last of group->stalled, when
  * group->is_left. */

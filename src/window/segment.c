@@ -319,13 +319,7 @@ symwin_status sw_segment_map(struct sw_group *group, struct sw_segment *segment,
     return sw_memory_access(at, bytes, group->devices, group->device_count);
 }
 
-static atomic_uint_fast64_t unbound; /* how often */
 static atomic_int refused; /* what the first unbind that failed has answered; 0: none did */
-
-uint64_t sw_segment_unbound(void)
-{
-    return atomic_load(&unbound);
-}
 
 CUresult sw_segment_unbind_refused(void)
 {
@@ -341,7 +335,8 @@ void sw_segment_unbind_from(CUmemGenericAllocationHandle object, const struct sw
     sw_drop(result, "cuMulticastUnbind");
     if (result != CUDA_SUCCESS)
         atomic_compare_exchange_strong(&refused, &none, (int)result);
-    atomic_fetch_add(&unbound, 1);
+    atomic_store(&segment->group->object.was_bound, 1);
+    sw_group_count_freed();
 }
 
 void sw_segment_unbind(struct sw_segment *segment, int rank)

@@ -104,10 +104,8 @@ void sw_segment_release(struct sw_group *group, struct sw_segment *segment, int 
 
 void sw_segment_destroy(struct sw_segment *segment); /* on the reaper */
 
-/* Unbinds what this process has bound of the rank's memory to the multicast object; and how often
- * it has. */
+/* Unbinds what this process has bound of the rank's memory to the multicast object. */
 void sw_segment_unbind(struct sw_segment *segment, int rank);
-uint64_t sw_segment_unbound(void);
 void sw_segment_unbind_from(CUmemGenericAllocationHandle object, const struct sw_segment *segment,
                             int device, size_t bytes); /* one binding */
 

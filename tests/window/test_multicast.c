@@ -671,6 +671,33 @@ static void remembers(struct processes *p, int rank)
     no_leaks(p, rank, &before);
 }
 
+/* The switch has one slot, and another communicator's object keeps it until it is released, which
+ * comes later than the last unbind. */
+static void wait_for_slot(struct processes *p, int rank)
+{
+    struct part part, other;
+    int i;
+
+    open_part(&other, p, rank);
+    processes_barrier(p);
+    p->id_made = 0;
+    processes_barrier(p);
+    open_part(&part, p, rank);
+    drop(&other, window_on(&other, other.memory, GRANULE));
+    for (i = 0; i < 4; i++)
+        host_must(sw_comm_agree(other.comm, "a call", SYMWIN_OK, NULL, 0), "what is unused ends");
+    (void)sw_reaper_wait(10000);
+    processes_barrier(p);
+    must_bind(&other, 0, "nothing is bound");
+    must_equal(has_multicast(&part, window_on(&part, part.memory, GRANULE)), 0, "no slot", rank);
+    close_part(&other);
+    (void)sw_reaper_wait(10000);
+    processes_barrier(p);
+    must_equal(has_multicast(&part, window_on(&part, part.scratch, GRANULE)), 1, "a slot", rank);
+    processes_barrier(p);
+    close_part(&part);
+}
+
 /* Keeps the reaper busy. */
 struct busy {
     struct sw_remains remains; /* first */
@@ -771,6 +798,9 @@ int main(int argc, char **argv)
         for (k = 0; k < sizeof cases / sizeof cases[0]; k++)
             run(place, cases[k].name, remembers, &cases[k]);
         run(place, "a bind that comes back at the end", come_back, NULL);
+        setenv("SYMWIN_EMU_MULTICAST_SLOTS", "1", 1);
+        run(place, "a slot that comes free", wait_for_slot, NULL);
+        unsetenv("SYMWIN_EMU_MULTICAST_SLOTS");
         for (k = 0; k < rounds * RANKS; k++)
             faults += run(place, "faults", fail, (const void *)(uintptr_t)k);
         for (k = 0; k < RANKS && !place->threads; k++)
