@@ -221,6 +221,7 @@ static symwin_status create(struct attempt *a, uint64_t words[SW_FABRIC_WORDS])
     const CUmulticastObjectProp prop = prop_of(group, group->limit);
     CUmemFabricHandle handle;
     symwin_status status;
+    CUresult answer;
 
     status = check(a, sw_drv.cuMulticastCreate(&group->object.object, &prop),
                    "cuMulticastCreate of a multicast object as large as the flat range's stride");
@@ -228,7 +229,8 @@ static symwin_status create(struct attempt *a, uint64_t words[SW_FABRIC_WORDS])
         group->object.object = 0;
     if (status != SYMWIN_OK || group->hosts == 1)
         return status;
-    status = sw_handle_exchange_export_fabric(group->object.object, &handle);
+    status = sw_handle_exchange_export_fabric(group->object.object, &handle, &answer);
+    a->code = (int)answer;
     if (status == SYMWIN_OK)
         memcpy(words, &handle, sizeof handle);
     return status;
@@ -241,10 +243,14 @@ static symwin_status show_object(struct attempt *a)
     struct sw_group *group = a->comm->group;
     CUmemFabricHandle handle;
     symwin_status status;
+    CUresult answer;
 
-    if (group->hosts == 1)
-        return sw_handle_exchange_object(group, a->comm->sequence, sw_comm_patience(a->comm),
-                                         a->call);
+    if (group->hosts == 1) {
+        status = sw_handle_exchange_object(group, a->comm->sequence, sw_comm_patience(a->comm),
+                                           a->call, &answer);
+        a->code = (int)answer;
+        return status;
+    }
     if (sw_group_is_local(group, 0))
         return SYMWIN_OK;
     memcpy(&handle, a->comm->ballots[0].values, sizeof handle);
@@ -285,6 +291,7 @@ static symwin_status map_here(struct attempt *a)
 {
     struct sw_group *group = a->comm->group;
     const CUdeviceptr at = sw_group_address(group, group->nranks, 0);
+    CUresult answer = CUDA_SUCCESS;
     symwin_status status;
 
     if (at % group->object.unit != 0)
@@ -295,7 +302,10 @@ static symwin_status map_here(struct attempt *a)
     if (status != SYMWIN_OK)
         return status;
     group->object.mapped = 1;
-    return sw_memory_access(at, group->object.bytes, group->devices, group->device_count);
+    status = sw_memory_access(at, group->object.bytes, group->devices, group->device_count,
+                              &answer);
+    a->code = (int)answer;
+    return status;
 }
 
 static symwin_status map_object(struct attempt *a)

@@ -56,6 +56,7 @@ static symwin_status export_memory(const char *call, symwin_comm *comm, CUdevice
 {
     const enum sw_message_way way = sw_mailbox_way(comm->group, message->to);
     CUmemFabricHandle fabric;
+    CUresult answer;
     symwin_status status = sw_check(
         sw_drv.cuMemRetainAllocationHandle(&o->memory, (void *)(uintptr_t)base),
         "%s: cuMemRetainAllocationHandle of 0x%llx", call, base);
@@ -67,9 +68,9 @@ static symwin_status export_memory(const char *call, symwin_comm *comm, CUdevice
     if (way == SW_WAY_PROCESS)
         return SYMWIN_OK;
     if (way == SW_WAY_HOST) {
-        status = sw_handle_exchange_export(o->memory, comm->rank, &o->fd);
+        status = sw_handle_exchange_export(o->memory, comm->rank, &o->fd, &answer);
     } else {
-        status = sw_handle_exchange_export_fabric(o->memory, &fabric);
+        status = sw_handle_exchange_export_fabric(o->memory, &fabric, &answer);
         message->is_fabric = status == SYMWIN_OK;
         if (status == SYMWIN_OK)
             memcpy(message->fabric, &fabric, sizeof fabric);

@@ -52,8 +52,9 @@ void sw_memory_drop(struct sw_memory *m);
 /* Fills memory on the current context's device, and waits for the fill only. */
 symwin_status sw_memory_fill(CUdeviceptr ptr, int byte, size_t bytes);
 
-/* Gives each of `devices` read-write access. */
-symwin_status sw_memory_access(CUdeviceptr ptr, size_t bytes, const int *devices, int count);
+/* Gives each of `devices` read-write access. *answer, unless it is NULL: the driver's. */
+symwin_status sw_memory_access(CUdeviceptr ptr, size_t bytes, const int *devices, int count,
+                               CUresult *answer);
 
 /* The physical allocation under an address. */
 struct sw_physical {

@@ -66,10 +66,11 @@ void sw_memory_release(struct sw_memory *m)
     sw_reaper_take(&released->remains, drop_released);
 }
 
-symwin_status sw_memory_access(CUdeviceptr ptr, size_t bytes, const int *devices, int count)
+symwin_status sw_memory_access(CUdeviceptr ptr, size_t bytes, const int *devices, int count,
+                               CUresult *answer)
 {
     CUmemAccessDesc *access = calloc((size_t)count, sizeof *access);
-    symwin_status status;
+    CUresult result;
     int i;
 
     if (access == NULL)
@@ -79,10 +80,11 @@ symwin_status sw_memory_access(CUdeviceptr ptr, size_t bytes, const int *devices
         access[i].location.id = devices[i];
         access[i].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     }
-    status = sw_check(sw_drv.cuMemSetAccess(ptr, bytes, access, (size_t)count),
-                      "cuMemSetAccess: %zu bytes for %d devices", bytes, count);
+    result = sw_drv.cuMemSetAccess(ptr, bytes, access, (size_t)count);
     free(access);
-    return status;
+    if (answer != NULL)
+        *answer = result;
+    return sw_check(result, "cuMemSetAccess: %zu bytes for %d devices", bytes, count);
 }
 
 /* Gives access to `device` and, with SYMWIN_MEM_PEERS, to all its peers. */
@@ -95,7 +97,7 @@ static symwin_status memory_access(const struct sw_memory *m, int device, unsign
     int i;
 
     if ((flags & SYMWIN_MEM_PEERS) == 0)
-        return sw_memory_access(m->base, m->bytes, &device, 1);
+        return sw_memory_access(m->base, m->bytes, &device, 1, NULL);
     status = sw_check(sw_drv.cuDeviceGetCount(&count), "cuDeviceGetCount");
     if (status != SYMWIN_OK)
         return status;
@@ -114,7 +116,7 @@ static symwin_status memory_access(const struct sw_memory *m, int device, unsign
             devices[used++] = i;
     }
     if (status == SYMWIN_OK)
-        status = sw_memory_access(m->base, m->bytes, devices, used);
+        status = sw_memory_access(m->base, m->bytes, devices, used, NULL);
     free(devices);
     return status;
 }

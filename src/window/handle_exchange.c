@@ -25,6 +25,7 @@ struct sw_handle_exchange {
     const char *call;
     int64_t deadline;
     symwin_status status; /* the first failure; its text is the thread's last error */
+    CUresult answer;      /* of the driver to the last export or import */
     struct {
         int fd; /* owned: exported memory of this process; -1: none */
         symwin_status exported;
@@ -58,7 +59,8 @@ static int next_local(const struct sw_handle_exchange *x, int rank)
 
 /* A descriptor keeps the memory alive, so a forked child must never have one: it joins the
  * close-on-fork set under the lock that created it. */
-symwin_status sw_handle_exchange_export(CUmemGenericAllocationHandle memory, int rank, int *out)
+symwin_status sw_handle_exchange_export(CUmemGenericAllocationHandle memory, int rank, int *out,
+                                        CUresult *answer)
 {
     CUresult result;
     int fd = -1;
@@ -69,6 +71,7 @@ symwin_status sw_handle_exchange_export(CUmemGenericAllocationHandle memory, int
                                                  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     kept = result == CUDA_SUCCESS && sw_fork_set_add(fd);
     sw_poll_unlock();
+    *answer = result;
     if (kept) {
         *out = fd;
         return SYMWIN_OK;
@@ -95,7 +98,8 @@ static void export_all(struct sw_handle_exchange *x)
 
     for (r = next_local(x, 0); r < x->group->nranks; r = next_local(x, r + 1)) {
         snprintf(text, sizeof text, "%s", symwin_last_error());
-        x->rank[r].exported = sw_handle_exchange_export(memory_of(x, r), r, &x->rank[r].fd);
+        x->rank[r].exported = sw_handle_exchange_export(memory_of(x, r), r, &x->rank[r].fd,
+                                                        &x->answer);
         if (x->status == SYMWIN_OK)
             x->status = x->rank[r].exported;
         else
@@ -177,9 +181,10 @@ static symwin_status import_one(struct sw_handle_exchange *x, const struct sw_fr
                          handle->rank, (unsigned long long)handle->bytes, x->group->object.bytes);
     if (status != SYMWIN_OK)
         return status;
-    status = sw_check(sw_drv.cuMemImportFromShareableHandle(
-                          &memory, (void *)(uintptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-                      "cuMemImportFromShareableHandle of rank %d's memory", handle->rank);
+    x->answer = sw_drv.cuMemImportFromShareableHandle(&memory, (void *)(uintptr_t)fd,
+                                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    status = sw_check(x->answer, "cuMemImportFromShareableHandle of rank %d's memory",
+                      handle->rank);
     if (status == SYMWIN_OK && x->segment == NULL)
         x->group->object.object = memory;
     if (status != SYMWIN_OK || x->segment == NULL)
@@ -267,6 +272,7 @@ static symwin_status run(struct sw_handle_exchange *x, int timeout_ms, const cha
     x->call = call;
     x->deadline = sw_now_ms() + timeout_ms;
     x->status = SYMWIN_OK;
+    x->answer = CUDA_SUCCESS;
     for (r = 0; r < group->nranks; r++) {
         x->rank[r].fd = -1;
         x->rank[r].came = 0;
@@ -293,23 +299,27 @@ symwin_status sw_handle_exchange_run(struct sw_group *group, struct sw_segment *
 }
 
 symwin_status sw_handle_exchange_object(struct sw_group *group, uint64_t id, int timeout_ms,
-                                        const char *call)
+                                        const char *call, CUresult *answer)
 {
     struct sw_handle_exchange *x = group->handle_exchange;
+    symwin_status status;
 
     x->id = id;
     x->segment = NULL;
-    return run(x, timeout_ms, call);
+    status = run(x, timeout_ms, call);
+    *answer = x->answer;
+    return status;
 }
 
 /* ---- between hosts ---- */
 
 symwin_status sw_handle_exchange_export_fabric(CUmemGenericAllocationHandle memory,
-                                               CUmemFabricHandle *handle)
+                                               CUmemFabricHandle *handle, CUresult *answer)
 {
     const CUresult result = sw_drv.cuMemExportToShareableHandle(handle, memory,
                                                                 CU_MEM_HANDLE_TYPE_FABRIC, 0);
 
+    *answer = result;
     if (result == CUDA_ERROR_INVALID_VALUE)
         return sw_fail(
             SYMWIN_UNSUPPORTED,
@@ -324,7 +334,8 @@ symwin_status sw_handle_exchange_fabric(const struct sw_segment *segment, int ra
 {
     const struct sw_segment_piece *own = &segment->rank[rank].pieces[piece];
     CUmemFabricHandle handle;
-    const symwin_status status = sw_handle_exchange_export_fabric(own->memory, &handle);
+    CUresult answer;
+    const symwin_status status = sw_handle_exchange_export_fabric(own->memory, &handle, &answer);
 
     if (status != SYMWIN_OK)
         return status;

@@ -316,7 +316,7 @@ symwin_status sw_segment_map(struct sw_group *group, struct sw_segment *segment,
     pthread_mutex_lock(&group->mutex); /* sw_segment_find() reads it */
     own->mapped = last;
     pthread_mutex_unlock(&group->mutex);
-    return sw_memory_access(at, bytes, group->devices, group->device_count);
+    return sw_memory_access(at, bytes, group->devices, group->device_count, NULL);
 }
 
 static atomic_int refused; /* what the first unbind that failed has answered; 0: none did */

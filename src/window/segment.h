@@ -134,15 +134,16 @@ symwin_status sw_handle_exchange_run(struct sw_group *group, struct sw_segment *
                                      int timeout_ms, const char *call);
 
 /* The same for the communicator's multicast object, which rank 0's process sends to all others.
- * `id` is the registration's number. */
+ * `id` is the registration's number. *answer: the driver's to the export or import. */
 symwin_status sw_handle_exchange_object(struct sw_group *group, uint64_t id, int timeout_ms,
-                                        const char *call);
+                                        const char *call, CUresult *answer);
 
 /* A rank's memory as a descriptor, or as a fabric handle. The descriptor is closed in forked
- * children; the caller closes it by sw_fork_set_close(). */
-symwin_status sw_handle_exchange_export(CUmemGenericAllocationHandle memory, int rank, int *fd);
+ * children; the caller closes it by sw_fork_set_close(). *answer: the driver's. */
+symwin_status sw_handle_exchange_export(CUmemGenericAllocationHandle memory, int rank, int *fd,
+                                        CUresult *answer);
 symwin_status sw_handle_exchange_export_fabric(CUmemGenericAllocationHandle memory,
-                                               CUmemFabricHandle *handle);
+                                               CUmemFabricHandle *handle, CUresult *answer);
 
 /* Between hosts, handles travel as values of a ballot. The first call writes a piece of a rank's
  * memory as a fabric handle; the second maps the next piece of a rank on another host. */

@@ -597,23 +597,26 @@ struct memory_case {
     int times, stall_ms;
     int first, second; /* whether the window with the failure has multicast, and the next one */
     int ends_first;    /* the communicator, before the bind has come back */
+    int imports;       /* it is an import of the object that fails, not a bind */
 };
 
 static const struct memory_case cases[] = {
-    {"802 once", "", CUDA_ERROR_SYSTEM_NOT_READY, 1, 0, 1, 1, 0},
-    {"802 twice", "rank 2: cuMulticastBindMem", CUDA_ERROR_SYSTEM_NOT_READY, 2, 0, 0, 0, 0},
-    {"401", "rank 2: cuMulticastBindMem", CUDA_ERROR_ILLEGAL_STATE, 1, 0, 0, 0, 0},
-    {"no slots", "rank 2: cuMulticastBindMem", CUDA_ERROR_OUT_OF_MEMORY, 1, 0, 0, 0, 0},
+    {"802 once", "", CUDA_ERROR_SYSTEM_NOT_READY, 1, 0, 1, 1, 0, 0},
+    {"802 twice", "rank 2: cuMulticastBindMem", CUDA_ERROR_SYSTEM_NOT_READY, 2, 0, 0, 0, 0, 0},
+    {"802 of an import", "", CUDA_ERROR_SYSTEM_NOT_READY, 1, 0, 1, 1, 0, 1},
+    {"401", "rank 2: cuMulticastBindMem", CUDA_ERROR_ILLEGAL_STATE, 1, 0, 0, 0, 0, 0},
+    {"no slots", "rank 2: cuMulticastBindMem", CUDA_ERROR_OUT_OF_MEMORY, 1, 0, 0, 0, 0, 0},
     {"memory that cannot be bound", "rank 2: cuMulticastBindMem", CUDA_ERROR_INVALID_VALUE, 1, 0, 0,
-     1, 0},
-    {"a bind that stalls", "rank 2: cuMulticastBindMem", CUDA_SUCCESS, 1, 3500, 0, 0, 0},
-    {"a bind that outlives all", "rank 2: cuMulticastBindMem", CUDA_SUCCESS, 1, 3500, 0, 0, 1},
+     1, 0, 0},
+    {"a bind that stalls", "rank 2: cuMulticastBindMem", CUDA_SUCCESS, 1, 3500, 0, 0, 0, 0},
+    {"a bind that outlives all", "rank 2: cuMulticastBindMem", CUDA_SUCCESS, 1, 3500, 0, 0, 1, 0},
 };
 
 static void remembers(struct processes *p, int rank)
 {
     const struct memory_case *c = places_arg(p);
-    const struct sw_emu_multicast_fault fault = {.call = SW_EMU_FAULT_BIND,
+    const struct sw_emu_multicast_fault fault = {.call = c->imports ? SW_EMU_FAULT_IMPORT
+                                                                    : SW_EMU_FAULT_BIND,
                                                  .answer = c->code,
                                                  .device = 2,
                                                  .times = c->times,
