@@ -526,6 +526,10 @@ $(foreach t,$(TEST_SOURCES) $(GPU_SOURCES),\
 $(BUILD)/tests/test_offset_votes: private LDFLAGS += -Wl,--wrap=sw_segment_room \
     -Wl,--wrap=sw_comm_agree
 
+# This test takes resources of the host away.
+$(BUILD)/tests/test_multicast: private LDFLAGS += -Wl,--wrap=sw_thread_begin \
+    -Wl,--wrap=sw_memory_access
+
 # This test holds threads in the middle of an abort and of a check.
 $(BUILD)/tests/test_comm_failure: private LDFLAGS += -Wl,--wrap=sw_group_abort_kernels \
     -Wl,--wrap=sw_report_status

@@ -24,6 +24,7 @@
  *   out of memory            not until something was unbound, or an object released, in a process
  *                            of the communicator
  *   other failures of bind   this segment's
+ *   no memory, thread or descriptor of the host   this segment's, in any step
  *
  * Teardown: memory is unbound when no process uses its segment any more (segment.c), or when all
  * ranks have left (group.c); the object is unmapped and released with the range, after the last
@@ -140,7 +141,9 @@ static enum verdict judge(const struct attempt *a, const struct sw_ballot *ballo
         return FINE;
     if (code == CUDA_ERROR_SYSTEM_NOT_READY)
         return AGAIN;
-    if (code == CUDA_ERROR_OUT_OF_MEMORY || (code == 0 && ballot->status == SYMWIN_NO_MEMORY))
+    if (code == 0 && ballot->status == SYMWIN_NO_MEMORY) /* of the host, for now */
+        return REFUSED;
+    if (code == CUDA_ERROR_OUT_OF_MEMORY)
         return FULL;
     return !a->binds || code == CUDA_ERROR_ILLEGAL_STATE || code == STALLED ? OVER : REFUSED;
 }

@@ -591,6 +591,34 @@ static void kill_some(const struct place *place, unsigned kills)
 
 /* ---- what is remembered ---- */
 
+/* What the host lacks once. The linker puts these in the place of the library's own. */
+enum lack { NOTHING, A_THREAD, MEMORY };
+static atomic_int lacks;
+
+int __real_sw_thread_begin(pthread_t *thread, void *(*run)(void *), void *data);
+int __wrap_sw_thread_begin(pthread_t *thread, void *(*run)(void *), void *data);
+int __wrap_sw_thread_begin(pthread_t *thread, void *(*run)(void *), void *data)
+{
+    int lack = A_THREAD;
+
+    return !atomic_compare_exchange_strong(&lacks, &lack, NOTHING) &&
+           __real_sw_thread_begin(thread, run, data);
+}
+
+symwin_status __real_sw_memory_access(CUdeviceptr ptr, size_t bytes, const int *devices, int count,
+                                      CUresult *answer);
+symwin_status __wrap_sw_memory_access(CUdeviceptr ptr, size_t bytes, const int *devices, int count,
+                                      CUresult *answer);
+symwin_status __wrap_sw_memory_access(CUdeviceptr ptr, size_t bytes, const int *devices, int count,
+                                      CUresult *answer)
+{
+    int lack = MEMORY;
+
+    if (answer != NULL && atomic_compare_exchange_strong(&lacks, &lack, NOTHING)) /* the object */
+        return sw_fail(SYMWIN_NO_MEMORY, "no host memory");
+    return __real_sw_memory_access(ptr, bytes, devices, count, answer);
+}
+
 struct memory_case {
     const char *name, *words; /* of the reason */
     CUresult code;
@@ -598,18 +626,24 @@ struct memory_case {
     int first, second; /* whether the window with the failure has multicast, and the next one */
     int ends_first;    /* the communicator, before the bind has come back */
     int imports;       /* it is an import of the object that fails, not a bind */
+    enum lack lack;    /* instead of a failure of the driver */
 };
 
 static const struct memory_case cases[] = {
-    {"802 once", "", CUDA_ERROR_SYSTEM_NOT_READY, 1, 0, 1, 1, 0, 0},
-    {"802 twice", "rank 2: cuMulticastBindMem", CUDA_ERROR_SYSTEM_NOT_READY, 2, 0, 0, 0, 0, 0},
-    {"802 of an import", "", CUDA_ERROR_SYSTEM_NOT_READY, 1, 0, 1, 1, 0, 1},
-    {"401", "rank 2: cuMulticastBindMem", CUDA_ERROR_ILLEGAL_STATE, 1, 0, 0, 0, 0, 0},
-    {"no slots", "rank 2: cuMulticastBindMem", CUDA_ERROR_OUT_OF_MEMORY, 1, 0, 0, 0, 0, 0},
+    {"802 once", "", CUDA_ERROR_SYSTEM_NOT_READY, 1, 0, 1, 1, 0, 0, NOTHING},
+    {"802 twice", "rank 2: cuMulticastBindMem", CUDA_ERROR_SYSTEM_NOT_READY, 2, 0, 0, 0, 0, 0,
+     NOTHING},
+    {"802 of an import", "", CUDA_ERROR_SYSTEM_NOT_READY, 1, 0, 1, 1, 0, 1, NOTHING},
+    {"401", "rank 2: cuMulticastBindMem", CUDA_ERROR_ILLEGAL_STATE, 1, 0, 0, 0, 0, 0, NOTHING},
+    {"no slots", "rank 2: cuMulticastBindMem", CUDA_ERROR_OUT_OF_MEMORY, 1, 0, 0, 0, 0, 0, NOTHING},
     {"memory that cannot be bound", "rank 2: cuMulticastBindMem", CUDA_ERROR_INVALID_VALUE, 1, 0, 0,
-     1, 0, 0},
-    {"a bind that stalls", "rank 2: cuMulticastBindMem", CUDA_SUCCESS, 1, 3500, 0, 0, 0, 0},
-    {"a bind that outlives all", "rank 2: cuMulticastBindMem", CUDA_SUCCESS, 1, 3500, 0, 0, 1, 0},
+     1, 0, 0, NOTHING},
+    {"a bind that stalls", "rank 2: cuMulticastBindMem", CUDA_SUCCESS, 1, 3500, 0, 0, 0, 0,
+     NOTHING},
+    {"a bind that outlives all", "rank 2: cuMulticastBindMem", CUDA_SUCCESS, 1, 3500, 0, 0, 1, 0,
+     NOTHING},
+    {"no thread", "no thread", CUDA_SUCCESS, 1, 0, 0, 1, 0, 0, A_THREAD},
+    {"no memory to map", "no host memory", CUDA_SUCCESS, 1, 0, 0, 1, 0, 0, MEMORY},
 };
 
 static void remembers(struct processes *p, int rank)
@@ -635,8 +669,10 @@ static void remembers(struct processes *p, int rank)
     part.memory = host_alloc(rank, 2 * GRANULE);
     part.scratch = host_alloc(rank, GRANULE);
     other = host_alloc(rank, GRANULE);
-    if (rank == 2)
+    if (rank == 2) {
         host_must_cuda(sw_emu_multicast_fail(&fault), "a fault");
+        lacks = (int)c->lack;
+    }
     processes_barrier(p);
     first = window_on(&part, part.memory, 2 * GRANULE);
     info = query(&part, first);
