@@ -242,8 +242,10 @@ static void socket_broken(struct sw_peer_socket *socket, int can_read)
     sw_poll_remove(&socket->watch);
     sw_fork_set_add(socket->watch.fd); /* else a forked child would keep it open */
     if (can_read &&
-        !sw_exchange_is_quiet(group->exchange, sw_group_leader_of(group, socket->process)))
+        !sw_exchange_is_quiet(group->exchange, sw_group_leader_of(group, socket->process))) {
+        atomic_store(&socket->died, 1); /* or all its ranks have left */
         process_lost(group, socket->process);
+    }
     if (sw_exchange_ended(group->exchange)) {
         group_ended(group);
         sw_host_link_await(group);
@@ -405,19 +407,20 @@ symwin_status sw_group_create(struct sw_topology *topology, struct sw_group **ou
     return status;
 }
 
-/* Whether a rank of another process may still use multicast addresses: it has not left. A process
- * that died has taken its memory out of the object, so there is nothing to keep whole any more. */
+/* Whether a rank of another process may still use multicast addresses: it has not left, and its
+ * process is not known to have died. That a rank is lost says less: it may be of another host, to
+ * which the link has broken. */
 static int is_used_elsewhere(struct sw_group *group)
 {
-    symwin_status status;
-    int culprit, r;
+    int r;
 
-    if (sw_exchange_outcome(group->exchange, &status, &culprit) && status == SYMWIN_PEER_LOST &&
-        culprit < group->nranks && !sw_exchange_leaves(group->exchange, culprit))
-        return 0;
-    for (r = 0; r < group->nranks; r++)
-        if (!sw_exchange_has_left(group->exchange, r))
+    for (r = 0; r < group->nranks; r++) {
+        const struct sw_peer_socket *socket = group->sockets[group->process_of[r]];
+
+        if (!sw_exchange_has_left(group->exchange, r) &&
+            (socket == NULL || !atomic_load(&socket->died)))
             return 1;
+    }
     return 0;
 }
 

@@ -38,6 +38,7 @@ struct sw_peer_socket {
     struct sw_poll_watch watch; /* .fd is owned */
     struct sw_group *group;
     int process;
+    atomic_int died;         /* that process has, if it has ranks that have not left */
     pthread_mutex_t mutex;   /* protects sending, and: */
     struct sw_outbox outbox; /* messages that wait for room */
 };

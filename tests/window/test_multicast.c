@@ -337,10 +337,13 @@ static void end(struct processes *p, int rank)
 /* ---- ends of communicators ---- */
 
 /* Rank 1 destroys its communicator first: its memory stays bound as long as rank 0 may store to it,
- * but not for ever where rank 0 never leaves. */
+ * also where rank 0 is said to be lost, but not for ever where it never leaves. */
+enum left { LEAVES, STAYS, IS_SAID_TO_BE_LOST };
+
 static void leave(struct processes *p, int rank)
 {
-    const int stays = *(const int *)places_arg(p);
+    const enum left how = *(const enum left *)places_arg(p);
+    const int stays = how == STAYS;
     enum { VALUE = 4711, LATER_MS = 300 };
     symwin_window *window;
     struct sw_scope scope;
@@ -358,6 +361,8 @@ static void leave(struct processes *p, int rank)
         while (p->rank[1].step == 0)
             usleep(1000);
     if (rank == 0 && !stays) {
+        if (how == IS_SAID_TO_BE_LOST)
+            sw_exchange_fail(part.comm->group->exchange, SYMWIN_PEER_LOST, 0);
         usleep(LATER_MS * 1000);
         host_must(symwin_window_multicast_pointer(part.comm, window, 0, &to), "the address");
         host_put_u32(rank, part.scratch, VALUE);
@@ -502,6 +507,18 @@ static void die_soon(unsigned seed)
         abort();
 }
 
+/* Processes of one host see the end of each other's sockets. */
+static void must_know(const struct part *part, int victim)
+{
+    const struct sw_group *group = part->comm->group;
+    const struct sw_peer_socket *socket = group->sockets[group->process_of[victim]];
+    int i;
+
+    for (i = 0; i < 10000 && socket != NULL && !socket->died; i++)
+        usleep(1000);
+    must_be(socket == NULL || socket->died, "whose process has died", part->rank);
+}
+
 /* The others have a window or none, with one status on one host; then they are told who is lost. */
 static void lose_one(struct processes *p, int rank)
 {
@@ -527,6 +544,7 @@ static void lose_one(struct processes *p, int rank)
     must_be(status == SYMWIN_PEER_LOST, "the next registration", rank);
     snprintf(name, sizeof name, "rank %d", victim);
     must_be(host_error_has(name), "who is lost", rank);
+    must_know(&part, victim);
     close_part(&part);
     after = harness_leaks_settle(&before);
     must_equal((long long)after.objects, (long long)before.objects, "objects left behind", rank);
@@ -816,7 +834,9 @@ int main(int argc, char **argv)
 {
     const int soaks = argc > 1 && strcmp(argv[1], "soak") == 0;
     const size_t rounds = soaks ? 80 : 1;
-    static const int stays[] = {0, 1};
+    static const enum left left[] = {LEAVES, STAYS, IS_SAID_TO_BE_LOST};
+    static const char *const left_names[] = {"a rank that leaves first", "a rank that stays",
+                                             "a rank that is said to be lost"};
     long long faults = 0;
     size_t i, k;
 
@@ -830,8 +850,8 @@ int main(int argc, char **argv)
         run(place, "one object", share, NULL);
         run(place, "all-reduces", reduce, NULL);
         run(place, "ends of windows", end, NULL);
-        for (k = 0; k < 2; k++)
-            run(place, k ? "a rank that stays" : "a rank that leaves first", leave, &stays[k]);
+        for (k = 0; k < sizeof left / sizeof left[0]; k++)
+            run(place, left_names[k], leave, &left[k]);
         if (place->threads)
             run(place, "10000 windows", be_many, NULL);
         for (k = 0; k < sizeof cases / sizeof cases[0]; k++)
