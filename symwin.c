@@ -43,8 +43,8 @@ static void free_context(struct sw_remains *remains)
     free(comm);
 }
 
-/* Frees what comm_new() has allocated. */
-static void comm_free(symwin_comm *comm)
+/* Frees what comm_new() has allocated, but not the communicator itself. */
+static void comm_empty(symwin_comm *comm)
 {
     sw_tuning_close(comm->tuning);
     sw_channels_destroy(comm);
@@ -55,6 +55,10 @@ static void comm_free(symwin_comm *comm)
     free(comm->memory);
     free(comm->ballots);
     sw_wipe(comm->key, sizeof comm->key);
+}
+
+static void comm_free(symwin_comm *comm)
+{
     if (comm->stage >= SW_COMM_CONTEXT)
         sw_reaper_take(&comm->remains, free_context);
     else
@@ -64,9 +68,6 @@ static void comm_free(symwin_comm *comm)
 /* `scope`: entered with the communicator's context, if it has one; this function leaves it. */
 static void comm_release(symwin_comm *comm, struct sw_scope *scope)
 {
-    struct sw_group *group = comm->group;
-    const int rank = comm->rank;
-
     sw_registrations_end(comm); /* before the block count that it copies is released */
     sw_calls_destroy(comm);
     switch (comm->stage) {
@@ -91,8 +92,9 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
     case SW_COMM_JOINED:
         break;
     }
-    comm_free(comm);
-    sw_group_leave(group, rank);
+    comm_empty(comm);
+    sw_group_leave(comm->group, comm->rank);
+    comm_free(comm); /* the reaper has the group's segments now, and they go before the context */
 }
 
 void symwin_comm_destroy(symwin_comm *comm)
@@ -201,7 +203,8 @@ static symwin_comm *comm_new(int nranks, int rank, const symwin_comm_options *op
     comm->channels = sw_channels_create(nranks);
     if (comm->ballots == NULL || comm->memory == NULL || comm->index == NULL ||
         comm->registrations == NULL || comm->channels == NULL) {
-        comm_free(comm);
+        comm_empty(comm);
+        free(comm);
         return NULL;
     }
     return comm;

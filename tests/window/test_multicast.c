@@ -340,6 +340,24 @@ static void end(struct processes *p, int rank)
  * also where rank 0 is said to be lost, but not for ever where it never leaves. */
 enum left { LEAVES, STAYS, IS_SAID_TO_BE_LOST };
 
+static int contexts(void)
+{
+    struct sw_emu_live live;
+
+    sw_emu_live_count(&live);
+    return (int)live.contexts;
+}
+
+/* The references to contexts at the last unbind. */
+static atomic_int contexts_then = -1;
+
+static CUresult unbind(CUmemGenericAllocationHandle object, CUdevice device, size_t offset,
+                       size_t bytes)
+{
+    contexts_then = contexts();
+    return sw_emu_cuMulticastUnbind(object, device, offset, bytes);
+}
+
 static void leave(struct processes *p, int rank)
 {
     const enum left how = *(const enum left *)places_arg(p);
@@ -372,6 +390,8 @@ static void leave(struct processes *p, int rank)
                        "cuMemcpyDtoD");
         sw_scope_leave(&scope);
     }
+    if (alone)
+        sw_drv.cuMulticastUnbind = unbind;
     begin = sw_now_ms();
     symwin_comm_destroy(part.comm);
     took = (int)(sw_now_ms() - begin);
@@ -379,6 +399,7 @@ static void leave(struct processes *p, int rank)
     if (rank == 1 && alone) {
         (void)sw_reaper_wait(10000);
         must_equal(binds(), 0, "what was bound is unbound", rank);
+        must_be(contexts_then > 0, "the context was still there", rank);
     }
     p->rank[rank].step = 1;
     processes_barrier(p);
