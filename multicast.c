@@ -201,7 +201,7 @@ static const char *reason(const struct sw_group *group, const struct sw_segment 
                "devices, and on real hardware SYMWIN_NVLS=1";
     if (segment->uneven >= 0)
         return "a rank's window is on several physical allocations, or at another offset in its "
-               "allocation than on other ranks";
+               "allocation than on other ranks; take one allocation of symwin_mem_alloc()";
     if (segment->bound_bytes > 0)
         return "it was registered without, or passes the end of what all ranks have bound";
     if (segment->reason[0] != '\0')
@@ -298,7 +298,9 @@ static symwin_status map_here(struct attempt *a)
     symwin_status status;
 
     if (at % group->object.unit != 0)
-        return sw_fail(SYMWIN_UNSUPPORTED, "0x%llx is not aligned to %zu bytes, as multicast needs",
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "0x%llx is not aligned to %zu bytes, as multicast needs; pass a stride that "
+                       "is a multiple of that",
                        (unsigned long long)at, group->object.unit);
     status = check(a, sw_drv.cuMemMap(at, group->object.bytes, 0, group->object.object, 0),
                    "cuMemMap of a multicast object");
@@ -478,7 +480,8 @@ static symwin_status check_units(const struct attempt *a)
         return SYMWIN_OK;
     return sw_fail(SYMWIN_UNSUPPORTED,
                    "%s: multicast binds memory in units of %zu bytes, and the smallest allocation "
-                   "has less, or is at offset %zu of the flat range",
+                   "has less, or is at offset %zu of the flat range; register allocations of at "
+                   "least that many bytes",
                    a->call, unit, a->segment->offset);
 }
 

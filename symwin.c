@@ -114,7 +114,8 @@ void symwin_comm_destroy(symwin_comm *comm)
     if (!sw_comm_is_any()) { /* no kernel waits for this thread, unless it is the caller's own */
         (void)sw_reaper_wait(SW_REAPER_MS);
         (void)sw_check(sw_segment_unbind_refused(),
-                       "symwin_comm_destroy: cuMulticastUnbind of a window's memory");
+                       "symwin_comm_destroy: cuMulticastUnbind of a window's memory, of this or an "
+                       "earlier communicator; its offset can have no multicast again");
     }
 }
 

@@ -94,9 +94,10 @@ static int is_unfenced(const struct cell *c, int run, int by_multicast)
 {
     const struct run *theirs = &runs[c->run], *mine = &runs[run];
 
+    /* The last look at the serial number: the slot may have gone to another grid in between. */
     return c->by_multicast != by_multicast && theirs->serial == c->serial &&
            (theirs->ended == 0 || theirs->ended > mine->began) && theirs->fenced <= c->time &&
-           mine->fenced <= c->time;
+           mine->fenced <= c->time && theirs->serial == c->serial;
 }
 
 static int cell_use(uintptr_t at, int run, int write, int by_multicast)

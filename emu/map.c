@@ -30,6 +30,10 @@ static CUresult map_check(CUdeviceptr ptr, size_t size, size_t offset,
      * sizes that are no multiple of the granularity (docs/conformance.md). */
     if (o->kind != EMU_MULTICAST && (offset != 0 || size != o->bytes))
         return CUDA_ERROR_NOT_SUPPORTED;
+    /* A multicast object: at a multiple of its minimum, as all sources have it. */
+    if (o->kind == EMU_MULTICAST &&
+        (!emu_is_multicast_granular(ptr) || !emu_is_multicast_granular(size)))
+        return CUDA_ERROR_INVALID_VALUE;
     if (offset != 0 || !emu_is_granular(size) || size > o->bytes || !emu_range_covers(ptr, size))
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t at = 0; at < size; at += EMU_GRANULE)

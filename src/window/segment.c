@@ -11,8 +11,8 @@
  * All ranks of a process share its flat range, so an allocation is mapped once for all devices of
  * the process. Each rank maps its own stretch; the leader maps those of ranks in other processes
  * (handle_exchange.c). The last rank of the process to release a segment unmaps all stretches, in
- * the order that the driver demands: multicast addresses, bindings, the multicast object, then the
- * memory. Offsets are the same in all processes, which agree on one that is free in all of them
+ * the order that the driver demands: bindings first. (The multicast object stays mapped until the
+ * range ends.) Offsets are the same in all processes, which agree on one that is free in all of them
  * (window_register.c).
  *
  * What is bound to the multicast object is memory that other processes reach through their own

@@ -434,7 +434,8 @@ static symwin_status multicast(symwin_comm *comm, struct attempt *a, size_t byte
         return sw_fail(
             SYMWIN_UNSUPPORTED,
             "%s: SYMWIN_WINDOW_MULTICAST was asked for, but the smallest allocation has only %zu "
-            "bytes for multicast, and the window ends at byte %zu",
+            "bytes for multicast, and the window ends at byte %zu; allocate whole units, or "
+            "register a smaller window",
             a->call, (size_t)a->segment->bound_bytes, end);
     return SYMWIN_OK;
 }
