@@ -125,6 +125,8 @@ struct attempt {
     int binds;            /* in the step `bind` */
     int code;             /* this rank's CUresult, or STALLED */
     enum verdict verdict; /* of a failure: the same on all ranks */
+    int stalls;           /* a rank's bind does: the same on all ranks */
+    struct bind *bound;   /* owned: this rank's bind, if it has succeeded */
 };
 
 static symwin_status check(struct attempt *a, CUresult result, const char *what)
@@ -161,6 +163,7 @@ static symwin_status agree(struct attempt *a, symwin_status status, const uint64
     for (r = 0; r < a->comm->nranks && status != SYMWIN_OK; r++) {
         const enum verdict v = judge(a, &a->comm->ballots[r]);
 
+        a->stalls |= v != FINE && a->comm->ballots[r].values[0] == STALLED;
         a->verdict = v > a->verdict ? v : a->verdict;
     }
     return status;
@@ -325,6 +328,7 @@ static symwin_status map_object(struct attempt *a)
 
 /* A bind on a thread of its own. Whoever comes last, the caller or the thread, frees it. */
 struct bind {
+    struct sw_remains remains; /* first */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     struct sw_segment *segment;
@@ -341,6 +345,15 @@ static void bind_free(struct bind *b)
     pthread_cond_destroy(&b->changed);
     pthread_mutex_destroy(&b->mutex);
     free(b);
+}
+
+/* Keeps the segment and its range until come_late(). */
+static void keep(struct sw_segment *segment)
+{
+    pthread_mutex_lock(&segment->group->mutex);
+    segment->stalled++;
+    segment->group->stalled++;
+    pthread_mutex_unlock(&segment->group->mutex);
 }
 
 /* Nobody waits for the bind any more. The segment and the range may be waiting for it. A segment
@@ -399,7 +412,6 @@ static void *bind_main(void *data)
 /* Waits for the bind, but not for ever. Whether it has come back. */
 static int await(struct bind *b, int ms)
 {
-    struct sw_group *group = b->segment->group;
     struct timespec until;
     int done;
 
@@ -414,10 +426,7 @@ static int await(struct bind *b, int ms)
         ;
     done = b->done;
     if (!done) {
-        pthread_mutex_lock(&group->mutex);
-        b->segment->stalled++;
-        group->stalled++;
-        pthread_mutex_unlock(&group->mutex);
+        keep(b->segment);
         b->is_left = 1;
     }
     pthread_mutex_unlock(&b->mutex);
@@ -462,11 +471,35 @@ static symwin_status bind(struct attempt *a)
     if (result == CUDA_SUCCESS) {
         own->bound = b->bytes;
         own->bound_device = b->device;
+        a->bound = b;
+    } else {
+        bind_free(b);
     }
-    bind_free(b);
     a->code = (int)result;
     return sw_check(result, "cuMulticastBindMem of %zu bytes on device %d",
                     common_bytes(a->comm->group, a->segment), a->comm->device);
+}
+
+/* On the reaper. */
+static void unbind_late(struct sw_remains *remains)
+{
+    struct bind *b = (struct bind *)(void *)remains;
+
+    come_late(b);
+    bind_free(b);
+}
+
+/* Where a bind stalls an unbind may too, so the rank does not make that call itself. */
+static void unbind(struct attempt *a)
+{
+    if (!a->stalls || a->bound == NULL) {
+        sw_segment_unbind(a->segment, a->comm->rank);
+        return;
+    }
+    a->segment->rank[a->comm->rank].bound = 0;
+    keep(a->segment);
+    sw_reaper_take(&a->bound->remains, unbind_late);
+    a->bound = NULL;
 }
 
 /* ---- the steps ---- */
@@ -537,7 +570,7 @@ static symwin_status undo(struct attempt *a)
 
     if (leads)
         a->segment->bound_bytes = 0;
-    sw_segment_unbind(a->segment, a->comm->rank);
+    unbind(a);
     status = sw_comm_agree(a->comm, a->call, SYMWIN_OK, NULL, 0);
     if (status != SYMWIN_OK)
         return status;
@@ -594,6 +627,8 @@ symwin_status sw_multicast_bind(symwin_comm *comm, const char *call, struct sw_s
                              .segment = segment,
                              .is_first = !comm->group->object.mapped};
         status = try_once(&a, tries == 1, ended);
+        if (a.bound != NULL)
+            bind_free(a.bound);
         if (status == SYMWIN_OK || *ended || a.verdict != AGAIN)
             break;
     }

@@ -685,6 +685,16 @@ static const struct memory_case cases[] = {
     {"no memory to map", "no host memory", CUDA_SUCCESS, 1, 0, 0, 1, 0, 0, MEMORY},
 };
 
+static _Thread_local int is_rank;
+static atomic_int unbound_here; /* by the rank's own thread */
+
+static CUresult count_unbind(CUmemGenericAllocationHandle object, CUdevice device, size_t offset,
+                             size_t bytes)
+{
+    unbound_here += is_rank;
+    return sw_emu_cuMulticastUnbind(object, device, offset, bytes);
+}
+
 static void remembers(struct processes *p, int rank)
 {
     const struct memory_case *c = places_arg(p);
@@ -712,8 +722,13 @@ static void remembers(struct processes *p, int rank)
         host_must_cuda(sw_emu_multicast_fail(&fault), "a fault");
         lacks = (int)c->lack;
     }
+    if (here(&part) == 1) {
+        is_rank = 1;
+        sw_drv.cuMulticastUnbind = count_unbind;
+    }
     processes_barrier(p);
     first = window_on(&part, part.memory, 2 * GRANULE);
+    must_be(c->stall_ms == 0 || unbound_here == 0, "no rank waits for an unbind", rank);
     info = query(&part, first);
     must_equal(has_multicast(&part, first), c->first, c->name, rank);
     must_be(strstr(info.multicast_reason, c->words) != NULL, info.multicast_reason, rank);
