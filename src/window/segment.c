@@ -8,12 +8,12 @@
  * beginnings; they are placed so that a window in them has one offset on all ranks
  * (window_register.c).
  *
- * All ranks of a process share its flat range, so an allocation is mapped once for all devices of
- * the process. Each rank maps its own stretch; the leader maps those of ranks in other processes
- * (handle_exchange.c). The last rank of the process to release a segment unmaps all stretches, in
- * the order that the driver demands: bindings first. (The multicast object stays mapped until the
- * range ends.) Offsets are the same in all processes, which agree on one that is free in all of them
- * (window_register.c).
+ * All ranks of a process share its flat range, so an allocation is mapped once for all devices
+ * of the process. Each rank maps its own stretch; the leader maps those of ranks in other
+ * processes (handle_exchange.c). The last rank of the process to release a segment unmaps all
+ * stretches, in the order that the driver demands: bindings first. (The multicast object stays
+ * mapped until the range ends.) Offsets are the same in all processes, which agree on one that
+ * is free in all of them (window_register.c).
  *
  * What is bound to the multicast object is memory that other processes reach through their own
  * mappings of the object, so it stays bound until no process uses the segment. Until they have
