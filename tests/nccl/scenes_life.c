@@ -179,7 +179,7 @@ static ncclResult_t poll(ncclComm_t comm)
         const long long before = now_us();
 
         error = state(comm);
-        slow += now_us() - before > 50000;
+        slow += now_us() - before > 250000;
         polls++;
         usleep(500);
     } while (error == ncclInProgress);
@@ -218,7 +218,7 @@ static void born_later(struct rank *rank, int how, int *called)
 
     meet(rank);
     if (rank->rank == late) {
-        usleep(200000);
+        usleep(400000);
         flag_set(FLAG_LATE);
     }
     if (how == HOW_GROUP)
