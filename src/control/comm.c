@@ -95,8 +95,11 @@ static void agree_unused(symwin_comm *comm)
         most = id > most ? id : most;
     }
     comm->unused_from = least == 0 || least == most ? 0 : most;
-    if (least == most && most != 0 && group->unused_end != NULL)
+    comm->unused_scans += least == 0;
+    if (least == most && most != 0 && group->unused_end != NULL) {
+        comm->unused_scans = 0;
         group->unused_end(comm->group, most);
+    }
 }
 
 symwin_status sw_comm_agree(symwin_comm *comm, const char *call, symwin_status mine,

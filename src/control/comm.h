@@ -90,6 +90,7 @@ struct symwin_comm {
     atomic_int watchers;            /* threads in symwin_comm_abort() and symwin_comm_check() */
     uint64_t sequence;              /* number of collective host calls so far */
     uint64_t unused_from;           /* segments below it are not looked at: agree_unused() */
+    int unused_scans;               /* of all unused segments since one ended; alike on all ranks */
     pthread_mutex_t mutex;          /* protects the windows and the name */
     char name[SW_COMM_NAME_BYTES];  /* as symwin_dump() writes it */
     struct sw_handle_table windows; /* owned, with its struct sw_window */

@@ -235,10 +235,32 @@ static int any_tries(const symwin_comm *comm)
 
 /* ---- a new segment ---- */
 
+/* A vote for no offset: segments that this process does not use are in the way, and agreements may
+ * end them. */
+#define NO_ROOM_YET UINT64_MAX
+
+/* Each agreement ends one unused segment at most. After two scans of them that ended none, there is
+ * none that no process uses. (The first may have begun before all ranks had released theirs.) */
+static int may_gain_room(const symwin_comm *comm, size_t bytes, int64_t deadline)
+{
+    return bytes <= comm->group->limit && comm->unused_scans < 2 && sw_now_ms() < deadline &&
+           sw_segment_unused_from(comm->group, 0) != 0;
+}
+
+/* The lowest rank that has voted so; -1: none. */
+static int who_waits(const symwin_comm *comm)
+{
+    int r = 0;
+
+    while (r < comm->nranks && comm->ballots[r].values[0] != NO_ROOM_YET)
+        r++;
+    return r < comm->nranks ? r : -1;
+}
+
 /* Finds an offset that is free in all processes. Each rank votes for its lowest free offset from a
  * common start; the highest vote is the next start, until all votes are equal. This takes one round
- * if all processes have registered and deregistered the same windows. It ends whatever ranks vote
- * for: the start only grows, and time is limited. */
+ * if all processes have registered and deregistered the same windows. A vote for none begins anew.
+ * It ends whatever ranks vote for: the start only grows, and time is limited. */
 static symwin_status find_offset(symwin_comm *comm, const struct attempt *a, symwin_status status,
                                  size_t bytes, size_t *offset)
 {
@@ -246,23 +268,38 @@ static symwin_status find_offset(symwin_comm *comm, const struct attempt *a, sym
     const int64_t deadline = sw_now_ms() + patience_ms;
     const struct sw_ballot *ballots = comm->ballots;
     unsigned long long from = 0;
-    int low, high = 0, r;
+    char text[SW_TEXT_BYTES];
+    int low, high = 0, r, waits = -1;
 
+    memcpy(text, symwin_last_error(), sizeof text);
+    comm->unused_scans = 0;
     for (;;) {
         uint64_t value = 0;
 
-        if (status == SYMWIN_OK && from > 0 && sw_now_ms() >= deadline)
+        if (status == SYMWIN_OK && (from > 0 || waits >= 0) && sw_now_ms() >= deadline)
             status = sw_fail(SYMWIN_TIMEOUT,
                              "the ranks found no common free offset in %d ms; rank %d last voted "
-                             "for a higher one, %llu",
-                             patience_ms, sw_exchange_number(comm->group->exchange, high), from);
+                             "for %s %llu",
+                             patience_ms, sw_exchange_number(comm->group->exchange, high),
+                             waits >= 0 ? "none yet, from" : "a higher one,", from);
         if (status == SYMWIN_OK) {
             status = sw_segment_room(comm->group, bytes, (size_t)from, offset);
             value = *offset;
+            if (status != SYMWIN_OK && may_gain_room(comm, bytes, deadline)) {
+                sw_error_restore(text);
+                status = SYMWIN_OK;
+                value = NO_ROOM_YET;
+            }
         }
         status = sw_comm_agree(comm, a->call, status, &value, 1);
         if (status != SYMWIN_OK)
             return status;
+        waits = who_waits(comm);
+        if (waits >= 0) {
+            high = waits;
+            from = 0;
+            continue;
+        }
         for (low = high = 0, r = 1; r < comm->nranks; r++) {
             low = ballots[r].values[0] < ballots[low].values[0] ? r : low;
             high = ballots[r].values[0] > ballots[high].values[0] ? r : high;

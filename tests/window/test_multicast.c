@@ -334,6 +334,56 @@ static void end(struct processes *p, int rank)
     host_must(symwin_mem_free(other), "symwin_mem_free");
 }
 
+/* The flat range is full of segments that no process uses. A window as large as all of them finds
+ * its place, however many agreements that takes, but none while rank 1 holds one of them. */
+static void fill(struct processes *p, int rank)
+{
+    enum { UNITS = 8, HELD = 3 };
+    symwin_window *windows[UNITS], *large = NULL;
+    void *memory[UNITS], *other;
+    struct part part;
+    int64_t begin;
+    int i;
+
+    open_part(&part, p, rank);
+    other = host_alloc(part.device, (size_t)UNITS * GRANULE);
+    host_must(symwin_window_register(part.comm, other, 64, SYMWIN_WINDOW_NO_MULTICAST, &large),
+              "symwin_window_register");
+    processes_barrier(p);
+    part.comm->group->limit = query(&part, large).offset + (size_t)UNITS * GRANULE;
+    processes_barrier(p);
+    drop(&part, large);
+    for (i = 0; i < UNITS; i++) {
+        memory[i] = host_alloc(part.device, GRANULE);
+        windows[i] = window_on(&part, memory[i], GRANULE);
+        must_be(has_multicast(&part, windows[i]), "a window has multicast", rank);
+    }
+    processes_barrier(p);
+    for (i = 0; i < UNITS; i++)
+        if (rank != 1 || i != HELD)
+            drop(&part, windows[i]);
+    begin = host_now_ms();
+    must_be(symwin_window_register(part.comm, other, (size_t)UNITS * GRANULE, 0, &large) ==
+                    SYMWIN_NO_MEMORY &&
+                host_error_has("the flat range has no room"),
+            "one is held", rank);
+    must_be(host_now_ms() - begin < WAIT_MS / 2, "that is told soon", rank);
+    for (i = 0; i < UNITS; i++)
+        if (i != HELD)
+            windows[i] = window_on(&part, memory[i], GRANULE);
+    processes_barrier(p);
+    for (i = 0; i < UNITS; i++)
+        if (rank == 1 || i != HELD)
+            drop(&part, windows[i]);
+    large = window_on(&part, other, (size_t)UNITS * GRANULE);
+    store(&part, large, (size_t)UNITS * GRANULE - 4, 2);
+    drop(&part, large);
+    close_part(&part);
+    for (i = 0; i < UNITS; i++)
+        host_must(symwin_mem_free(memory[i]), "symwin_mem_free");
+    host_must(symwin_mem_free(other), "symwin_mem_free");
+}
+
 /* ---- ends of communicators ---- */
 
 /* Rank 1 destroys its communicator first: its memory stays bound as long as rank 0 may store to it,
@@ -886,6 +936,7 @@ int main(int argc, char **argv)
         run(place, "one object", share, NULL);
         run(place, "all-reduces", reduce, NULL);
         run(place, "ends of windows", end, NULL);
+        run(place, "a full range", fill, NULL);
         for (k = 0; k < sizeof left / sizeof left[0]; k++)
             run(place, left_names[k], leave, &left[k]);
         if (place->threads)
