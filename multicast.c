@@ -302,8 +302,8 @@ static symwin_status map_here(struct attempt *a)
 
     if (at % group->object.unit != 0)
         return sw_fail(SYMWIN_UNSUPPORTED,
-                       "0x%llx is not aligned to %zu bytes, as multicast needs; pass a stride that "
-                       "is a multiple of that",
+                       "0x%llx is not aligned to %zu bytes, as multicast needs; create the "
+                       "communicator with SYMWIN_COMM_NO_MULTICAST",
                        (unsigned long long)at, group->object.unit);
     status = check(a, sw_drv.cuMemMap(at, group->object.bytes, 0, group->object.object, 0),
                    "cuMemMap of a multicast object");
@@ -433,6 +433,16 @@ static int await(struct bind *b, int ms)
     return done;
 }
 
+/* What a user can do. */
+static const char *advice(CUresult result)
+{
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        return " (the switch has few slots: destroy other communicators, NCCL's with NVLS too)";
+    if (result == CUDA_ERROR_SYSTEM_NOT_READY || result == CUDA_ERROR_ILLEGAL_STATE)
+        return " (see the state of the Fabric Manager: nvidia-smi -q)";
+    return "";
+}
+
 static symwin_status bind(struct attempt *a)
 {
     struct sw_segment_rank *own = &a->segment->rank[a->comm->rank];
@@ -476,8 +486,8 @@ static symwin_status bind(struct attempt *a)
         bind_free(b);
     }
     a->code = (int)result;
-    return sw_check(result, "cuMulticastBindMem of %zu bytes on device %d",
-                    common_bytes(a->comm->group, a->segment), a->comm->device);
+    return sw_check(result, "cuMulticastBindMem of %zu bytes on device %d%s",
+                    common_bytes(a->comm->group, a->segment), a->comm->device, advice(result));
 }
 
 /* On the reaper. */
