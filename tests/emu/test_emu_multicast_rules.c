@@ -311,6 +311,26 @@ static size_t granularity(CUmulticastGranularity_flags which)
     return size;
 }
 
+/* Address and size of a mapping are multiples of the minimum, here of two units. */
+static void map_at_minimum(void)
+{
+    CUmulticastObjectProp prop = conf_mc_prop(2, 4, 0);
+    CUmemGenericAllocationHandle mc = 0;
+    const CUdeviceptr range = conf_reserve(6 * unit);
+    const CUdeviceptr va = (range + 2 * unit - 1) / (2 * unit) * (2 * unit);
+
+    prop.size = 4 * unit;
+    conf_must(sw_drv.cuMulticastCreate(&mc, &prop), "cuMulticastCreate");
+    for (int i = 0; i < 2; i++)
+        conf_must(sw_drv.cuMulticastAddDevice(mc, i), "cuMulticastAddDevice");
+    TAP_EQ("half of the minimum further", sw_drv.cuMemMap(va + unit, 2 * unit, 0, mc, 0), IV);
+    TAP_EQ("half of the minimum longer", sw_drv.cuMemMap(va, 3 * unit, 0, mc, 0), IV);
+    TAP_EQ("a multiple of the minimum", sw_drv.cuMemMap(va, 2 * unit, 0, mc, 0), OK);
+    conf_must(sw_drv.cuMemUnmap(va, 2 * unit), "cuMemUnmap");
+    conf_must(sw_drv.cuMemAddressFree(range, 6 * unit), "cuMemAddressFree");
+    conf_must(sw_drv.cuMemRelease(mc), "cuMemRelease");
+}
+
 static void granularities(void)
 {
     static const struct {
@@ -331,6 +351,10 @@ static void granularities(void)
         TAP_EQ("the recommended granularity",
                granularity(CU_MULTICAST_GRANULARITY_RECOMMENDED) >> 20, cases[i].want_mb);
     }
+    machine = usual;
+    machine.multicast_unit = 2 * unit;
+    conf_configure(&machine);
+    map_at_minimum();
     machine = usual;
     machine.multicast_recommended = 3 << 20;
     TAP_EQ("one that is no multiple of 2 MiB", sw_emu_configure(&machine), IV);
