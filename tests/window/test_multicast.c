@@ -350,7 +350,8 @@ static void fill(struct processes *p, int rank)
     host_must(symwin_window_register(part.comm, other, 64, SYMWIN_WINDOW_NO_MULTICAST, &large),
               "symwin_window_register");
     processes_barrier(p);
-    part.comm->group->limit = query(&part, large).offset + (size_t)UNITS * GRANULE;
+    if (rank == part.comm->group->leader) /* ranks of a process have one limit */
+        part.comm->group->limit = query(&part, large).offset + (size_t)UNITS * GRANULE;
     processes_barrier(p);
     drop(&part, large);
     for (i = 0; i < UNITS; i++) {
