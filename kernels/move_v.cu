@@ -24,28 +24,20 @@ struct sw_move_v {
     {
     }
 
-    /* This rank's own part: where it is, where it goes, and its rounds, which no slot limits. */
-    struct own_part {
-        uint64_t from, to;
-        sw_rounds rounds;
-    };
-
-    SYMWIN_DEVICE own_part own_of(const struct sw_table_args &args)
+    /* No slot limits the rounds. */
+    SYMWIN_DEVICE sw_own_part own_of(const struct sw_table_args &args)
     {
-        const sw_table_part in = sw_table_in(args, args.call.rank);
-        const sw_table_part out = sw_table_out(args, args.call.rank);
-        own_part own = {in.address, out.address, {}};
+        sw_own_part own = sw_table_own(args);
 
-        if (in.address != out.address)
-            own.rounds = sw_rounds_of_bytes<wire>(in.bytes < out.bytes ? in.bytes : out.bytes,
-                                                  UINT64_MAX);
+        if (own.from != own.to)
+            own.rounds = sw_rounds_of_bytes<wire>(own.bytes, UINT64_MAX);
         return own;
     }
 
     SYMWIN_DEVICE void begin(const struct sw_table_args &args, const sw_role &role,
                              uint64_t (&word)[wire::words])
     {
-        const own_part own = own_of(args);
+        const sw_own_part own = own_of(args);
 
         if (!large)
             sw_part_first<wire>(own.rounds, role, own.from, word);
@@ -55,7 +47,7 @@ struct sw_move_v {
     SYMWIN_DEVICE void keep(const struct sw_table_args &args, const sw_role &role,
                             const uint64_t (&word)[wire::words])
     {
-        const own_part own = own_of(args);
+        const sw_own_part own = own_of(args);
 
         if (own.rounds.bytes == 0)
             return;

@@ -28,25 +28,18 @@ struct sw_reduce_v {
         sw_any_scale<n>(args.call, word);
     }
 
-    /* This rank's part: what it adds, where the sum goes, and its rounds. */
-    struct own_part {
-        uint64_t from, to;
-        sw_rounds rounds;
-    };
-
-    SYMWIN_DEVICE own_part own_of(const struct sw_table_args &args)
+    SYMWIN_DEVICE sw_own_part own_of(const struct sw_table_args &args)
     {
-        const sw_table_part in = sw_table_in(args, args.call.rank);
-        const sw_table_part out = sw_table_out(args, args.call.rank);
-        const uint64_t bytes = in.bytes < out.bytes ? in.bytes : out.bytes;
+        sw_own_part own = sw_table_own(args);
 
-        return {in.address, out.address, sw_table_rounds<wire>(args, bytes)};
+        own.rounds = sw_table_rounds<wire>(args, own.bytes);
+        return own;
     }
 
     SYMWIN_DEVICE void begin(const struct sw_table_args &args, const sw_role &role,
                              uint64_t (&word)[wire::words])
     {
-        const own_part own = own_of(args);
+        const sw_own_part own = own_of(args);
 
         sw_part_first<wire>(own.rounds, role, own.from, word);
     }
@@ -90,7 +83,7 @@ struct sw_reduce_v {
     SYMWIN_DEVICE void round(const struct sw_table_args &args, sw_call &call, const sw_role &role,
                              uint32_t c, const uint64_t (&word)[wire::words], uint32_t &most)
     {
-        const own_part own = own_of(args);
+        const sw_own_part own = own_of(args);
         const sw_part from = sw_part_of<wire>(own.from, own.rounds, c);
         const sw_part to = sw_part_of<wire>(own.to, own.rounds, c);
         const uint64_t pitch = 2 * args.call.slot_bytes;

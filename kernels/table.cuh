@@ -137,6 +137,21 @@ SYMWIN_DEVICE sw_table_part sw_table_out(const struct sw_table_args &args, int32
     return sw_table_part_of(args, args.out, args.call.out, sw_table_row_of(args.out, p));
 }
 
+/* This rank's own part: where it is, where it goes, and the bytes that both sides have of it; a
+ * kernel adds the rounds, which are not those of a pair if no slot limits them. */
+struct sw_own_part {
+    uint64_t from, to, bytes;
+    sw_rounds rounds;
+};
+
+SYMWIN_DEVICE sw_own_part sw_table_own(const struct sw_table_args &args)
+{
+    const sw_table_part in = sw_table_in(args, args.call.rank);
+    const sw_table_part out = sw_table_out(args, args.call.rank);
+
+    return {in.address, out.address, in.bytes < out.bytes ? in.bytes : out.bytes, {}};
+}
+
 /* How a pair's part of `bytes` that needs several rounds is divided: the extent, and the count in
  * the upper half. Apart from the code that calls it, whose registers and size the divisions are
  * not to cost. */
