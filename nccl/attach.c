@@ -194,10 +194,15 @@ ncclResult_t sw_attach_learn(struct sw_comm *comm)
     for (i = 0; i < sizeof asked / sizeof asked[0]; i++) {
         const sw_comm_number_fn ask = (sw_comm_number_fn)asked[i].from.symbol;
         ncclResult_t result;
+        ncclComm_t handle;
 
         if (ask == NULL) /* on any rank */
             return refuse(comm, "NCCL has no function that says who a rank is", -1);
-        result = ask(atomic_load(&comm->handle), asked[i].number);
+        handle = sw_meet_ask(comm);
+        result = handle != NULL ? ask(handle, asked[i].number) : ncclSuccess;
+        sw_meet_has_asked(comm);
+        if (handle == NULL)
+            return sw_meet_was_aborted();
         if (result != ncclSuccess)
             return sw_error_is_nccls(result);
     }

@@ -84,6 +84,7 @@ ncclResult_t sw_comm_get(ncclComm_t handle, void *caller, struct sw_comm **comm)
 {
     struct sw_comm *known = sw_comm_find(handle);
     ncclResult_t result = ncclSuccess;
+    int hidden;
 
     if (known == NULL && handle != NULL) {
         known = add(handle, caller);
@@ -95,16 +96,17 @@ ncclResult_t sw_comm_get(ncclComm_t handle, void *caller, struct sw_comm **comm)
         *comm = known;
         return ncclSuccess;
     }
-    sw_comm_hide(known);
+    hidden = sw_comm_hide(known);
     sw_comm_leave(known);
-    sw_comm_remove(known);
+    if (hidden)
+        sw_comm_remove(known);
     return result;
 }
 
-void sw_comm_hide(struct sw_comm *comm)
+int sw_comm_hide(struct sw_comm *comm)
 {
     atomic_store(&comm->state, SW_DYING);
-    atomic_store(&comm->handle, NULL);
+    return atomic_exchange(&comm->handle, NULL) != NULL;
 }
 
 static void forget(struct sw_comm *comm)

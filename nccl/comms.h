@@ -56,7 +56,7 @@ struct sw_comm {
     atomic_int state; /* an enum sw_state */
     /* From here on, an entry that is used again is zeroed. */
     atomic_int stop;   /* whoever waits for ranks of it ends */
-    atomic_int asking; /* threads that ask NCCL for its state while they wait */
+    atomic_int asking; /* threads in a function of NCCL's that answers at once */
     void *caller;      /* of its birth: decides which NCCL it belongs to */
     int rank, ranks, device;
     unsigned number; /* of this process's communicators */
@@ -102,8 +102,9 @@ void sw_comm_leave(struct sw_comm *comm);
  * fail: the other ranks may meet for it, and NCCL would have the call and the meeting at once. */
 ncclResult_t sw_comm_get(ncclComm_t handle, void *caller, struct sw_comm **comm);
 
-/* Nobody finds it any more, but for who is in a call. Then, when all have left, it is gone. */
-void sw_comm_hide(struct sw_comm *comm);
+/* Nobody finds it any more, but for who is in a call. Then, when all have left, it is gone: who has
+ * hidden it removes it, and 0 means that another thread has. */
+int sw_comm_hide(struct sw_comm *comm);
 void sw_comm_remove(struct sw_comm *comm);
 
 /* Begins a thread that gets none of the program's signals. NULL: nobody waits for it. Whether there
@@ -170,8 +171,11 @@ static inline const void *sw_met(const struct sw_comm *comm, int rank)
 /* Waits until NCCL has launched what was in progress (blocking=0), or the communicator ends. */
 void sw_meet_launched(struct sw_comm *comm);
 ncclResult_t sw_meet_was_aborted(void);
-/* Waits until nobody asks NCCL for the state of a communicator that is hidden. */
-void sw_meet_asked(struct sw_comm *comm);
+/* Around a question to NCCL, which answers at once, about a communicator that another thread may
+ * abort: its handle, or NULL. An abort waits until all have asked that got it. */
+ncclComm_t sw_meet_ask(struct sw_comm *comm);
+void sw_meet_has_asked(struct sw_comm *comm);
+void sw_meet_all_asked(struct sw_comm *comm);
 /* Whether symwin's calls of this rank are over, within some milliseconds. */
 int sw_meet_idle(struct sw_comm *comm, int ms);
 /* Whether they are under way even then. -1: waits until they are not, or one has failed. */

@@ -61,24 +61,33 @@ ncclResult_t sw_meet_was_aborted(void)
     return sw_error(ncclInternalError, "symwin: the communicator was aborted");
 }
 
-/* What NCCL says of its communicator, which may be aborted meanwhile. */
+ncclComm_t sw_meet_ask(struct sw_comm *comm)
+{
+    atomic_fetch_add(&comm->asking, 1);
+    return atomic_load(&comm->handle);
+}
+
+void sw_meet_has_asked(struct sw_comm *comm)
+{
+    atomic_fetch_sub(&comm->asking, 1);
+}
+
+/* What NCCL says of its communicator. */
 static ncclResult_t state_of(struct sw_comm *comm)
 {
     const struct sw_from from = SW_NCCL_OF(comm, ncclCommGetAsyncError);
     ncclResult_t state = ncclSuccess, result = ncclSuccess;
-    ncclComm_t handle;
+    const ncclComm_t handle = sw_meet_ask(comm);
 
-    atomic_fetch_add(&comm->asking, 1);
-    handle = atomic_load(&comm->handle);
     if (handle != NULL)
         result = SW_PASS(&from, ncclCommGetAsyncError, (handle, &state));
-    atomic_fetch_sub(&comm->asking, 1);
+    sw_meet_has_asked(comm);
     if (handle == NULL)
         return sw_meet_was_aborted();
     return sw_error_is_nccls(result != ncclSuccess ? result : state);
 }
 
-void sw_meet_asked(struct sw_comm *comm)
+void sw_meet_all_asked(struct sw_comm *comm)
 {
     const struct timespec moment = {.tv_nsec = 5000};
 

@@ -173,17 +173,18 @@ SW_DEFINE(ncclCommAbort, (ncclComm_t comm), (comm))
 {
     struct sw_comm *known = from->inside ? NULL : sw_comm_find(comm);
     ncclResult_t result;
+    int hidden = 0;
 
     if (known != NULL) {
         stop_what_runs(known);
-        sw_comm_hide(known);
+        hidden = sw_comm_hide(known);
         sw_group_forget(known, comm);
         sw_report_death(known);
+        sw_meet_all_asked(known);
         sw_comm_leave(known);
-        sw_meet_asked(known);
     }
     result = sw_error_is_nccls(SW_PASS(from, ncclCommAbort, (comm)));
-    if (known != NULL)
+    if (hidden)
         remove_soon(known);
     return result;
 }
