@@ -81,7 +81,7 @@ SW_DEFINE(ncclCommDestroy, (ncclComm_t comm), (comm))
  * rank has nothing under way, symwin's communicator is destroyed and not aborted. */
 static void stop_what_runs(struct sw_comm *comm)
 {
-    if (atomic_load(&comm->symwin) == NULL || !sw_meet_idle(comm, 8))
+    if (atomic_load(&comm->symwin) == NULL || !sw_meet_idle(comm, 5))
         stop(comm);
     atomic_store(&comm->stop, 1);
 }
@@ -140,7 +140,7 @@ static void *removal_main(void *data)
     return NULL;
 }
 
-/* Waits 5 ms for it at most. */
+/* Waits 3 ms for it at most: an abort is to take 10 ms. */
 static void remove_soon(struct sw_comm *comm)
 {
     struct removal *r = calloc(1, sizeof *r);
@@ -158,7 +158,7 @@ static void remove_soon(struct sw_comm *comm)
         return;
     }
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += 5000000;
+    until.tv_nsec += 3000000;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&r->mutex);

@@ -24,7 +24,7 @@ static void must_be_good(const struct rank *rank)
         EXPECT(atomic_load(&world->flags[FLAG_GOOD]) > 0, 1);
 }
 
-/* The library itself waits 8 ms for a call to end. */
+/* The library itself waits 5 ms for a call to end, and 3 ms for its memory to go. */
 static void note_time(long long us)
 {
     double load = 0;
