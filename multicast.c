@@ -129,10 +129,20 @@ struct attempt {
     struct bind *bound;   /* owned: this rank's bind, if it has succeeded */
 };
 
+/* What a user can do. */
+static const char *advice(CUresult result)
+{
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        return " (the switch has few slots: destroy other communicators, NCCL's with NVLS too)";
+    if (result == CUDA_ERROR_SYSTEM_NOT_READY || result == CUDA_ERROR_ILLEGAL_STATE)
+        return " (see the state of the Fabric Manager: nvidia-smi -q)";
+    return "";
+}
+
 static symwin_status check(struct attempt *a, CUresult result, const char *what)
 {
     a->code = (int)result;
-    return sw_check(result, "%s", what);
+    return sw_check(result, "%s%s", what, advice(result));
 }
 
 static enum verdict judge(const struct attempt *a, const struct sw_ballot *ballot)
@@ -235,7 +245,8 @@ static symwin_status create(struct attempt *a, uint64_t words[SW_FABRIC_WORDS])
         group->object.object = 0;
     if (status != SYMWIN_OK || group->hosts == 1)
         return status;
-    status = sw_handle_exchange_export_fabric(group->object.object, &handle, &answer);
+    status = sw_handle_exchange_export_fabric(group->object.object, "multicast object", &handle,
+                                              &answer);
     a->code = (int)answer;
     if (status == SYMWIN_OK)
         memcpy(words, &handle, sizeof handle);
@@ -431,16 +442,6 @@ static int await(struct bind *b, int ms)
     }
     pthread_mutex_unlock(&b->mutex);
     return done;
-}
-
-/* What a user can do. */
-static const char *advice(CUresult result)
-{
-    if (result == CUDA_ERROR_OUT_OF_MEMORY)
-        return " (the switch has few slots: destroy other communicators, NCCL's with NVLS too)";
-    if (result == CUDA_ERROR_SYSTEM_NOT_READY || result == CUDA_ERROR_ILLEGAL_STATE)
-        return " (see the state of the Fabric Manager: nvidia-smi -q)";
-    return "";
 }
 
 static symwin_status bind(struct attempt *a)

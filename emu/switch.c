@@ -37,7 +37,7 @@ static uint32_t slot_find(int fd)
 static CUresult slot_lock(struct emu_multicast *mc, int fd)
 {
     const off_t gate = machine_bytes() + SW_EMU_SLOTS_MOST;
-    uint32_t slot = mc->team.state->slot;
+    uint32_t slot = emu_team_slot(&mc->team);
 
     if (emu_file_lock(fd, gate, F_WRLCK, 1) != 0)
         return CUDA_ERROR_OPERATING_SYSTEM;
@@ -48,8 +48,7 @@ static CUresult slot_lock(struct emu_multicast *mc, int fd)
     (void)emu_file_lock(fd, gate, F_UNLCK, 0);
     if (slot == 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    mc->team.state->slot = slot;
-    return CUDA_SUCCESS;
+    return emu_team_slot_set(&mc->team, slot) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
 static CUresult shared_take(struct emu_multicast *mc)

@@ -8,6 +8,7 @@
 
 /* Locked bytes of the file. Seats lie beyond the end of any file, and are not limited in number. */
 #define STATE_LOCK 0
+#define HAS_SLOT 1
 #define SEATS ((off_t)1 << 48)
 
 static uint64_t most_binds(size_t object_bytes, unsigned devices)
@@ -71,6 +72,19 @@ int emu_team_is_seated(const struct emu_team *team, uint64_t seat)
            (team->fd >= 0 && emu_file_is_locked(team->fd, SEATS + (off_t)seat, 1));
 }
 
+uint32_t emu_team_slot(const struct emu_team *team)
+{
+    return team->fd < 0 || emu_file_is_locked(team->fd, HAS_SLOT, 1) ? team->state->slot : 0;
+}
+
+int emu_team_slot_set(struct emu_team *team, uint32_t slot)
+{
+    if (team->fd >= 0 && slot != 0 && emu_file_lock(team->fd, HAS_SLOT, F_RDLCK, 0) != 0)
+        return -1;
+    team->state->slot = slot;
+    return 0;
+}
+
 void emu_team_lock(const struct emu_team *team)
 {
     if (team->fd >= 0)
@@ -100,6 +114,8 @@ CUresult emu_team_share(struct emu_team *team, struct emu_passport *passport)
     memcpy(shared.state, team->state,
            sizeof *team->state + team->state->bind_count * sizeof *team->state->binds);
     result = seat_take(&shared);
+    if (result == CUDA_SUCCESS && emu_team_slot_set(&shared, shared.state->slot) != 0)
+        result = CUDA_ERROR_OPERATING_SYSTEM;
     if (result != CUDA_SUCCESS) {
         emu_team_end(&shared);
         return result;
@@ -129,7 +145,6 @@ CUresult emu_team_join(struct emu_team *team, const struct emu_passport *passpor
     if (!emu_file_is_locked(team->fd, SEATS, 0)) {
         atomic_store(&team->state->added, 0);
         team->state->bind_count = 0;
-        team->state->slot = 0;
     }
     result = seat_take(team);
     emu_team_unlock(team);

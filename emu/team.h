@@ -61,6 +61,11 @@ void emu_team_unlock(const struct emu_team *team);
 /* Whether the process with this seat still has the object. */
 int emu_team_is_seated(const struct emu_team *team, uint64_t seat);
 
+/* The number of the object's slot, from 1 on; 0: no process with the object has one, be it that the
+ * process which had it has died. Who takes a slot says so; -1: it cannot. */
+uint32_t emu_team_slot(const struct emu_team *team);
+int emu_team_slot_set(struct emu_team *team, uint32_t slot);
+
 /* A free record, to be filled in and announced; NULL: too many. */
 struct emu_team_bind *emu_team_bind_new(struct emu_team *team);
 

@@ -68,9 +68,9 @@ static symwin_status export_memory(const char *call, symwin_comm *comm, CUdevice
     if (way == SW_WAY_PROCESS)
         return SYMWIN_OK;
     if (way == SW_WAY_HOST) {
-        status = sw_handle_exchange_export(o->memory, comm->rank, &o->fd, &answer);
+        status = sw_handle_exchange_export(o->memory, "memory", comm->rank, &o->fd, &answer);
     } else {
-        status = sw_handle_exchange_export_fabric(o->memory, &fabric, &answer);
+        status = sw_handle_exchange_export_fabric(o->memory, "memory", &fabric, &answer);
         message->is_fabric = status == SYMWIN_OK;
         if (status == SYMWIN_OK)
             memcpy(message->fabric, &fabric, sizeof fabric);

@@ -57,10 +57,16 @@ static int next_local(const struct sw_handle_exchange *x, int rank)
     return rank;
 }
 
+/* What the exchange carries, for messages. */
+static const char *content_of(const struct sw_handle_exchange *x)
+{
+    return x->segment != NULL ? "memory" : "multicast object";
+}
+
 /* A descriptor keeps the memory alive, so a forked child must never have one: it joins the
  * close-on-fork set under the lock that created it. */
-symwin_status sw_handle_exchange_export(CUmemGenericAllocationHandle memory, int rank, int *out,
-                                        CUresult *answer)
+symwin_status sw_handle_exchange_export(CUmemGenericAllocationHandle memory, const char *what,
+                                        int rank, int *out, CUresult *answer)
 {
     CUresult result;
     int fd = -1;
@@ -79,16 +85,16 @@ symwin_status sw_handle_exchange_export(CUmemGenericAllocationHandle memory, int
     if (result == CUDA_SUCCESS) {
         close(fd);
         return sw_fail(SYMWIN_NO_MEMORY,
-                       "rank %d's memory cannot be shared with other processes: file descriptor "
-                       "%d is above the library's limit; close some",
-                       rank, fd);
+                       "rank %d's %s cannot be shared with other processes: file descriptor %d is "
+                       "above the library's limit; close some",
+                       rank, what, fd);
     }
     if (result == CUDA_ERROR_INVALID_VALUE)
         return sw_fail(SYMWIN_UNSUPPORTED,
-                       "rank %d's memory cannot be shared with other processes: it was not "
-                       "created for export as a file descriptor, or was itself imported",
-                       rank);
-    return sw_check(result, "cuMemExportToShareableHandle of rank %d's memory", rank);
+                       "rank %d's %s cannot be shared with other processes: it was not created for "
+                       "export as a file descriptor, or was itself imported",
+                       rank, what);
+    return sw_check(result, "cuMemExportToShareableHandle of rank %d's %s", rank, what);
 }
 
 static void export_all(struct sw_handle_exchange *x)
@@ -98,8 +104,8 @@ static void export_all(struct sw_handle_exchange *x)
 
     for (r = next_local(x, 0); r < x->group->nranks; r = next_local(x, r + 1)) {
         snprintf(text, sizeof text, "%s", symwin_last_error());
-        x->rank[r].exported = sw_handle_exchange_export(memory_of(x, r), r, &x->rank[r].fd,
-                                                        &x->answer);
+        x->rank[r].exported = sw_handle_exchange_export(memory_of(x, r), content_of(x), r,
+                                                        &x->rank[r].fd, &x->answer);
         if (x->status == SYMWIN_OK)
             x->status = x->rank[r].exported;
         else
@@ -183,8 +189,8 @@ static symwin_status import_one(struct sw_handle_exchange *x, const struct sw_fr
         return status;
     x->answer = sw_drv.cuMemImportFromShareableHandle(&memory, (void *)(uintptr_t)fd,
                                                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-    status = sw_check(x->answer, "cuMemImportFromShareableHandle of rank %d's memory",
-                      handle->rank);
+    status = sw_check(x->answer, "cuMemImportFromShareableHandle of rank %d's %s", handle->rank,
+                      content_of(x));
     if (status == SYMWIN_OK && x->segment == NULL)
         x->group->object.object = memory;
     if (status != SYMWIN_OK || x->segment == NULL)
@@ -210,9 +216,9 @@ static void take_one(struct sw_handle_exchange *x, const struct sw_received_hand
     }
     x->rank[h->frame.rank].came = 1;
     if (x->status == SYMWIN_OK && h->error != 0)
-        x->status = sw_fail(
-            SYMWIN_NO_MEMORY,
-            "no file descriptor is left for another process's memory; raise ulimit -n");
+        x->status = sw_fail(SYMWIN_NO_MEMORY,
+                            "no file descriptor is left for rank %d's %s; raise ulimit -n",
+                            h->frame.rank, content_of(x));
     else if (x->status == SYMWIN_OK && h->fd >= 0)
         x->status = import_one(x, &h->frame, h->fd);
     /* A descriptor that the driver accepted is memory, and closing it does not block. */
@@ -314,7 +320,8 @@ symwin_status sw_handle_exchange_object(struct sw_group *group, uint64_t id, int
 /* ---- between hosts ---- */
 
 symwin_status sw_handle_exchange_export_fabric(CUmemGenericAllocationHandle memory,
-                                               CUmemFabricHandle *handle, CUresult *answer)
+                                               const char *what, CUmemFabricHandle *handle,
+                                               CUresult *answer)
 {
     const CUresult result = sw_drv.cuMemExportToShareableHandle(handle, memory,
                                                                 CU_MEM_HANDLE_TYPE_FABRIC, 0);
@@ -323,10 +330,10 @@ symwin_status sw_handle_exchange_export_fabric(CUmemGenericAllocationHandle memo
     if (result == CUDA_ERROR_INVALID_VALUE)
         return sw_fail(
             SYMWIN_UNSUPPORTED,
-            "the memory cannot be shared with other hosts: it was not created for fabric handles "
-            "(which need NVLink between the hosts and a common IMEX channel), or was itself "
-            "imported");
-    return sw_check(result, "cuMemExportToShareableHandle as a fabric handle");
+            "the %s cannot be shared with other hosts: it was itself imported, or not created for "
+            "fabric handles, which need NVLink between the hosts and a common IMEX channel",
+            what);
+    return sw_check(result, "cuMemExportToShareableHandle of the %s as a fabric handle", what);
 }
 
 symwin_status sw_handle_exchange_fabric(const struct sw_segment *segment, int rank, int piece,
@@ -335,7 +342,8 @@ symwin_status sw_handle_exchange_fabric(const struct sw_segment *segment, int ra
     const struct sw_segment_piece *own = &segment->rank[rank].pieces[piece];
     CUmemFabricHandle handle;
     CUresult answer;
-    const symwin_status status = sw_handle_exchange_export_fabric(own->memory, &handle, &answer);
+    const symwin_status status = sw_handle_exchange_export_fabric(own->memory, "memory", &handle,
+                                                                  &answer);
 
     if (status != SYMWIN_OK)
         return status;

@@ -139,11 +139,13 @@ symwin_status sw_handle_exchange_object(struct sw_group *group, uint64_t id, int
                                         const char *call, CUresult *answer);
 
 /* A rank's memory as a descriptor, or as a fabric handle. The descriptor is closed in forked
- * children; the caller closes it by sw_fork_set_close(). *answer: the driver's. */
-symwin_status sw_handle_exchange_export(CUmemGenericAllocationHandle memory, int rank, int *fd,
-                                        CUresult *answer);
+ * children; the caller closes it by sw_fork_set_close(). `what` it is, for messages: "memory".
+ * *answer: the driver's. */
+symwin_status sw_handle_exchange_export(CUmemGenericAllocationHandle memory, const char *what,
+                                        int rank, int *fd, CUresult *answer);
 symwin_status sw_handle_exchange_export_fabric(CUmemGenericAllocationHandle memory,
-                                               CUmemFabricHandle *handle, CUresult *answer);
+                                               const char *what, CUmemFabricHandle *handle,
+                                               CUresult *answer);
 
 /* Between hosts, handles travel as values of a ballot. The first call writes a piece of a rank's
  * memory as a fabric handle; the second maps the next piece of a rank on another host. */

@@ -570,10 +570,14 @@ static void shared_slots(void)
     conf_must(sw_drv.cuMemRelease(third), "cuMemRelease");
     TAP_EQ("import of another", remote_start(&other, 1, mine, FD), OK);
     TAP_EQ("another process takes the slot", ask(&other, BIND), OK);
-    third = complete(0);
+    third = complete((unsigned)FD);
     TAP_EQ("so it is gone", bind_to(third, &block), OOM);
     remote_kill(&other);
     TAP_EQ("until its only holder is killed", bind_to(third, &block), OK);
+    TAP_EQ("the object that had it then does not share it", bind_to(mine, &block), OOM);
+    TAP_EQ("import of one that has its slot already", remote_start(&other, 1, third, FD), OK);
+    TAP_EQ("it has the same one there", ask(&other, BIND), OK);
+    remote_kill(&other);
     conf_must(sw_drv.cuMemRelease(mine), "cuMemRelease");
     conf_must(sw_drv.cuMemRelease(third), "cuMemRelease");
     conf_must(member_unbind(&here), "cuMulticastUnbind");
