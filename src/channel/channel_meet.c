@@ -126,8 +126,10 @@ static symwin_status import_memory(symwin_comm *comm, const char *call, struct s
         status = open_memory(message, &import->memory.handle);
     if (status == SYMWIN_OK) {
         import->memory.stage = SW_MEMORY_CREATED;
-        status = sw_memory_show(call, &import->memory, comm->group->granularity, comm->device, 0);
+        status = sw_memory_check_sent(import->memory.handle, import->peer);
     }
+    if (status == SYMWIN_OK)
+        status = sw_memory_show(call, &import->memory, comm->group->granularity, comm->device, 0);
     sw_scope_leave(&scope);
     if (status != SYMWIN_OK) {
         sw_memory_release(&import->memory);

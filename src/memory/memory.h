@@ -141,6 +141,10 @@ void sw_allocations_settle(void);
  * the address, or the mapping of another allocator. SYMWIN_INVALID: neither. */
 symwin_status sw_memory_hold(const char *call, CUdeviceptr ptr, struct sw_allocation *out);
 
+/* Checks that what another process has sent, as the memory of `rank`, is memory. A multicast object
+ * is not: the driver may wait for ever before it maps one. */
+symwin_status sw_memory_check_sent(CUmemGenericAllocationHandle sent, int rank);
+
 /* ---- pool.c: what pools keep, imported memory (see also pool.h) ------------------------------ */
 
 /* Gives all kept memory of a device back to it. 0: there was none. */

@@ -167,6 +167,19 @@ static symwin_status import_handle(const char *call, const symwin_mem_handle *ha
     return sw_check(result, "%s: cuMemImportFromShareableHandle", call);
 }
 
+symwin_status sw_memory_check_sent(CUmemGenericAllocationHandle sent, int rank)
+{
+    CUmemAllocationProp prop;
+    const CUresult result = sw_drv.cuMemGetAllocationPropertiesFromHandle(&prop, sent);
+
+    if (result == CUDA_ERROR_INVALID_VALUE)
+        return sw_fail(SYMWIN_MISMATCH,
+                       "rank %d sent an object that is no memory; run one version of symwin on all "
+                       "ranks",
+                       rank);
+    return sw_check(result, "cuMemGetAllocationPropertiesFromHandle of rank %d's memory", rank);
+}
+
 symwin_status symwin_mem_import(int device, const symwin_mem_handle *handle, void **ptr)
 {
     static const char call[] = "symwin_mem_import";

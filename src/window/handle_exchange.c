@@ -174,6 +174,18 @@ static void send_all(struct sw_handle_exchange *x)
                 send_one(x, p, r);
 }
 
+/* Takes over the handle. */
+static symwin_status map_sent(struct sw_group *group, struct sw_segment *segment, int rank,
+                              CUmemGenericAllocationHandle memory, uint64_t bytes)
+{
+    const symwin_status status = sw_memory_check_sent(memory, rank);
+
+    if (status == SYMWIN_OK)
+        return sw_segment_map(group, segment, rank, memory, (size_t)bytes, 0);
+    sw_drop(sw_drv.cuMemRelease(memory), "cuMemRelease");
+    return status;
+}
+
 static symwin_status import_one(struct sw_handle_exchange *x, const struct sw_frame_handle *handle,
                                 int fd)
 {
@@ -195,7 +207,7 @@ static symwin_status import_one(struct sw_handle_exchange *x, const struct sw_fr
         x->group->object.object = memory;
     if (status != SYMWIN_OK || x->segment == NULL)
         return status;
-    return sw_segment_map(x->group, x->segment, handle->rank, memory, (size_t)handle->bytes, 0);
+    return map_sent(x->group, x->segment, handle->rank, memory, handle->bytes);
 }
 
 /* Whether the handle belongs to this exchange. The mailbox has checked who sent it. */
@@ -368,5 +380,5 @@ symwin_status sw_handle_exchange_import(struct sw_group *group, struct sw_segmen
         "cuMemImportFromShareableHandle of rank %d's memory, on another host", rank);
     if (status != SYMWIN_OK)
         return status;
-    return sw_segment_map(group, segment, rank, memory, (size_t)bytes, 0);
+    return map_sent(group, segment, rank, memory, bytes);
 }

@@ -327,7 +327,7 @@ static void leave(struct processes *p, int rank)
 
 /* ---- false messages ---- */
 
-enum lie { WORDS, UNALIGNED, MANY_LANES, PLACE, LONG, NOTHING, WINDOW, LIES };
+enum lie { WORDS, UNALIGNED, MANY_LANES, PLACE, LONG, NOTHING, OBJECT, WINDOW, LIES };
 
 /* What rank 0 sends instead of a right offer. */
 static void lie(enum lie which, const struct ends_member *m, struct sw_frame_message *w)
@@ -362,6 +362,11 @@ static void lie(enum lie which, const struct ends_member *m, struct sw_frame_mes
         w->allocation = GRANULE;
         w->bytes = 64;
         break;
+    case OBJECT:
+        w->memory = SW_MESSAGE_OTHER;
+        w->allocation = GRANULE;
+        w->bytes = 64;
+        break;
     case WINDOW:
         w->memory = SW_MESSAGE_WINDOW;
         w->place = UINT64_MAX - 32;
@@ -370,6 +375,26 @@ static void lie(enum lie which, const struct ends_member *m, struct sw_frame_mes
     case LIES:
         break;
     }
+}
+
+static CUmemGenericAllocationHandle lent; /* of rank 0's process */
+
+/* What a lie brings: a multicast object in place of memory, or -1. */
+static int lie_brings(enum lie which)
+{
+    const CUmulticastObjectProp prop = {
+        .numDevices = 2, .size = GRANULE, .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
+    int fd = -1, device;
+
+    if (which != OBJECT)
+        return -1;
+    host_must_cuda(sw_drv.cuMulticastCreate(&lent, &prop), "cuMulticastCreate");
+    for (device = 0; device < 2; device++) /* else who maps it waits for ever */
+        host_must_cuda(sw_drv.cuMulticastAddDevice(lent, device), "cuMulticastAddDevice");
+    host_must_cuda(
+        sw_drv.cuMemExportToShareableHandle(&fd, lent, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+        "cuMemExportToShareableHandle");
+    return fd;
 }
 
 /* Rank `liar` sends a message to `to` in the name of `from`, which is another rank. That ends the
@@ -403,13 +428,14 @@ static void lies(struct processes *p, int rank)
         [PLACE] = {SYMWIN_MISMATCH, "1 bytes at byte 4096 of an allocation of 4096"},
         [LONG] = {SYMWIN_MISMATCH, "at byte 64 of an allocation of 4096"},
         [NOTHING] = {SYMWIN_NO_MEMORY, "no file descriptor is left"},
+        [OBJECT] = {SYMWIN_MISMATCH, "rank 0 sent an object that is no memory"},
         [WINDOW] = {SYMWIN_MISMATCH, "has deregistered"},
     };
     struct sw_frame_message message;
     symwin_channel_end *end;
     symwin_channel channel;
     struct ends_member m;
-    int i;
+    int i, fd;
 
     open_process(&m, p, rank);
     for (i = 0; i < LIES; i++) {
@@ -422,13 +448,18 @@ static void lies(struct processes *p, int rank)
         }
         sw_message_fill(m.comm, 1, SW_MESSAGE_OFFER, (uint64_t)i + 1, SYMWIN_OK, "", &message);
         lie((enum lie)i, &m, &message);
-        host_must(sw_mailbox_send(m.comm->group, &message, -1, 0, sw_now_ms() + 1000, "a lie"),
+        fd = lie_brings((enum lie)i);
+        host_must(sw_mailbox_send(m.comm->group, &message, fd, 0, sw_now_ms() + 1000, "a lie"),
                   "a lie");
+        if (fd >= 0)
+            close(fd);
         sw_message_fill(m.comm, 1, SW_MESSAGE_VERDICT, (uint64_t)i + 1, SYMWIN_OK, "", &message);
         host_must(sw_mailbox_send(m.comm->group, &message, -1, 0, sw_now_ms() + 1000, "a lie"),
                   "a lie");
     }
     processes_barrier(p);
+    if (rank == 0)
+        host_must_cuda(sw_drv.cuMemRelease(lent), "cuMemRelease");
     must_catch(&m, 0, 1, 1);
     ends_close(&m);
 }

@@ -144,9 +144,8 @@ static const struct lie {
     {"nothing", {{.rank = NOTHING}}, SYMWIN_TIMEOUT, "rank 2", 1},
 };
 
-static void send_frame(const struct receiver *t, const struct frame *f)
+static void send_with(const struct receiver *t, const struct frame *f, int fd)
 {
-    const int fd = f->status == SYMWIN_OK ? open("/dev/null", O_RDWR | O_CLOEXEC) : -1;
     union sw_frame frame;
 
     memset(&frame, 0, sizeof frame);
@@ -159,6 +158,11 @@ static void send_frame(const struct receiver *t, const struct frame *f)
         abort();
     if (fd >= 0)
         close(fd);
+}
+
+static void send_frame(const struct receiver *t, const struct frame *f)
+{
+    send_with(t, f, f->status == SYMWIN_OK ? open("/dev/null", O_RDWR | O_CLOEXEC) : -1);
 }
 
 /* Whether the exchange has taken the memory of a rank. */
@@ -198,6 +202,31 @@ static void test_again(void)
                 sw_handle_exchange_run(&t.group, t.segment, 0, 5000, "test"), SYMWIN_MISMATCH,
                 "rank 2");
     pthread_join(thread, NULL);
+    receiver_close(&t);
+}
+
+/* A multicast object in place of memory. The driver would wait for its devices to map it. */
+static void test_object(void)
+{
+    static const struct frame frames[] = {{2, SEQUENCE, GRANULE, SYMWIN_OK},
+                                          {3, SEQUENCE, GRANULE, SYMWIN_UNSUPPORTED}};
+    const CUmulticastObjectProp prop = {
+        .numDevices = 2, .size = GRANULE, .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
+    CUmemGenericAllocationHandle object;
+    struct receiver t;
+    int fd;
+
+    receiver_open(&t);
+    host_must_cuda(sw_drv.cuMulticastCreate(&object, &prop), "cuMulticastCreate");
+    host_must_cuda(sw_drv.cuMemExportToShareableHandle(&fd, object,
+                                                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                   "cuMemExportToShareableHandle");
+    send_with(&t, &frames[0], fd);
+    send_frame(&t, &frames[1]);
+    host_expect("a multicast object",
+                sw_handle_exchange_run(&t.group, t.segment, 0, TIMEOUT_MS, "test"), SYMWIN_MISMATCH,
+                "rank 2 sent an object that is no memory");
+    host_must_cuda(sw_drv.cuMemRelease(object), "cuMemRelease");
     receiver_close(&t);
 }
 
@@ -257,6 +286,7 @@ int main(void)
     for (i = 0; i < sizeof lies / sizeof lies[0]; i++)
         test_lie(&lies[i]);
     test_again();
+    test_object();
     test_two_reasons();
     harness_no_leaks("handle exchanges", &before);
     return tap_done();
