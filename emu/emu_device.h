@@ -85,8 +85,8 @@ static inline int emu_dev_watches_aliases(void)
     return __builtin_expect(__atomic_load_n(&emu_dev_alias_watch, __ATOMIC_RELAXED), 0);
 }
 
-/* Host pointers to the `n` bytes at multicast address `p`, one in each member's memory; returns
- * their number. An unusable multicast address ends the grid. */
+/* Host pointers to the `n` bytes, a power of two, at multicast address `p`, one in each member's
+ * memory; returns their number. An unusable or misaligned multicast address ends the grid. */
 EMU_VISIBLE int emu_dev_multicast(const void *p, size_t n, int write,
                                   void *targets[EMU_MAX_DEVICES]);
 

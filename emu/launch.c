@@ -388,6 +388,8 @@ int emu_dev_multicast(const void *p, size_t n, int write, void *targets[EMU_MAX_
 
     if (count == 0)
         emu_dev_fault(p, n, write);
+    if (((uintptr_t)p & (n - 1)) != 0)
+        fault(p, n, write, "misaligned", CUDA_ERROR_MISALIGNED_ADDRESS);
     for (int i = 0; emu_dev_watches_aliases() && i < count; i++)
         if (emu_alias_use(targets[i], n, write, 1))
             fault(p, n, write, "unfenced", CUDA_ERROR_LAUNCH_FAILED);

@@ -219,6 +219,7 @@ static void unbound(void)
     TAP_EQ("a kernel's store to no memory", kernel_touch(nothing), IA);
     TAP_EQ("a kernel's store to an unbound part", kernel_touch(l.va + l.at[1]), IA);
     TAP_EQ("a kernel's store to the bound part", kernel_touch(l.va + 8), OK);
+    TAP_EQ("a misaligned one", kernel_touch(l.va + 2), CUDA_ERROR_MISALIGNED_ADDRESS);
     conf_must(sw_drv.cuMemAddressFree(nothing, unit), "cuMemAddressFree");
     for (int i = 0; i < DEVICES; i++)
         conf_must(large_unbind(&l, 0, i), "cuMulticastUnbind");
