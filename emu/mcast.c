@@ -285,6 +285,8 @@ CUresult sw_emu_cuMulticastAddDevice(CUmemGenericAllocationHandle handle, CUdevi
         return result;
     if (!emu_device_exists(dev))
         return CUDA_ERROR_INVALID_DEVICE;
+    if (emu_capability(dev) < 90)
+        return CUDA_ERROR_NOT_SUPPORTED;
     fault = emu_fault_take(SW_EMU_FAULT_ADD, dev);
     emu_fault_stall(fault.stall_ms);
     if (fault.answer != CUDA_SUCCESS)

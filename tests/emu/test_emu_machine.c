@@ -248,6 +248,8 @@ static void environment(void)
 
 static void configure(void)
 {
+    const CUmulticastObjectProp prop = conf_mc_prop(2, conf.granule, 0);
+    CUmemGenericAllocationHandle mc;
     struct sw_emu_machine old, machine;
     CUcontext ctx;
     size_t total = 0;
@@ -289,6 +291,11 @@ static void configure(void)
                   "cuDeviceGetP2PAttribute");
         TAP_EQ("nor a link", can, 0);
     }
+    conf_must(sw_drv.cuMulticastCreate(&mc, &prop), "cuMulticastCreate");
+    TAP_EQ("an old device joins no multicast object", sw_drv.cuMulticastAddDevice(mc, 2),
+           CUDA_ERROR_NOT_SUPPORTED);
+    TAP_EQ("another one does", sw_drv.cuMulticastAddDevice(mc, 1), OK);
+    conf_must(sw_drv.cuMemRelease(mc), "cuMemRelease");
     machine.devices = 0;
     TAP_EQ("configure of no device", sw_emu_configure(&machine), IV);
     machine.devices = 129;
