@@ -165,7 +165,7 @@ refused('SYMWIN_TUNING=/nowhere', "-t 2 $kept", 1, qr/cannot be read/, 'files of
 is_deeply([map { slurp($_) } sort glob "$folder/kept*"], ["of before\n", "of before\n"],
     'are those of before');
 ($status, $output, $error) =
-    perf('', "-t 2 -b 1K -e 1K -n 1 -d f32,f64 --algo auto,twoshot_mc $kept");
+    perf('', "-t 2 -b 1K -e 1K -n 1 -d f32,f64 --algo auto,rails $kept");
 is($status, 1, 'files of a run that fails after a row: exit status');
 is(slurp("$folder/kept.csv") . slurp("$folder/kept.json"), "of before\nof before\n",
     'are those of before');
@@ -550,7 +550,8 @@ for (['one.csv', 'one.csv'], ['one.csv', './one.csv'], ['a.csv', 'a.csv']) {
 ($status) = perf('', '-t 2 -b 64 -e 64 -n 1 --csv /dev/null --json /dev/null');
 is($status, 0, 'a device twice');
 refused('', '-t 1 --link', 2, qr/--link needs at least two ranks/, 'a link to oneself');
-refused('', '-t 2 --algo twoshot_mc', 1, qr/needs windows with multicast/, 'multicast');
+refused('', "-t 2 --algo $_", 2, qr/need multicast, which symwin-perf never uses/, $_)
+    for ('twoshot_mc', 'auto,oneshot_mc');
 refused('', '-t 2 --algo twoshot --window 0', 1, qr/needs both buffers in windows/, 'no windows');
 refused('', '-t 2 --threads 1024', 1, qr/1024 threads were asked for/, 'too many threads');
 for ('--csv', '--json') {

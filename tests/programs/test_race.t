@@ -178,7 +178,7 @@ for (['/nonexistent', 'SYMWIN_PERF_TSAN is "/nonexistent": give the path'],
     like($output, qr/^symwin-perf: \Q$want\E/m, 'is refused');
     unlike($output, qr/^FOUND|nothing was found/m, 'and nothing is said of the kernel');
 }
-($status, $output) = hunt('', '--algo oneshot_mc --seconds 1');
+($status, $output) = hunt('', '--algo rails --seconds 1');
 is($status, 1, 'no algorithm to hunt in: exit status');
 like($output, qr/^symwin-perf: --race made no call: none of the algorithms/m, 'says so');
 for ('--csv a.csv', '--picture a.svg', '--against nccl', '--link', '--nproc 2') {
