@@ -48,27 +48,84 @@ enum { MOST_BIND_MS = 15000 };
 /* In place of a CUresult: a bind has not come back. */
 enum { STALLED = 1 << 20 };
 
-static int is_set(const char *name, const char *value)
+/* As NCCL reads a number: what is none counts as 0. */
+static int is_zero(const char *name)
 {
     const char *text = getenv(name);
 
-    return text != NULL && strcmp(text, value) == 0;
+    return text != NULL && text[0] != '\0' && strtoll(text, NULL, 0) == 0;
 }
 
-int sw_multicast_allowed(unsigned comm_flags)
+/* Also "true", "yes" and the like. */
+static int is_on(const char *name)
+{
+    const char *text = getenv(name);
+
+    return text != NULL && text[0] != '\0' && strchr("0nNfF", text[0]) == NULL;
+}
+
+const char *sw_multicast_forbidden(void)
+{
+    return is_zero("NCCL_NVLS_ENABLE")                 ? "NCCL_NVLS_ENABLE"
+           : is_on("TORCH_SYMM_MEM_DISABLE_MULTICAST") ? "TORCH_SYMM_MEM_DISABLE_MULTICAST"
+           : is_on("NVSHMEM_DISABLE_NVLS")             ? "NVSHMEM_DISABLE_NVLS"
+                                                       : NULL;
+}
+
+enum sw_multicast_lack sw_multicast_lacks(unsigned comm_flags)
 {
     if ((comm_flags & SYMWIN_COMM_NO_MULTICAST) != 0)
-        return 0;
+        return SW_LACKS_WISH;
     if (sw_drv.cuMulticastCreate == NULL || sw_drv.cuMulticastAddDevice == NULL ||
         sw_drv.cuMulticastBindMem == NULL || sw_drv.cuMulticastUnbind == NULL ||
         sw_drv.cuMulticastGetGranularity == NULL)
-        return 0;
+        return SW_LACKS_CALLS;
     if (sw_driver_is_emulated())
-        return 1;
-    if (is_set("NCCL_NVLS_ENABLE", "0") || is_set("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1") ||
-        is_set("NVSHMEM_DISABLE_NVLS", "1"))
-        return 0;
-    return (comm_flags & SYMWIN_COMM_MULTICAST) != 0 || sw_setting(SW_SETTING_NVLS);
+        return SW_LACKS_NOTHING;
+    if (sw_multicast_forbidden() != NULL)
+        return SW_LACKS_CONSENT;
+    return (comm_flags & SYMWIN_COMM_MULTICAST) != 0 || sw_setting(SW_SETTING_NVLS)
+               ? SW_LACKS_NOTHING
+               : SW_LACKS_REQUEST;
+}
+
+void sw_multicast_lack(const struct sw_group *group, char *text, size_t room)
+{
+    const int rank = group->lacking_rank;
+
+    switch ((enum sw_multicast_lack)group->lacks) {
+    case SW_LACKS_SUPPORT:
+        snprintf(text, room, "the device of rank %d does not support it", rank);
+        return;
+    case SW_LACKS_CALLS:
+        snprintf(text, room, "the driver of rank %d has no calls for it: CUDA 12.1 has", rank);
+        return;
+    case SW_LACKS_WISH:
+        snprintf(text, room, "the communicator was created with SYMWIN_COMM_NO_MULTICAST");
+        return;
+    case SW_LACKS_REQUEST:
+        snprintf(text, room,
+                 "on real hardware it needs SYMWIN_NVLS=1 or SYMWIN_COMM_MULTICAST, on rank %d "
+                 "too; read docs/hardware.md first",
+                 rank);
+        return;
+    case SW_LACKS_CONSENT:
+        snprintf(text, room,
+                 "NCCL_NVLS_ENABLE, TORCH_SYMM_MEM_DISABLE_MULTICAST or NVSHMEM_DISABLE_NVLS "
+                 "switches it off on rank %d; ask who set it",
+                 rank);
+        return;
+    case SW_LACKS_DEVICE:
+        snprintf(text, room, "rank %d has the device of a lower rank; it needs one for each", rank);
+        return;
+    case SW_LACKS_RANKS:
+        snprintf(text, room, "it has one rank, and multicast takes two");
+        return;
+    case SW_LACKS_ALIGNMENT:
+    case SW_LACKS_NOTHING:
+        break;
+    }
+    snprintf(text, room, "the driver's units of multicast do not fit the flat range");
 }
 
 /* ---- units ---- */
@@ -207,26 +264,40 @@ int sw_multicast_may_try(struct sw_group *group)
     return may;
 }
 
-static const char *reason(const struct sw_group *group, const struct sw_segment *segment)
+void sw_multicast_reason(const struct sw_segment *segment, size_t end, int refused, char *text,
+                         size_t room)
 {
-    if (!group->multicast)
-        return "this communicator has no multicast: it needs one device per rank, support by all "
-               "devices, and on real hardware SYMWIN_NVLS=1";
-    if (segment->uneven >= 0)
-        return "a rank's window is on several physical allocations, or at another offset in its "
-               "allocation than on other ranks; take one allocation of symwin_mem_alloc()";
-    if (segment->bound_bytes > 0)
-        return "it was registered without, or passes the end of what all ranks have bound";
-    if (segment->reason[0] != '\0')
-        return segment->reason;
-    return group->object.reason[0] != '\0' ? group->object.reason : "it was registered without";
-}
+    struct sw_group *group = segment->group;
 
-void sw_multicast_reason(const struct sw_segment *segment, char *text, size_t room)
-{
-    pthread_mutex_lock(&segment->group->mutex);
-    snprintf(text, room, "%s", reason(segment->group, segment));
-    pthread_mutex_unlock(&segment->group->mutex);
+    if (!group->multicast) {
+        sw_multicast_lack(group, text, room);
+        return;
+    }
+    pthread_mutex_lock(&group->mutex);
+    if (refused)
+        snprintf(text, room, "it was registered with SYMWIN_WINDOW_NO_MULTICAST");
+    else if (segment->uneven >= 0)
+        snprintf(text, room,
+                 "a rank's window is on several physical allocations, or at another offset in its "
+                 "allocation than on other ranks; take one allocation of symwin_mem_alloc()");
+    else if (segment->bound_bytes > 0 && end > segment->bound_bytes)
+        snprintf(
+            text, room,
+            "it ends at byte %zu of its allocation, and all ranks have only %zu bytes in whole "
+            "units of multicast there; allocate whole units",
+            end, (size_t)segment->bound_bytes);
+    else if (segment->bound_bytes > 0)
+        snprintf(text, room,
+                 "it was registered before its allocation had multicast; register it again");
+    else if (segment->reason[0] != '\0')
+        snprintf(text, room, "%s", segment->reason);
+    else if (group->object.reason[0] != '\0')
+        snprintf(text, room, "%s", group->object.reason);
+    else
+        snprintf(text, room,
+                 "its allocation was first used without, by SYMWIN_WINDOW_NO_MULTICAST or a "
+                 "captured call; insist by SYMWIN_WINDOW_MULTICAST");
+    pthread_mutex_unlock(&group->mutex);
 }
 
 /* ---- the object: created by rank 0, shown to all processes ---- */

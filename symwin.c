@@ -303,7 +303,9 @@ static symwin_status introduce(symwin_comm *comm, uint64_t values[V_COUNT])
     memcpy(&values[V_UUID], &uuid, sizeof uuid);
     values[V_DEVICE] = (uint64_t)comm->device;
     values[V_TOTAL] = total;
-    values[V_MULTICAST] = multicast && sw_multicast_allowed(comm->flags);
+    values[V_MULTICAST] = (uint64_t)sw_multicast_lacks(comm->flags);
+    if (values[V_MULTICAST] == SW_LACKS_NOTHING && !multicast)
+        values[V_MULTICAST] = SW_LACKS_SUPPORT;
     if (comm->slot_bytes == 0)
         comm->slot_bytes = default_slot_bytes(comm->nranks);
     values[V_SLOT] = comm->slot_bytes;
@@ -406,11 +408,16 @@ static symwin_status list_devices(symwin_comm *comm)
     group->devices = calloc((size_t)comm->nranks, sizeof *group->devices);
     if (group->devices == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "no host memory for a list of %d devices", comm->nranks);
-    group->multicast = 1;
+    group->lacks = comm->nranks > 1 ? SW_LACKS_NOTHING : SW_LACKS_RANKS;
     for (r = 0; r < comm->nranks; r++) {
         const uint64_t *values = comm->ballots[r].values;
 
-        group->multicast = group->multicast && values[V_MULTICAST] && has_own_device(comm, r);
+        if (group->lacks == SW_LACKS_NOTHING) {
+            group->lacking_rank = r;
+            group->lacks = values[V_MULTICAST] == SW_LACKS_NOTHING && !has_own_device(comm, r)
+                               ? SW_LACKS_DEVICE
+                               : (int)values[V_MULTICAST];
+        }
         if (values[V_GRANULARITY] > group->granularity)
             group->granularity = values[V_GRANULARITY];
         if (!sw_group_is_local(group, r))
@@ -420,7 +427,7 @@ static symwin_status list_devices(symwin_comm *comm)
         if (i == group->device_count)
             group->devices[group->device_count++] = (int)values[V_DEVICE];
     }
-    group->multicast = group->multicast && comm->nranks > 1;
+    group->multicast = group->lacks == SW_LACKS_NOTHING;
     return SYMWIN_OK;
 }
 
@@ -509,7 +516,9 @@ static void agree_limits(symwin_comm *comm)
     if (comm->rank != group->leader)
         return;
     group->limit = limit;
-    group->multicast = group->multicast && can && limit % unit == 0;
+    if (group->multicast && (!can || limit % unit != 0))
+        group->lacks = SW_LACKS_ALIGNMENT;
+    group->multicast = group->lacks == SW_LACKS_NOTHING;
     group->object.unit = unit;
 }
 

@@ -105,6 +105,8 @@ struct sw_group {
     size_t limit; /* segments end below it: the smallest stride of all processes */
     size_t granularity;
     int multicast; /* the range has a stride for multicast, and all devices support it */
+    int lacks;     /* if not, why: enum sw_multicast_lack of the rank */
+    int lacking_rank;
     struct sw_multicast object;
     int *devices; /* owned: the device_count distinct devices of this process's ranks */
     int device_count;

@@ -4,9 +4,34 @@
 
 #include "src/window/segment.h"
 
-/* Whether this process may create multicast objects. On real hardware only if the user asked for it
+/* Why a communicator has no multicast. */
+enum sw_multicast_lack {
+    SW_LACKS_NOTHING,
+    SW_LACKS_SUPPORT,   /* of the rank's device */
+    SW_LACKS_CALLS,     /* of its driver */
+    SW_LACKS_WISH,      /* SYMWIN_COMM_NO_MULTICAST */
+    SW_LACKS_REQUEST,   /* nobody asked for it, on real hardware */
+    SW_LACKS_CONSENT,   /* an environment variable of another library switches it off */
+    SW_LACKS_DEVICE,    /* a lower rank has the same one */
+    SW_LACKS_RANKS,     /* there is one */
+    SW_LACKS_ALIGNMENT, /* the driver's units do not fit the flat range */
+};
+
+/* Why this process may create no multicast objects. On real hardware only if the user asked for it
  * and no environment variable of NCCL, PyTorch or NVSHMEM switches multicast off. */
-int sw_multicast_allowed(unsigned comm_flags);
+enum sw_multicast_lack sw_multicast_lacks(unsigned comm_flags);
+
+static inline int sw_multicast_allowed(unsigned comm_flags)
+{
+    return sw_multicast_lacks(comm_flags) == SW_LACKS_NOTHING;
+}
+
+/* The variable that switches multicast off, on real hardware; NULL: none. A value counts if the
+ * library whose variable it is may take it so. */
+const char *sw_multicast_forbidden(void);
+
+/* Why the communicator has none. At most SW_REASON_BYTES. */
+void sw_multicast_lack(const struct sw_group *group, char *text, size_t room);
 
 /* For an object as large as the stride: in which units memory is bound, 0: it cannot be; and what
  * the flat range should be aligned to. The ranks of the communicator are one on each device. */
@@ -21,7 +46,9 @@ int sw_multicast_may_try(struct sw_group *group);
 symwin_status sw_multicast_bind(symwin_comm *comm, const char *call, struct sw_segment *segment,
                                 int *ended);
 
-/* Why a window on the segment has no multicast, for its query. */
-void sw_multicast_reason(const struct sw_segment *segment, char *text, size_t room);
+/* Why a window that ends at this byte of the segment has no multicast, for its query. `refused`: it
+ * was registered so. */
+void sw_multicast_reason(const struct sw_segment *segment, size_t end, int refused, char *text,
+                         size_t room);
 
 #endif

@@ -208,7 +208,8 @@ symwin_status symwin_window_query(symwin_comm *comm, const symwin_window *window
     pthread_mutex_lock(&comm->mutex);
     found = sw_handle_table_find(&comm->windows, w.handle); /* it holds the segment */
     if (found != NULL && (w.transports & SYMWIN_TRANSPORT_MULTICAST) == 0)
-        sw_multicast_reason(w.segment, info->multicast_reason, sizeof info->multicast_reason);
+        sw_multicast_reason(w.segment, w.offset - w.segment->offset + w.bytes, w.refused,
+                            info->multicast_reason, sizeof info->multicast_reason);
     pthread_mutex_unlock(&comm->mutex);
     return SYMWIN_OK;
 }

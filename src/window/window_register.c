@@ -130,11 +130,15 @@ static symwin_status prepare(symwin_comm *comm, struct attempt *a, void *ptr, si
     status = find_pieces(comm, a, &ours, address, bytes);
     if (status != SYMWIN_OK)
         return status;
-    if ((flags & SYMWIN_WINDOW_MULTICAST) != 0 && !comm->group->multicast)
+    if ((flags & SYMWIN_WINDOW_MULTICAST) != 0 && !comm->group->multicast) {
+        char lack[SW_REASON_BYTES];
+
+        sw_multicast_lack(comm->group, lack, sizeof lack);
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "SYMWIN_WINDOW_MULTICAST was asked for, but this communicator has no "
-                       "multicast (it needs one device per rank, support by all devices, and on "
-                       "real hardware SYMWIN_NVLS=1)");
+                       "multicast: %s",
+                       lack);
+    }
     a->segment = sw_segment_find(comm->group, comm->rank, a->pieces, a->count, &a->flat_offset);
     a->flat_offset += a->offset;
     if (a->segment != NULL)
@@ -493,6 +497,7 @@ static void fill_window(const symwin_comm *comm, const struct attempt *a, void *
         .segment = a->segment,
         .held = a->held,
         .transports = SYMWIN_TRANSPORT_PEER,
+        .refused = (flags & SYMWIN_WINDOW_NO_MULTICAST) != 0,
     };
     if (a->flat_offset - a->segment->offset + bytes <= a->segment->bound_bytes &&
         (flags & SYMWIN_WINDOW_NO_MULTICAST) == 0)

@@ -18,6 +18,7 @@ struct sw_window {
     struct sw_segment *segment; /* one reference */
     CUdeviceptr held;           /* owned memory that the window keeps from being freed; 0: none */
     unsigned transports;
+    int refused; /* multicast was, by the caller */
 };
 
 /* The communicator's own memory, struct sw_comm_state and the receive slots, and the window on

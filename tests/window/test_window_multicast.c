@@ -11,12 +11,17 @@ static int has_multicast(struct member *m, const symwin_window *window)
     return (member_query(m, window).transports & SYMWIN_TRANSPORT_MULTICAST) != 0;
 }
 
-static void expect_none(const char *name, struct member *m, const symwin_window *window)
+/* `reason`: words of the reason. */
+static void expect_none(const char *name, struct member *m, const symwin_window *window,
+                        const char *reason)
 {
+    const symwin_window_info info = member_query(m, window);
     void *const untouched = m;
     void *ptr = untouched;
 
-    TAP_EQ(name, member_query(m, window).transports, SYMWIN_TRANSPORT_PEER);
+    TAP_EQ(name, info.transports, SYMWIN_TRANSPORT_PEER);
+    tap_ok(strstr(info.multicast_reason, reason) != NULL, "%s: the reason is \"%s\"", name,
+           info.multicast_reason);
     host_expect(name, symwin_window_multicast_pointer(m->comm, window, 0, &ptr), SYMWIN_UNSUPPORTED,
                 "symwin_window_multicast_pointer|no multicast");
     tap_ok(ptr == untouched, "%s: the out-pointer is untouched", name);
@@ -107,7 +112,7 @@ static void run_present(struct harness_team *team, int rank, void *arg)
 /* A window without multicast, then one on the same memory that requires it. */
 static void run_later(struct harness_team *team, int rank, void *arg)
 {
-    symwin_window *without = NULL, *with = NULL;
+    symwin_window *without = NULL, *early = NULL, *with = NULL;
     struct sw_emu_live live;
     struct member m;
 
@@ -115,7 +120,10 @@ static void run_later(struct harness_team *team, int rank, void *arg)
     member_open(&m, team, rank, GRANULE);
     host_must(symwin_window_register(m.comm, m.memory, 64, SYMWIN_WINDOW_NO_MULTICAST, &without),
               "symwin_window_register");
-    expect_none("a window that wants none", &m, without);
+    expect_none("a window that wants none", &m, without,
+                "it was registered with SYMWIN_WINDOW_NO_MULTICAST");
+    host_must(symwin_window_register(m.comm, m.memory, 64, 0, &early), "symwin_window_register");
+    expect_none("nor has the next on its memory", &m, early, "first used without");
     harness_barrier(team);
     sw_emu_live_count(&live);
     harness_barrier(team);
@@ -124,12 +132,14 @@ static void run_later(struct harness_team *team, int rank, void *arg)
                 symwin_window_register(m.comm, m.memory, 64, SYMWIN_WINDOW_MULTICAST, &with),
                 SYMWIN_OK, "");
     TAP_EQ("and has it", stores_missed(&m, with, m.memory, 0, 2), 0);
-    expect_none("the one before still has none", &m, without);
+    expect_none("the one before still has none", &m, without, "SYMWIN_WINDOW_NO_MULTICAST");
+    expect_none("nor has the next one", &m, early, "before its allocation had multicast");
     sw_emu_live_count(&live);
     TAP_EQ("one object, bound by every rank", live.multicasts * 100 + live.binds, 100 + RANKS);
     TAP_EQ("on one mapping", member_allocations(&m), 1);
     harness_barrier(team);
     member_deregister(&m, with);
+    member_deregister(&m, early);
     member_deregister(&m, without);
     member_close(&m);
 }
@@ -202,7 +212,7 @@ static void run_refused_unbind(struct harness_team *team, int rank, void *arg)
 /* ---- where there is none ---- */
 
 struct without {
-    const char *name;
+    const char *name, *reason;
     unsigned comm_flags;
     int devices; /* to distribute the ranks over; 0: one for each rank */
 };
@@ -215,6 +225,7 @@ static void run_without(struct harness_team *team, int rank, void *arg)
     struct member m = {.team = team, .rank = rank, .bytes = GRANULE};
     symwin_window *window;
     symwin_comm_info comm;
+    char words[256];
 
     m.device = why->devices > 0 ? rank % why->devices : rank;
     host_must(symwin_comm_create(&team->id, team->nranks, rank, m.device, &options, &m.comm),
@@ -223,10 +234,11 @@ static void run_without(struct harness_team *team, int rank, void *arg)
     host_must(symwin_comm_query(m.comm, &comm), "symwin_comm_query");
     TAP_EQ(why->name, comm.multicast, 0);
     window = member_window(&m, 0, GRANULE);
-    expect_none(why->name, &m, window);
+    expect_none(why->name, &m, window, why->reason);
     TAP_EQ("peers are reached all the same", member_exchange(&m, window, m.memory, 16, 7), 0);
-    expect_refused(why->name, &m, SYMWIN_UNSUPPORTED,
-                   "symwin_window_register|rank 0|SYMWIN_WINDOW_MULTICAST");
+    snprintf(words, sizeof words, "symwin_window_register|rank 0|SYMWIN_WINDOW_MULTICAST|%s",
+             why->reason);
+    expect_refused(why->name, &m, SYMWIN_UNSUPPORTED, words);
     TAP_EQ("after the refusal too", member_exchange(&m, window, m.memory, 16, 77), 0);
     member_deregister(&m, window);
     expect_refused(why->name, &m, SYMWIN_UNSUPPORTED, "SYMWIN_WINDOW_MULTICAST");
@@ -268,7 +280,7 @@ static void run_exhausted(struct harness_team *team, int rank, void *arg)
         take_all(objects, (CUdeviceptr)(uintptr_t)m.memory);
     harness_barrier(team);
     window = member_window(&m, 0, GRANULE);
-    expect_none("no objects are left", &m, window);
+    expect_none("no objects are left", &m, window, "the switch has few slots");
     TAP_EQ("peers are reached all the same", member_exchange(&m, window, m.memory, 16, 3), 0);
     expect_refused("insisting does not help", &m, SYMWIN_NO_MEMORY,
                    "symwin_window_register|cuMulticastBindMem");
@@ -306,7 +318,7 @@ static void run_one_cannot(struct harness_team *team, int rank, void *arg)
     harness_barrier(team);
     expect_refused("one rank cannot", &own, SYMWIN_DRIVER, "rank 2|cuMulticastBindMem");
     window = member_window(&own, 0, GRANULE);
-    expect_none("so all do without", &own, window);
+    expect_none("so all do without", &own, window, "rank 2: cuMulticastBindMem");
     harness_barrier(team);
     sw_emu_live_count(&live);
     harness_barrier(team);
@@ -346,13 +358,16 @@ int main(int argc, char **argv)
 {
     static const char *const switched_off[] = {"SYMWIN_EMU_MULTICAST=0", NULL};
     static const struct without cases[] = {
-        {"ranks that share devices", 0, 2},
-        {"ranks that share devices, asked for", SYMWIN_COMM_MULTICAST, 3},
-        {"SYMWIN_COMM_NO_MULTICAST", SYMWIN_COMM_NO_MULTICAST, 0},
+        {"ranks that share devices", "rank 2 has the device of a lower rank", 0, 2},
+        {"ranks that share devices, asked for", "rank 3 has the device of a lower rank",
+         SYMWIN_COMM_MULTICAST, 3},
+        {"SYMWIN_COMM_NO_MULTICAST", "was created with SYMWIN_COMM_NO_MULTICAST",
+         SYMWIN_COMM_NO_MULTICAST, 0},
     };
-    static const struct without alone = {"a single rank", 0, 0};
-    static const struct without unsupported = {"devices without multicast", SYMWIN_COMM_MULTICAST,
-                                               0};
+    static const struct without alone = {"a single rank", "it has one rank", 0, 0};
+    static const struct without unsupported = {"devices without multicast",
+                                               "the device of rank 0 does not support it",
+                                               SYMWIN_COMM_MULTICAST, 0};
     struct harness_leaks before;
     atomic_int told = 0;
     size_t i;
