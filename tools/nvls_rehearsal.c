@@ -4,8 +4,9 @@
  *     build/nvls-rehearsal --run [devices] [seconds]
  *
  * A faulty multicast program can put the GPUs of a host out of service. Never run it on a machine
- * that others share. It refuses to run if NCCL_NVLS_ENABLE=0, TORCH_SYMM_MEM_DISABLE_MULTICAST=1 or
- * NVSHMEM_DISABLE_NVLS=1 is set.
+ * that others share. It refuses to run if NCCL_NVLS_ENABLE=0, TORCH_SYMM_MEM_DISABLE_MULTICAST=1,
+ * NVSHMEM_DISABLE_NVLS=1 or SYMWIN_NVLS=0 is set, if a variable with which no communicator can be
+ * created is, and if a device does not support multicast.
  *
  * It takes one step at a time: first the driver's calls, one after the other, which it then undoes;
  * then windows and reductions of a communicator. Each step has `seconds` (30), prints what it did
@@ -27,6 +28,7 @@
 #include <unistd.h>
 
 #include "src/driver/driver.h"
+#include "src/window/multicast.h"
 #include "symwin.h"
 
 enum { MOST = 16, WORDS = 4096 };
@@ -354,16 +356,52 @@ static const struct step {
 
 enum { STEPS = sizeof steps / sizeof steps[0] };
 
-static int forbidden(const char *name, const char *value)
+static int is_forbidden(void)
 {
-    const char *text = getenv(name);
+    const char *own = getenv("SYMWIN_NVLS"), *name = sw_multicast_forbidden();
 
-    if (text == NULL || strcmp(text, value) != 0)
+    if (name == NULL && own != NULL && strcmp(own, "0") == 0)
+        name = "SYMWIN_NVLS";
+    if (name == NULL)
         return 0;
     fprintf(stderr,
             "nvls-rehearsal: %s=%s forbids multicast objects here; ask who set it, and run this "
             "only on a machine that nobody else uses\n",
-            name, value);
+            name, getenv(name));
+    return 1;
+}
+
+/* Whether a communicator of one rank can be created: it has no multicast object, and reads the same
+ * variables. */
+static int can_create(void)
+{
+    const symwin_comm_options options = {.size = sizeof options, .flags = SYMWIN_COMM_NO_MULTICAST};
+    symwin_comm *comm = NULL;
+
+    if (symwin_unique_id_create(&run.id) == SYMWIN_OK &&
+        symwin_comm_create(&run.id, 1, 0, 0, &options, &comm) == SYMWIN_OK) {
+        symwin_comm_destroy(comm);
+        return 1;
+    }
+    printf("%s\n", symwin_last_error());
+    return 0;
+}
+
+static int all_support(void)
+{
+    symwin_device_info device;
+    int d;
+
+    for (d = 0; d < run.devices; d++) {
+        if (symwin_device_query(d, &device) != SYMWIN_OK) {
+            printf("%s\n", symwin_last_error());
+            return 0;
+        }
+        if (!device.multicast) {
+            printf("device %d does not support multicast objects; name fewer devices\n", d);
+            return 0;
+        }
+    }
     return 1;
 }
 
@@ -381,7 +419,7 @@ static int begin(int devices)
         printf("it needs two devices or more, all of them there, and CUDA 12.1\n");
         return 0;
     }
-    return 1;
+    return all_support() && can_create();
 }
 
 static int child(int devices)
@@ -463,8 +501,7 @@ int main(int argc, char **argv)
         return describe();
     devices = argc > 2 ? number(argv[2], 2, MOST) : 0;
     seconds = argc > 3 ? number(argv[3], 1, 3600) : 30;
-    if (forbidden("NCCL_NVLS_ENABLE", "0") || forbidden("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1") ||
-        forbidden("NVSHMEM_DISABLE_NVLS", "1"))
+    if (is_forbidden())
         return 2;
     if (pipe(ends) != 0 || (pid = fork()) < 0) {
         fprintf(stderr, "nvls-rehearsal: no process: %s\n", strerror(errno));

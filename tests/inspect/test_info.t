@@ -121,7 +121,8 @@ is((info('', '--version'))[1], "symwin-info (symwin) $version\n", '--version');
 words('SYMWIN_EMU_DEVICES=3 SYMWIN_EMU_STRANGERS=1', 'strangers',
     qr/^        1  no   -  no$/m, qr/^  6 of 6 pairs are no peers/m);
 words('SYMWIN_EMU_DEVICES=1', 'one device', qr/^  emu, version \S+, 1 device$/m,
-    qr/^  There is one device/m);
+    qr/^  There is one device/m,
+    qr/^  the library would not use it here: it takes two devices that claim it$/m);
 
 # ---- what cannot be used ------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ use Test::More;
 my $build = $ENV{SYMWIN_BUILD} || 'build';
 my $tool = "$build/nvls-rehearsal";
 $ENV{SYMWIN_DRIVER} = 'emu';
-delete @ENV{qw(NCCL_NVLS_ENABLE TORCH_SYMM_MEM_DISABLE_MULTICAST NVSHMEM_DISABLE_NVLS)};
+delete @ENV{qw(SYMWIN_NVLS NCCL_NVLS_ENABLE TORCH_SYMM_MEM_DISABLE_MULTICAST NVSHMEM_DISABLE_NVLS)};
 
 # Runs it with these variables and arguments. Returns the status and all that it printed.
 sub rehearse {
@@ -22,10 +22,31 @@ is($status, 2, 'without --run it does nothing');
 like($output, qr/would\n1\. ask for granularities\n2\. /, 'and says what it would do');
 unlike($output, qr/cuM/, 'no call of the driver');
 for my $variable ('NCCL_NVLS_ENABLE=0', 'TORCH_SYMM_MEM_DISABLE_MULTICAST=1',
-    'NVSHMEM_DISABLE_NVLS=1') {
+    'NVSHMEM_DISABLE_NVLS=1', 'SYMWIN_NVLS=0',
+    # as the libraries read it
+    'NCCL_NVLS_ENABLE=00', 'NCCL_NVLS_ENABLE=off', 'TORCH_SYMM_MEM_DISABLE_MULTICAST=true',
+    'NVSHMEM_DISABLE_NVLS=yes') {
     ($status, $output) = rehearse($variable, '--run');
     is($status, 2, "$variable: it does not begin");
     like($output, qr/\Q$variable\E forbids multicast/, 'and says why');
+    unlike($output, qr/cuM/, 'no call of the driver');
+}
+for ('NCCL_NVLS_ENABLE=1', 'NCCL_NVLS_ENABLE=', 'TORCH_SYMM_MEM_DISABLE_MULTICAST=0',
+    'NVSHMEM_DISABLE_NVLS=false', 'SYMWIN_NVLS=1') {
+    ($status, $output) = rehearse($_, '--run 2');
+    is($status, 0, "$_: it runs") or diag($output);
+}
+
+# What would fail in the last step is known before the first.
+for (['SYMWIN_NVLS=maybe', qr/SYMWIN_NVLS is "maybe": set it to 0 or 1/],
+    ['SYMWIN_TIMEOUT_MS=x', qr/SYMWIN_TIMEOUT_MS is "x"/],
+    ['SYMWIN_EMU_OLD=6', qr/^device 2 does not support multicast objects/m],
+    ['SYMWIN_EMU_MULTICAST=0', qr/^device 0 does not support multicast objects/m]) {
+    my ($variable, $want) = @$_;
+    ($status, $output) = rehearse($variable, '--run 4');
+    is($status, 2, "$variable: it does not begin");
+    like($output, $want, 'and says why');
+    unlike($output, qr/cuM/, 'no call of the driver');
 }
 for my $wrong ('--run 1', '--run 17', '--run 4 0', '--run four') {
     ($status, $output) = rehearse('', $wrong);

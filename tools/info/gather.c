@@ -231,37 +231,25 @@ static void gather_link(int from, int to, struct info_link *link)
 
 /* ---- multicast ------------------------------------------------------------------------------- */
 
-static int switched(const char *variable, const char *value)
-{
-    const char *text = getenv(variable);
-
-    return text != NULL && strcmp(text, value) == 0;
-}
-
 static void explain_multicast(struct info_machine *m)
 {
-    static const struct {
-        const char *variable, *value;
-    } off[] = {{"NCCL_NVLS_ENABLE", "0"},
-               {"TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"},
-               {"NVSHMEM_DISABLE_NVLS", "1"}};
+    const enum sw_multicast_lack lack = sw_multicast_lacks(0);
+    const char *const forbidden = sw_multicast_forbidden();
     char *const why = m->multicast_why;
+    int claimed = 0;
 
-    m->multicast_allowed = sw_multicast_allowed(0);
-    if (m->multicast_allowed) {
+    for (int i = 0; i < m->driver.device_count; i++)
+        claimed += m->devices[i].multicast > 0;
+    m->multicast_allowed = lack == SW_LACKS_NOTHING && claimed > 1;
+    if (lack == SW_LACKS_CONSENT && forbidden != NULL)
+        snprintf(why, INFO_TEXT, "%s is %s", forbidden, getenv(forbidden));
+    else
         snprintf(why, INFO_TEXT, "%s",
-                 sw_driver_is_emulated() ? "the emulated driver always may"
-                                         : "SYMWIN_NVLS is 1, and no variable switches it off");
-        return;
-    }
-    for (size_t i = 0; i < sizeof off / sizeof off[0]; i++)
-        if (!sw_driver_is_emulated() && switched(off[i].variable, off[i].value)) {
-            snprintf(why, INFO_TEXT, "%s is %s", off[i].variable, off[i].value);
-            return;
-        }
-    snprintf(why, INFO_TEXT, "%s",
-             switched("SYMWIN_NVLS", "1") ? "the driver has not all calls for it"
-                                          : "SYMWIN_NVLS is not 1");
+                 lack == SW_LACKS_CALLS     ? "the driver has not all calls for it"
+                 : lack != SW_LACKS_NOTHING ? "SYMWIN_NVLS is not 1"
+                 : claimed < 2              ? "it takes two devices that claim it"
+                 : sw_driver_is_emulated()  ? "the emulated driver always may"
+                                            : "SYMWIN_NVLS is 1, and no variable switches it off");
 }
 
 /* ---- variables ------------------------------------------------------------------------------- */
