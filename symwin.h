@@ -322,10 +322,10 @@ enum {
  *          on several allocations side by side in one address reservation (PyTorch's expandable
  *          segments), up to 1024; their number may differ between ranks. If a rank has several, or
  *          offsets differ, the window has no multicast address.
- *   flags  SYMWIN_WINDOW_*, equal on all ranks
+ *   flags  SYMWIN_WINDOW_*, equal on all ranks; 0: multicast where there is one
  *
- * The first window on an allocation maps it on every rank; later windows on the same allocations
- * cost microseconds. A window holds a reference to the physical memory.
+ * The first window on an allocation maps it on every rank; later ones cost microseconds, and have
+ * multicast if it has, or if they insist. A window holds a reference to the physical memory.
  *
  *   base            +stride         +2*stride          +nranks*stride
  *   | .. rank 0 ..  | .. rank 1 ..  | ..               | multicast, if there is one |
