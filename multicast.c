@@ -101,7 +101,7 @@ void sw_multicast_lack(const struct sw_group *group, char *text, size_t room)
         snprintf(text, room, "the driver of rank %d has no calls for it: CUDA 12.1 has", rank);
         return;
     case SW_LACKS_WISH:
-        snprintf(text, room, "the communicator was created with SYMWIN_COMM_NO_MULTICAST");
+        snprintf(text, room, "it was created with SYMWIN_COMM_NO_MULTICAST");
         return;
     case SW_LACKS_REQUEST:
         snprintf(text, room,
@@ -254,6 +254,16 @@ static void remember(const struct attempt *a, const char *text)
     pthread_mutex_unlock(&group->mutex);
 }
 
+int sw_multicast_is_possible(struct sw_group *group)
+{
+    int is_over;
+
+    pthread_mutex_lock(&group->mutex);
+    is_over = group->object.is_over;
+    pthread_mutex_unlock(&group->mutex);
+    return group->multicast && !is_over;
+}
+
 int sw_multicast_may_try(struct sw_group *group)
 {
     int may;
@@ -268,9 +278,11 @@ void sw_multicast_reason(const struct sw_segment *segment, size_t end, int refus
                          size_t room)
 {
     struct sw_group *group = segment->group;
+    char lack[SW_REASON_BYTES];
 
     if (!group->multicast) {
-        sw_multicast_lack(group, text, room);
+        sw_multicast_lack(group, lack, sizeof lack);
+        snprintf(text, room, "this communicator has no multicast: %s", lack);
         return;
     }
     pthread_mutex_lock(&group->mutex);
@@ -356,6 +368,7 @@ static symwin_status make_object(struct attempt *a)
     struct sw_group *group = a->comm->group;
     uint64_t words[SW_FABRIC_WORDS] = {0};
     symwin_status status = SYMWIN_OK;
+    char what[64];
 
     if (a->comm->rank == group->leader)
         group->object.bytes = group->limit;
@@ -369,8 +382,8 @@ static symwin_status make_object(struct attempt *a)
     }
     if (status != SYMWIN_OK)
         return status;
-    status = check(a, sw_drv.cuMulticastAddDevice(group->object.object, a->comm->device),
-                   "cuMulticastAddDevice");
+    snprintf(what, sizeof what, "cuMulticastAddDevice of device %d", a->comm->device);
+    status = check(a, sw_drv.cuMulticastAddDevice(group->object.object, a->comm->device), what);
     return agree(a, status, NULL);
 }
 
@@ -381,6 +394,7 @@ static symwin_status map_here(struct attempt *a)
     const CUdeviceptr at = sw_group_address(group, group->nranks, 0);
     CUresult answer = CUDA_SUCCESS;
     symwin_status status;
+    char text[SW_TEXT_BYTES];
 
     if (at % group->object.unit != 0)
         return sw_fail(SYMWIN_UNSUPPORTED,
@@ -395,7 +409,11 @@ static symwin_status map_here(struct attempt *a)
     status = sw_memory_access(at, group->object.bytes, group->devices, group->device_count,
                               &answer);
     a->code = (int)answer;
-    return status;
+    if (answer == CUDA_SUCCESS)
+        return status; /* or no host memory */
+    memcpy(text, symwin_last_error(), sizeof text);
+    return sw_fail(status, "multicast addresses: %s%s", text,
+                   group->device_count > 1 ? "; it may work with a process for each rank" : "");
 }
 
 static symwin_status map_object(struct attempt *a)
@@ -607,7 +625,10 @@ static symwin_status check_over(const struct attempt *a)
 
     pthread_mutex_lock(&group->mutex);
     if (group->object.is_over)
-        status = sw_fail(SYMWIN_UNSUPPORTED, "%s: %s", a->call, group->object.reason);
+        status = sw_fail(SYMWIN_UNSUPPORTED,
+                         "%s: multicast has failed before in this communicator, which does not "
+                         "try again: %s",
+                         a->call, group->object.reason);
     pthread_mutex_unlock(&group->mutex);
     return status;
 }

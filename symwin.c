@@ -737,7 +737,7 @@ symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *info)
         .nranks = comm->nranks,
         .rank = comm->rank,
         .device = comm->device,
-        .multicast = inside->group->multicast,
+        .multicast = sw_multicast_is_possible(inside->group),
         .stride = inside->group->stride,
         .base = (void *)(uintptr_t)inside->group->base,
         .allocations = sw_segment_count(inside->group) - 1, /* without the communicator's own */

@@ -234,7 +234,7 @@ typedef struct symwin_comm_info {
     int nranks;
     int rank;
     int device;
-    int multicast; /* 1: windows can have multicast addresses */
+    int multicast; /* 1: windows can have multicast addresses; 0 also once it fails for good */
     size_t stride; /* bytes between two ranks' parts of the flat range, a power of two */
     void *base;    /* first address of the flat range in this process */
     int windows;   /* live windows of this rank */

@@ -18,6 +18,7 @@
 #include "src/inspect/inspect.h"
 #include "src/memory/pool.h"
 #include "src/rails/rails.h"
+#include "src/window/multicast.h"
 #include "src/window/register.h"
 
 enum { DEVICES = 256 };
@@ -203,7 +204,7 @@ static void see_comm(symwin_comm *comm, void *context)
          "comm %u rank=%d nranks=%d device=%d base=0x%llx stride=%zu multicast=%d allocations=%d "
          "windows=%zu name=%s",
          number, comm->rank, comm->nranks, comm->device, comm->group->base, comm->group->stride,
-         comm->group->multicast, allocations, comm->windows.count,
+         sw_multicast_is_possible(comm->group), allocations, comm->windows.count,
          comm->name[0] != '\0' ? comm->name : "-");
     if (comm->wide != NULL)
         line(t, "domain %d comm=%u domains=%d rank=%d ranks=%d rails=%d", comm->wide->domain,

@@ -37,6 +37,9 @@ void sw_multicast_lack(const struct sw_group *group, char *text, size_t room);
  * the flat range should be aligned to. The ranks of the communicator are one on each device. */
 void sw_multicast_units(const struct sw_group *group, size_t stride, size_t *unit, size_t *align);
 
+/* Whether the communicator has multicast, and has not failed for good. The same on all ranks. */
+int sw_multicast_is_possible(struct sw_group *group);
+
 /* Whether this process would try to bind memory for a window. If any rank would, all do. */
 int sw_multicast_may_try(struct sw_group *group);
 

@@ -457,13 +457,17 @@ static symwin_status multicast(symwin_comm *comm, struct attempt *a, size_t byte
     if (!comm->group->multicast || (flags & SYMWIN_WINDOW_NO_MULTICAST) != 0 ||
         (!insist && (uneven >= 0 || !a->tries)))
         return SYMWIN_OK;
-    if (uneven >= 0)
+    if (uneven >= 0 && a->segment->rank[uneven].stretch.pieces > 1)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: SYMWIN_WINDOW_MULTICAST was asked for, but rank %d's window is on %d "
-                       "physical allocations, or at another offset in its allocation than on "
-                       "other ranks: multicast needs one allocation on each rank, and equal "
-                       "offsets",
+                       "physical allocations; take one allocation of symwin_mem_alloc()",
                        a->call, uneven, a->segment->rank[uneven].stretch.pieces);
+    if (uneven >= 0)
+        return sw_fail(SYMWIN_UNSUPPORTED,
+                       "%s: SYMWIN_WINDOW_MULTICAST was asked for, but rank %d's window is at "
+                       "another offset in its allocation than other ranks'; make the same "
+                       "allocations on all ranks",
+                       a->call, uneven);
     memcpy(text, symwin_last_error(), sizeof text);
     if (a->segment->rank[comm->rank].bound == 0) { /* on all ranks, or on none */
         status = sw_multicast_bind(comm, a->call, a->segment, &ended);

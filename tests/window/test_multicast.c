@@ -715,25 +715,32 @@ struct memory_case {
     int times, stall_ms;
     int first, second; /* whether the window with the failure has multicast, and the next one */
     int ends_first;    /* the communicator, before the bind has come back */
-    int imports;       /* it is an import of the object that fails, not a bind */
-    enum lack lack;    /* instead of a failure of the driver */
+    enum sw_emu_fault_call call; /* that fails */
+    enum lack lack;              /* instead of a failure of the driver */
 };
 
 static const struct memory_case cases[] = {
-    {"802 once", "", CUDA_ERROR_SYSTEM_NOT_READY, 1, 0, 1, 1, 0, 0, NOTHING},
-    {"802 twice", "rank 2: cuMulticastBindMem", CUDA_ERROR_SYSTEM_NOT_READY, 2, 0, 0, 0, 0, 0,
+    {"802 once", "", CUDA_ERROR_SYSTEM_NOT_READY, 1, 0, 1, 1, 0, SW_EMU_FAULT_BIND, NOTHING},
+    {"802 twice", "rank 2: cuMulticastBindMem", CUDA_ERROR_SYSTEM_NOT_READY, 2, 0, 0, 0, 0,
+     SW_EMU_FAULT_BIND, NOTHING},
+    {"802 of an import", "", CUDA_ERROR_SYSTEM_NOT_READY, 1, 0, 1, 1, 0, SW_EMU_FAULT_IMPORT,
      NOTHING},
-    {"802 of an import", "", CUDA_ERROR_SYSTEM_NOT_READY, 1, 0, 1, 1, 0, 1, NOTHING},
-    {"401", "rank 2: cuMulticastBindMem", CUDA_ERROR_ILLEGAL_STATE, 1, 0, 0, 0, 0, 0, NOTHING},
-    {"no slots", "rank 2: cuMulticastBindMem", CUDA_ERROR_OUT_OF_MEMORY, 1, 0, 0, 0, 0, 0, NOTHING},
+    {"401", "rank 2: cuMulticastBindMem", CUDA_ERROR_ILLEGAL_STATE, 1, 0, 0, 0, 0,
+     SW_EMU_FAULT_BIND, NOTHING},
+    {"no slots", "rank 2: cuMulticastBindMem", CUDA_ERROR_OUT_OF_MEMORY, 1, 0, 0, 0, 0,
+     SW_EMU_FAULT_BIND, NOTHING},
     {"memory that cannot be bound", "rank 2: cuMulticastBindMem", CUDA_ERROR_INVALID_VALUE, 1, 0, 0,
-     1, 0, 0, NOTHING},
-    {"a bind that stalls", "rank 2: cuMulticastBindMem", CUDA_SUCCESS, 1, 3500, 0, 0, 0, 0,
-     NOTHING},
-    {"a bind that outlives all", "rank 2: cuMulticastBindMem", CUDA_SUCCESS, 1, 3500, 0, 0, 1, 0,
-     NOTHING},
-    {"no thread", "no thread", CUDA_SUCCESS, 1, 0, 0, 1, 0, 0, A_THREAD},
-    {"no memory to map", "no host memory", CUDA_SUCCESS, 1, 0, 0, 1, 0, 0, MEMORY},
+     1, 0, SW_EMU_FAULT_BIND, NOTHING},
+    {"a bind that stalls", "rank 2: cuMulticastBindMem", CUDA_SUCCESS, 1, 3500, 0, 0, 0,
+     SW_EMU_FAULT_BIND, NOTHING},
+    {"a bind that outlives all", "rank 2: cuMulticastBindMem", CUDA_SUCCESS, 1, 3500, 0, 0, 1,
+     SW_EMU_FAULT_BIND, NOTHING},
+    {"no thread", "no thread", CUDA_SUCCESS, 1, 0, 0, 1, 0, SW_EMU_FAULT_BIND, A_THREAD},
+    {"no memory to map", "no host memory", CUDA_SUCCESS, 1, 0, 0, 1, 0, SW_EMU_FAULT_BIND, MEMORY},
+    {"401 of a device", "rank 2: cuMulticastAddDevice of device 2 (see the state of the Fabric",
+     CUDA_ERROR_ILLEGAL_STATE, 1, 0, 0, 0, 0, SW_EMU_FAULT_ADD, NOTHING},
+    {"an import that fails", "multicast object", CUDA_ERROR_UNKNOWN, 1, 0, 0, 0, 0,
+     SW_EMU_FAULT_IMPORT, NOTHING},
 };
 
 static _Thread_local int is_rank;
@@ -749,8 +756,7 @@ static CUresult count_unbind(CUmemGenericAllocationHandle object, CUdevice devic
 static void remembers(struct processes *p, int rank)
 {
     const struct memory_case *c = places_arg(p);
-    const struct sw_emu_multicast_fault fault = {.call = c->imports ? SW_EMU_FAULT_IMPORT
-                                                                    : SW_EMU_FAULT_BIND,
+    const struct sw_emu_multicast_fault fault = {.call = c->call,
                                                  .answer = c->code,
                                                  .device = 2,
                                                  .times = c->times,
@@ -761,6 +767,7 @@ static void remembers(struct processes *p, int rank)
     struct harness_leaks before = leaks(p);
     struct part part = {.p = p, .rank = rank, .device = rank};
     symwin_window_info info;
+    symwin_comm_info comm;
     void *other;
     int i;
 
@@ -792,8 +799,11 @@ static void remembers(struct processes *p, int rank)
     if (c->code == CUDA_ERROR_ILLEGAL_STATE) {
         must_be(symwin_window_register(part.comm, other, 64, SYMWIN_WINDOW_MULTICAST, &third) ==
                         SYMWIN_UNSUPPORTED &&
-                    host_error_has("symwin_window_register: rank 2: cuMulticastBindMem"),
+                    host_error_has("symwin_window_register: multicast has failed before") &&
+                    host_error_has(c->words),
                 "it is over", rank);
+        host_must(symwin_comm_query(part.comm, &comm), "symwin_comm_query");
+        must_equal(comm.multicast, 0, "the communicator has none any more", rank);
     } else if (c->code == CUDA_ERROR_OUT_OF_MEMORY) {
         host_must(symwin_window_register(part.comm, other, 64, SYMWIN_WINDOW_MULTICAST, &third),
                   "whoever insists tries again");
@@ -943,7 +953,8 @@ int main(int argc, char **argv)
         if (place->threads)
             run(place, "10000 windows", be_many, NULL);
         for (k = 0; k < sizeof cases / sizeof cases[0]; k++)
-            run(place, cases[k].name, remembers, &cases[k]);
+            if (!place->threads || cases[k].call != SW_EMU_FAULT_IMPORT) /* there is none */
+                run(place, cases[k].name, remembers, &cases[k]);
         run(place, "a bind that comes back at the end", come_back, NULL);
         setenv("SYMWIN_EMU_MULTICAST_SLOTS", "1", 1);
         run(place, "a slot that comes free", wait_for_slot, NULL);

@@ -74,7 +74,7 @@ static int stores_missed(struct member *m, const symwin_window *window, void *ow
 
 static void run_present(struct harness_team *team, int rank, void *arg)
 {
-    symwin_window *window, *inside = NULL;
+    symwin_window *window, *inside = NULL, *none = NULL;
     symwin_window_info info;
     symwin_comm_info comm;
     void *ptr = NULL;
@@ -103,6 +103,11 @@ static void run_present(struct harness_team *team, int rank, void *arg)
                 symwin_window_register(m.comm, m.memory, 64, SYMWIN_WINDOW_MULTICAST, &inside),
                 SYMWIN_OK, "");
     TAP_EQ("shares the object", stores_missed(&m, inside, m.memory, 8, 1), 0);
+    host_expect("a rank's window at another offset",
+                symwin_window_register(m.comm, host_at(m.memory, rank == 1 ? GRANULE : 0), 64,
+                                       SYMWIN_WINDOW_MULTICAST, &none),
+                SYMWIN_UNSUPPORTED,
+                "rank 0's window is at another offset in its allocation than other ranks'");
     harness_barrier(team);
     member_deregister(&m, window);
     member_deregister(&m, inside);
