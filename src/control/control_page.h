@@ -37,7 +37,7 @@ struct control_page {
     _Atomic int64_t proposed_at;
     /* What the culprit of a TIMEOUT did not come to, or that of a MISMATCH did not receive: the
      * bits of that end, as in `word`, and a number for what it is (sw_end_note_missed(),
-     * sw_end_note_untaken()). It counts only for an end with the same bits. */
+     * sw_end_note_untaken(), sw_end_note_frame()). It counts only for an end with the same bits. */
     _Atomic uint64_t missed;
     _Atomic int64_t beat; /* when this host's linking process last showed that it runs */
     /* When a rank here last waited past its deadline for a rank on another host, and since when. */
@@ -76,6 +76,9 @@ void sw_end_note_missed(struct sw_exchange *x, int culprit, const char *call, ui
 /* Before an end with SYMWIN_MISMATCH and this culprit, which leaves: what rank `from` has sent it,
  * and it has not received. */
 void sw_end_note_untaken(struct sw_exchange *x, int culprit, int from, uint64_t count);
+
+/* Before an end with SYMWIN_MISMATCH and this culprit, whose process has sent a wrong frame. */
+void sw_end_note_frame(struct sw_exchange *x, int culprit);
 
 /* Fails with the status and the text of an end. `missed`: the call that this rank waited in, and
  * the culprit did not make; NULL: unknown. */

@@ -180,6 +180,12 @@ void sw_exchange_fail_untaken(struct sw_exchange *x, int culprit, int from, uint
     sw_exchange_fail(x, SYMWIN_MISMATCH, culprit);
 }
 
+void sw_exchange_fail_frame(struct sw_exchange *x, int culprit)
+{
+    sw_end_note_frame(x, culprit);
+    sw_exchange_fail(x, SYMWIN_MISMATCH, culprit);
+}
+
 void sw_exchange_on_end(struct sw_exchange *x, void (*f)(void *context), void *context)
 {
     x->on_end_context = context;

@@ -50,6 +50,10 @@ void sw_exchange_fail(struct sw_exchange *x, symwin_status status, int culprit);
  * `from` has sent it, as later texts on this host say. */
 void sw_exchange_fail_untaken(struct sw_exchange *x, int culprit, int from, uint64_t count);
 
+/* The same, with SYMWIN_MISMATCH: the culprit's process has sent a frame that no process sends at
+ * that moment, as later texts on this host say. */
+void sw_exchange_fail_frame(struct sw_exchange *x, int culprit);
+
 /* The same, with SYMWIN_TIMEOUT; later texts on this host say in what the culprit was waited for:
  * the collective of that number or, with 0, the host call or SW_A_MESSAGE. */
 #define SW_A_MESSAGE "a send or receive"

@@ -69,6 +69,13 @@ void sw_end_note_untaken(struct sw_exchange *x, int culprit, int from, uint64_t 
                                        (count < MOST_COUNT ? count : MOST_COUNT));
 }
 
+#define A_FRAME 1 /* from no sender: what no process sends */
+
+void sw_end_note_frame(struct sw_exchange *x, int culprit)
+{
+    atomic_store(&x->page->missed, sw_end_of(SYMWIN_MISMATCH, culprit) | A_FRAME);
+}
+
 /* What was noted for this end; 0: nothing. */
 static uint64_t noted_for(const struct sw_exchange *x, uint64_t word)
 {
@@ -103,12 +110,14 @@ int sw_exchange_number(const struct sw_exchange *x, int rank)
     return numbers != NULL && rank >= 0 && rank < x->nranks ? numbers[rank] : rank;
 }
 
+static const char create_again[] = "create the communicator again on every rank, with a new id";
+
 /* The text for an end while the communicator is created: there is nothing to destroy yet. */
 static symwin_status creation_ended(const struct sw_exchange *x, symwin_status status, int culprit,
                                     const char *call)
 {
     const int named = sw_exchange_number(x, culprit);
-    const char *again = "create the communicator again on every rank, with a new id";
+    const char *again = create_again;
 
     if (status == SYMWIN_TIMEOUT && culprit >= x->nranks)
         return sw_fail(status,
@@ -201,6 +210,13 @@ symwin_status sw_end_say(const struct sw_exchange *x, uint64_t word, const char 
     const symwin_status status = sw_end_status(word);
     const int culprit = sw_end_culprit(word), named = sw_exchange_number(x, culprit);
 
+    if (status == SYMWIN_MISMATCH && noted_for(x, word) == A_FRAME)
+        return sw_fail(status,
+                       "%s: the process of rank %d has sent what no process of symwin %s sends "
+                       "then; %s, and look what else writes to that process's memory or sockets",
+                       call, named, SYMWIN_VERSION,
+                       atomic_load(&x->built) ? "destroy the communicator on every rank"
+                                              : create_again);
     if (!atomic_load(&x->built))
         return creation_ended(x, status, culprit, call);
     switch (status) {

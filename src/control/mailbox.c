@@ -325,7 +325,7 @@ static int forward(struct sw_group *group, const struct sw_frame_message *words)
  * messages, from which others may still come. Returns 0 or EPROTO; takes over `fd` on success. */
 static int too_many(struct sw_group *group, const struct sw_frame_message *words, int fd)
 {
-    sw_exchange_fail(group->exchange, SYMWIN_MISMATCH, words->from);
+    sw_exchange_fail_frame(group->exchange, words->from);
     if (group->host_of[words->from] == group->host)
         return EPROTO;
     sw_closer_close(fd);
@@ -416,8 +416,7 @@ int sw_mailbox_read(struct sw_peer_socket *socket)
     const int error = read_turn(socket);
 
     if (error == EPROTO)
-        sw_exchange_fail(group->exchange, SYMWIN_MISMATCH,
-                         sw_group_leader_of(group, socket->process));
+        sw_exchange_fail_frame(group->exchange, sw_group_leader_of(group, socket->process));
     else if (error != 0 && error != EAGAIN && error != EPIPE) /* no room here for a frame */
         sw_exchange_fail(group->exchange, SYMWIN_NO_MEMORY, group->leader);
     return error;

@@ -223,7 +223,8 @@ static void take_one(struct sw_handle_exchange *x, const struct sw_received_hand
 {
     if (!is_expected(x, h)) {
         sw_closer_close(h->fd);
-        fail_connection(x, x->group->process_of[h->frame.rank], SYMWIN_MISMATCH);
+        sw_exchange_fail_frame(x->group->exchange,
+                               sw_group_leader_of(x->group, x->group->process_of[h->frame.rank]));
         return;
     }
     x->rank[h->frame.rank].came = 1;

@@ -64,7 +64,7 @@ static void run(const struct flood *f)
     char words[32];
     int ended = 1, r;
 
-    snprintf(words, sizeof words, "rank %d's calls", f->from);
+    snprintf(words, sizeof words, "rank %d", f->from);
     for (r = 0; r < RANKS; r++)
         processes_fork(p, r, body);
     for (r = 0; r < RANKS; r++)
