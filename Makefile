@@ -194,7 +194,7 @@ NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alon
 
 .PHONY: all run test tests race test-sanitize soak mutants mutants-check test-gpu gpu-tests bench \
     benches fuzz fuzz-check fuzz-minimise fuzzers install uninstall format check-format \
-        clean help FORCE
+    wheel test-python clean help FORCE
 
 all: $(STATIC) $(SHARED) $(NCCL) $(NCCL_FULL) $(BUILD)/allreduce_sm $(BUILD)/allreduce_ub \
     $(BUILD)/with_nccl \
@@ -290,6 +290,8 @@ help:
 # | make fuzz            clang's libFuzzer on the fuzzers of fuzz/, each for SECONDS=600
 # | make fuzz-check      the same for 4 s each; with gcc, random changes of the kept inputs
 # | make fuzz-minimise   leaves out inputs of fuzz/corpus that reach nothing new; needs clang
+# | make wheel           dist/symwin-*.whl for Python; make test-python tests it in an environment
+# |                      of its own, in which pip installs numpy and pytest
 # | make install         PREFIX=/usr/local DESTDIR=
 # | make format          clang-format in place; make check-format only checks
 # | make clean
@@ -732,6 +734,34 @@ uninstall:
 	    $(addprefix $(DESTDIR)$(BINDIR)/,$(notdir $(INFO)) $(notdir $(PERF)) symwin-perf-tsan)
 	! [ -d $(DESTDIR)$(INCLUDEDIR)/symwin ] || rmdir --ignore-fail-on-non-empty \
 	    $(DESTDIR)$(INCLUDEDIR)/symwin
+
+# ---- Python ------------------------------------------------------------------------------------
+
+PYTHON ?= python3
+WHEEL  := $(BUILD)/wheel
+VENV   := $(BUILD)/venv
+
+wheel: $(SHARED) $(NCCL) $(NCCL_FULL) $(INFO) $(PERF)
+	rm -rf $(WHEEL) && cp -r python $(WHEEL)
+	cd $(WHEEL)/symwin && rm -rf __pycache__ && mkdir -p lib bin include/symwin
+	install -m 755 $(SHARED) $(WHEEL)/symwin/lib/$(SONAME)
+	install -m 755 $(NCCL) $(NCCL_FULL) $(WHEEL)/symwin/lib
+	install -m 755 $(INFO) $(PERF) $(WHEEL)/symwin/bin
+	install -m 644 symwin.h $(WHEEL)/symwin/include
+	install -m 644 $(filter symwin/%,$(PUBLIC_HEADERS)) $(WHEEL)/symwin/include/symwin
+	$(PYTHON) python/bindings.py . $(WHEEL)/symwin/_api.py
+	mkdir -p dist && rm -f dist/symwin-*.whl
+	$(PYTHON) -m pip wheel -q --no-deps --wheel-dir dist $(WHEEL)
+	@ls dist/symwin-*.whl
+
+# In a fresh environment with numpy and pytest, which pip fetches.
+test-python: wheel
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install -q pytest dist/symwin-*.whl
+	cd $(VENV) && SYMWIN_DRIVER=$${SYMWIN_DRIVER:-emu} bin/python -m symwin selftest
+	cd $(VENV) && SYMWIN_DRIVER=$${SYMWIN_DRIVER:-emu} bin/python -m pytest -q \
+	    -p no:cacheprovider $(abspath tests/python)
 
 # ---- style ------------------------------------------------------------------------------------
 

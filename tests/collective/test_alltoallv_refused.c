@@ -71,6 +71,9 @@ static void freed_arrays(const struct rank *r, const uint64_t *device)
             "parts->counts (0x|) was freed");
 }
 
+/* The driver may give one rank's freed address to another rank of the process. */
+static pthread_mutex_t allocating = PTHREAD_MUTEX_INITIALIZER;
+
 /* The same with memory of the driver, about which the thread has asked before. */
 static void freed_elsewhere(const struct rank *r, const uint64_t *device)
 {
@@ -78,6 +81,7 @@ static void freed_elsewhere(const struct rank *r, const uint64_t *device)
     struct sw_scope scope;
     CUdeviceptr array;
 
+    pthread_mutex_lock(&allocating);
     host_must(sw_scope_enter(r->device, &scope), "scope");
     host_must_cuda(sw_drv.cuMemAlloc(&array, 4096), "cuMemAlloc");
     memcpy(&freed.counts, &array, sizeof array);
@@ -88,6 +92,7 @@ static void freed_elsewhere(const struct rank *r, const uint64_t *device)
     host_must_cuda(sw_drv.cuMemFree(array), "cuMemFree");
     sw_scope_leave(&scope);
     refused(r, symwin_group_end(), SYMWIN_INVALID, "parts->counts (0x|)");
+    pthread_mutex_unlock(&allocating);
 }
 
 /* Arrays in device memory that have fewer elements than there are ranks: of any allocator. The last
@@ -106,8 +111,10 @@ static void short_arrays(const struct rank *r, const struct arrays *a)
 
     if (r->nranks == 1)
         return;
+    pthread_mutex_lock(&allocating);
     span_make(&s, r->device, &cuts);
     host_must_cuda(sw_drv.cuMemAlloc(&plain, 4096), "cuMemAlloc");
+    pthread_mutex_unlock(&allocating);
     ends[1] = (const uint64_t *)(uintptr_t)(plain + 4096);
     ends[2] = (const uint64_t *)span_at(&s, s.bytes);
     for (i = 0; i < sizeof ends / sizeof ends[0]; i++) {

@@ -1,0 +1,622 @@
+"""Communicators and their calls."""
+
+import ctypes
+import threading
+import warnings
+from contextlib import contextmanager
+
+from . import _api
+from ._library import check, lib
+from .errors import Status, error, invalid
+from .memory import Array, Buffer, operand
+from .streams import handle_of
+
+_byref = ctypes.byref
+
+
+# ---- ids ----
+
+
+def unique_id():
+    """A new id of 128 bytes, with which the ranks of one communicator find each other. Keep it
+    secret, and give it to all ranks."""
+    made = _api.symwin_unique_id()
+    check(lib.symwin_unique_id_create(_byref(made)))
+    return bytes(made.bytes)
+
+
+def unique_id_from_env():
+    """The same new id in every process of a job that a launcher started (torchrun, mpirun, srun).
+    Collective over the processes."""
+    made = _api.symwin_unique_id()
+    check(lib.symwin_unique_id_from_env(_byref(made)))
+    return bytes(made.bytes)
+
+
+def unique_id_release(id):
+    """Releases an id that this process made and no communicator has used."""
+    check(lib.symwin_unique_id_release(_byref(_id(id))))
+
+
+def _id(id):
+    if not isinstance(id, (bytes, bytearray)) or len(id) != 128:
+        size = f" of {len(id)}" if isinstance(id, (bytes, bytearray)) else ""
+        raise invalid(f"id is a {type(id).__name__}{size}; pass the 128 bytes of unique_id()")
+    return _api.symwin_unique_id.from_buffer_copy(id)
+
+
+def launch():
+    """What a launcher says of this process: launcher (None: there is none), rank, nranks,
+    local_rank and local_nranks, as a dict."""
+    info = _api.symwin_launch_info()
+    check(lib.symwin_launch_query(_byref(info)))
+    fields = {name: getattr(info, name) for name, _ in info._fields_}
+    fields["launcher"] = info.launcher.decode() if info.launcher else None
+    return fields
+
+
+# ---- arguments ----
+
+
+def _choice(names, value, what):
+    if isinstance(value, str) and value in names:
+        return names[value]
+    if isinstance(value, int) and value in names.values():
+        return value
+    raise invalid(f"{what} is {value!r}; symwin has {', '.join(names)}")
+
+
+def _number(value, what, least=0, most=0x7FFFFFFF):
+    if not isinstance(value, int) or not least <= value <= most:
+        raise invalid(f"{what} is {value!r}; pass a number from {least} to {most}")
+    return value
+
+
+def _as_dict(struct):
+    return {name: getattr(struct, name) for name, _ in struct._fields_}
+
+
+class Window:
+    """A symmetric window: the memory of all ranks at one offset of a flat range. Made by
+    Communicator.window(). A context manager."""
+
+    def __init__(self, comm, handle, keep):
+        self.comm, self._handle, self._keep = comm, handle, keep
+        comm._windows[handle] = self  # and so the memory lives while peers may use it
+
+    def query(self):
+        """symwin_window_info as a dict: ptr, bytes, base, stride, offset, rank, nranks,
+        transports, buffer_id, allocations, multicast_reason."""
+        info = _api.symwin_window_info()
+        with self.comm._using() as comm:
+            check(lib.symwin_window_query(comm, self._live(), _byref(info)))
+        fields = _as_dict(info)
+        fields["multicast_reason"] = info.multicast_reason.decode()
+        return fields
+
+    def peer_ptr(self, peer, offset=0):
+        """The address of byte `offset` of rank `peer`'s window, for kernels of this device."""
+        address = ctypes.c_void_p()
+        _number(peer, "peer")
+        _number(offset, "offset", most=(1 << 63) - 1)
+        with self.comm._using() as comm:
+            check(
+                lib.symwin_window_peer_pointer(comm, self._live(), peer, offset, _byref(address))
+            )
+        return address.value
+
+    def multicast_ptr(self, offset=0):
+        """The multicast address of byte `offset`. Status.UNSUPPORTED: the window has none."""
+        address = ctypes.c_void_p()
+        _number(offset, "offset", most=(1 << 63) - 1)
+        with self.comm._using() as comm:
+            check(
+                lib.symwin_window_multicast_pointer(comm, self._live(), offset, _byref(address))
+            )
+        return address.value
+
+    def _live(self):
+        if self._handle is None:
+            raise invalid("the window was deregistered")
+        return self._handle
+
+    def deregister(self):
+        """Deregisters it; a second time, or after the communicator's end, it does nothing."""
+        handle, self._handle = self._handle, None
+        if handle is None or self.comm._handle is None:
+            return
+        with self.comm._using() as comm:
+            check(lib.symwin_window_deregister(comm, handle))
+        del self.comm._windows[handle]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.deregister()
+
+
+class Communicator:
+    """A rank of a communicator. Creation is collective: every rank passes the same id.
+
+    id       128 bytes of unique_id()
+    nranks   how many ranks; rank: this one's number, from 0 on
+    device   the ordinal of the rank's device; ranks may share one
+    options  members of symwin_comm_options by name: timeout_ms, bootstrap_timeout_ms,
+             kernel_timeout_ms, slot_bytes, max_blocks, spare_multiprocessors, flags
+
+    One thread at a time may be in a call; a second one gets Status.BUSY. abort(), from any thread,
+    ends calls that wait. destroy(), or the end of a `with` block, ends the communicator.
+    """
+
+    def __init__(self, id, nranks, rank, device=0, **options):
+        self._handle, self._lock = None, threading.Lock()
+        handle = ctypes.c_void_p()
+        check(
+            lib.symwin_comm_create(
+                _byref(_id(id)),
+                _number(nranks, "nranks", 1),
+                _number(rank, "rank"),
+                _number(device, "device", -1),
+                _byref(_comm_options(options)),
+                _byref(handle),
+            )
+        )
+        self._adopt(handle.value)
+
+    def _adopt(self, handle):
+        self._handle, self._lock, self._windows = handle, threading.Lock(), {}
+        info = _api.symwin_comm_info()
+        check(lib.symwin_comm_query(handle, _byref(info)))
+        self.nranks, self.rank, self.device = info.nranks, info.rank, info.device
+        self._default = _api.symwin_collective_options(size=_OPTIONS_BYTES)
+
+    @classmethod
+    def from_env(cls, device=None, **options):
+        """One rank in each process of a job that a launcher started. The device is the rank's
+        number on its host, modulo the devices that there are, unless it is given."""
+        job = launch()
+        if job["launcher"] is None:
+            raise invalid(
+                "there is no launcher: start the processes by torchrun, mpirun or srun, or set "
+                "SYMWIN_RANK and SYMWIN_NRANKS"
+            )
+        if device is None:
+            device = max(job["local_rank"], 0) % device_count()
+        return cls(unique_id_from_env(), job["nranks"], job["rank"], device, **options)
+
+    @classmethod
+    def from_mpi(cls, comm, device, **options):
+        """The ranks of a communicator of mpi4py."""
+        made = comm.bcast(_tried(unique_id) if comm.Get_rank() == 0 else None)
+        return cls(_untried(made), comm.Get_size(), comm.Get_rank(), device, **options)
+
+    @classmethod
+    def from_torch(cls, group=None, device=None, **options):
+        """The ranks of a torch.distributed group (None: all). The device is torch's current one,
+        unless it is given."""
+        import torch
+        import torch.distributed as dist
+
+        group = group if group is not None else dist.group.WORLD
+        rank, made = dist.get_rank(group), [None]
+        if rank == 0:
+            made = [_tried(unique_id)]
+        dist.broadcast_object_list(made, dist.get_global_rank(group, 0), group)
+        if device is None:
+            device = torch.cuda.current_device() if torch.cuda.is_available() else 0
+        return cls(_untried(made[0]), dist.get_world_size(group), rank, device, **options)
+
+    # ---- the handle ----
+
+    @contextmanager
+    def _using(self):
+        """The handle, while no other thread is in a call."""
+        self._enter()
+        try:
+            yield self._handle
+        finally:
+            self._lock.release()
+
+    def _enter(self):
+        if not self._lock.acquire(False):
+            raise error(Status.BUSY, "another thread is in a call of this communicator")
+        if self._handle is None:
+            self._lock.release()
+            raise invalid("the communicator was destroyed")
+
+    def destroy(self):
+        """Destroys the communicator, its windows included; a second time it does nothing. Waits
+        for this rank's calls, which abort() ends."""
+        if not self._lock.acquire(False):
+            raise error(Status.BUSY, "another thread is in a call of this communicator")
+        handle, self._handle = self._handle, None
+        self._lock.release()
+        if handle is not None:
+            lib.symwin_comm_destroy(handle)
+            self._windows.clear()
+
+    def abort(self):
+        """Makes waiting calls and kernels of this rank and its peers end soon. Any thread, until
+        destroy() begins. Afterwards only destroy() is left."""
+        handle = self._handle
+        if handle is None:
+            raise invalid("the communicator was destroyed")
+        check(lib.symwin_comm_abort(handle))
+
+    def check(self):
+        """Raises why the communicator has ended, if it has."""
+        with self._using() as comm:
+            check(lib.symwin_comm_check(comm))
+
+    def query(self):
+        """symwin_comm_info as a dict."""
+        info = _api.symwin_comm_info()
+        with self._using() as comm:
+            check(lib.symwin_comm_query(comm, _byref(info)))
+        return _as_dict(info)
+
+    def split(self, color, key=0, **options):
+        """A communicator of the ranks that pass the same color, ordered by key; None for a rank
+        that passes color None. Collective."""
+        handle = ctypes.c_void_p()
+        color = _api.SYMWIN_SPLIT_NONE if color is None else _number(color, "color")
+        with self._using() as comm:
+            check(
+                lib.symwin_comm_split(
+                    comm, color, _number(key, "key", -0x80000000),
+                    _byref(_comm_options(options)), _byref(handle),
+                )  # fmt: skip
+            )
+        if handle.value is None:
+            return None
+        part = object.__new__(type(self))
+        part._adopt(handle.value)
+        return part
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.destroy()
+
+    def __del__(self):
+        if getattr(self, "_handle", None) is not None:
+            warnings.warn(f"{self!r} was not destroyed", ResourceWarning, source=self)
+
+    def __repr__(self):
+        if self._handle is None:
+            return "<symwin.Communicator, destroyed>"
+        return f"<symwin.Communicator rank {self.rank} of {self.nranks}, device {self.device}>"
+
+    # ---- memory ----
+
+    def empty(self, shape, dtype="f32"):
+        """An array in a new buffer of the rank's device."""
+        from .memory import empty
+
+        return empty(shape, dtype, self.device)
+
+    def window(self, memory, flags=0):
+        """Makes a window of an array or a buffer, of the same bytes on all ranks. Collective."""
+        handle = ctypes.c_void_p()
+        if isinstance(memory, (Array, Buffer)):
+            address, nbytes, keep = memory.ptr, memory.nbytes, memory
+        else:
+            found = operand(memory, "memory", self.device)
+            bytes_each = lib.symwin_type_bytes(found.type)
+            address, nbytes, keep = found.ptr, found.count * bytes_each, found
+        with self._using() as comm:
+            check(lib.symwin_window_register(comm, address, nbytes, flags, _byref(handle)))
+        return Window(self, handle.value, keep)
+
+    # ---- calls ----
+
+    def allreduce(self, input, output=None, op="sum", *, stream=None, **options):
+        """Reduces over all ranks; every rank gets the result, in `output` or else in `input`.
+
+        input, output  of equal shape and type on all ranks
+        op             "sum", "prod", "min", "max", "avg", "mulsum" (with scalar=...)
+        options        algo, blocks, threads, scalar: as symwin_collective_options
+        """
+        a = operand(input, "input", self.device)
+        b = a if output is None else self._like(a, output, a.count, "output")
+        self._call(
+            lib.symwin_allreduce_with, a.ptr, b.ptr, a.count, a.type,
+            _choice(_api.OP_NAMES, op, "op"), options=options, operand=a, stream=stream,
+        )  # fmt: skip
+        return input if output is None else output
+
+    def allgather(self, input, output, *, stream=None, **options):
+        """Every rank gets the parts of all ranks: `output` has nranks times the elements."""
+        a = operand(input, "input", self.device)
+        b = self._like(a, output, a.count * self.nranks, "output")
+        self._call(
+            lib.symwin_allgather_with, a.ptr, b.ptr, a.count, a.type, options=options, operand=a,
+            stream=stream,
+        )  # fmt: skip
+        return output
+
+    def reduce_scatter(self, input, output, op="sum", *, stream=None, **options):
+        """Every rank gets its part of the result: `input` has nranks times the elements."""
+        b = operand(output, "output", self.device)
+        a = self._like(b, input, b.count * self.nranks, "input")
+        self._call(
+            lib.symwin_reduce_scatter_with, a.ptr, b.ptr, b.count, b.type,
+            _choice(_api.OP_NAMES, op, "op"), options=options, operand=b, stream=stream,
+        )  # fmt: skip
+        return output
+
+    def alltoall(self, input, output, *, stream=None, **options):
+        """Every rank gets from every rank the part that is for it."""
+        a = operand(input, "input", self.device)
+        b = self._like(a, output, a.count, "output")
+        self._call(
+            lib.symwin_alltoall_with, a.ptr, b.ptr, self._share(a, "input"), a.type,
+            options=options, operand=a, stream=stream,
+        )  # fmt: skip
+        return output
+
+    def broadcast(self, input, output=None, root=0, *, stream=None, **options):
+        """Every rank gets the root's `input`, in `output` or else in `input`. Other ranks may pass
+        input=None with an output."""
+        output = input if output is None else output
+        b = operand(output, "output", self.device)
+        a = b if input is None or input is output else self._like(b, input, b.count, "input")
+        self._call(
+            lib.symwin_broadcast_with, a.ptr, b.ptr, b.count, b.type, _number(root, "root"),
+            options=options, operand=b, stream=stream,
+        )  # fmt: skip
+        return output
+
+    def reduce(self, input, output=None, op="sum", root=0, *, stream=None, **options):
+        """The root gets the result, in `output` or else in `input`; others' `output` is ignored."""
+        a = operand(input, "input", self.device)
+        b = a if output is None else self._like(a, output, a.count, "output")
+        self._call(
+            lib.symwin_reduce_with, a.ptr, b.ptr, a.count, a.type,
+            _choice(_api.OP_NAMES, op, "op"), _number(root, "root"), options=options, operand=a,
+            stream=stream,
+        )  # fmt: skip
+        return input if output is None else output
+
+    def gather(self, input, output=None, root=0, *, stream=None, **options):
+        """The root gets the parts of all ranks in `output`; others pass None."""
+        a = operand(input, "input", self.device)
+        at = None
+        if output is not None:
+            at = self._like(a, output, a.count * self.nranks, "output").ptr
+        self._call(
+            lib.symwin_gather_with, a.ptr, at, a.count, a.type, _number(root, "root"),
+            options=options, operand=a, stream=stream,
+        )  # fmt: skip
+        return output
+
+    def scatter(self, input, output, root=0, *, stream=None, **options):
+        """Every rank gets the part of the root's `input` that is for it; others pass None."""
+        b = operand(output, "output", self.device)
+        at = None
+        if input is not None:
+            at = self._like(b, input, b.count * self.nranks, "input").ptr
+        self._call(
+            lib.symwin_scatter_with, at, b.ptr, b.count, b.type, _number(root, "root"),
+            options=options, operand=b, stream=stream,
+        )  # fmt: skip
+        return output
+
+    def alltoallv(self, input, input_counts, output, output_counts, *, stream=None, **options):
+        """An all-to-all of unequal parts: elements for each rank, and from each."""
+        a, b = operand(input, "input", self.device), operand(output, "output", self.device)
+        self._same_type(a, b, "input", "output")
+        self._call(
+            lib.symwin_alltoallv_with, a.ptr, self._parts(a, input_counts, "input_counts"), b.ptr,
+            self._parts(b, output_counts, "output_counts"), a.type, options=options, operand=a,
+            stream=stream,
+        )  # fmt: skip
+        return output
+
+    def allgatherv(self, input, output, counts, *, stream=None, **options):
+        """An all-gather of unequal parts: counts[r] elements of rank r."""
+        a, b = operand(input, "input", self.device), operand(output, "output", self.device)
+        self._same_type(a, b, "input", "output")
+        parts = self._parts(b, counts, "counts")
+        self._exactly(a, counts[self.rank], "input")
+        self._call(
+            lib.symwin_allgatherv_with, a.ptr, b.ptr, parts, a.type, options=options, operand=a,
+            stream=stream,
+        )  # fmt: skip
+        return output
+
+    def reduce_scatterv(self, input, counts, output, op="sum", *, stream=None, **options):
+        """A reduce-scatter of unequal parts: counts[r] elements for rank r."""
+        a, b = operand(input, "input", self.device), operand(output, "output", self.device)
+        self._same_type(a, b, "input", "output")
+        parts = self._parts(a, counts, "counts")
+        self._exactly(b, counts[self.rank], "output")
+        self._call(
+            lib.symwin_reduce_scatterv_with, a.ptr, parts, b.ptr, a.type,
+            _choice(_api.OP_NAMES, op, "op"), options=options, operand=a, stream=stream,
+        )  # fmt: skip
+        return output
+
+    def barrier(self, *, stream=None, **options):
+        """What follows in the stream waits for what all ranks' streams have before it."""
+        self._call(lib.symwin_barrier_with, options=options, operand=None, stream=stream)
+
+    def send(self, input, peer, *, stream=None, **options):
+        """Sends to rank `peer`, which makes the receive."""
+        a = operand(input, "input", self.device)
+        self._call(
+            lib.symwin_send_with, a.ptr, a.count, a.type, _number(peer, "peer"), options=options,
+            operand=a, stream=stream,
+        )  # fmt: skip
+
+    def recv(self, output, peer, *, stream=None, **options):
+        """Receives from rank `peer`."""
+        b = operand(output, "output", self.device)
+        self._call(
+            lib.symwin_recv_with, b.ptr, b.count, b.type, _number(peer, "peer"), options=options,
+            operand=b, stream=stream,
+        )  # fmt: skip
+        return output
+
+    # ---- helpers of these ----
+
+    def _call(self, function, *arguments, options, operand, stream):
+        handle = 0 if stream is None else handle_of(stream, self.device)
+        kept = _Options(options, operand) if options else None
+        chosen = kept.struct if kept else self._default
+        if not self._lock.acquire(False):
+            raise error(Status.BUSY, "another thread is in a call of this communicator")
+        try:
+            if self._handle is None:
+                raise invalid("the communicator was destroyed")
+            status = function(self._handle, *arguments, chosen, handle)
+        finally:
+            self._lock.release()
+        if status:
+            check(status)
+
+    def _same_type(self, a, b, one, other):
+        if a.type != b.type:
+            names = {value: name for name, value in _api.TYPE_NAMES.items()}
+            raise invalid(f"{one} is of {names[a.type]}, and {other} of {names[b.type]}")
+
+    def _exactly(self, found, count, name):
+        if found.count < count:
+            raise invalid(f"{name} has {found.count} elements, and this rank's part {count}")
+
+    def _like(self, a, value, count, name):
+        b = operand(value, name, self.device)
+        if b.type != a.type:
+            self._same_type(b, a, name, "the other argument")
+        if b.count != count:
+            raise invalid(
+                f"{name} has {b.count} elements; expected {count} for {self.nranks} ranks"
+            )
+        return b
+
+    def _share(self, a, name):
+        if a.count % self.nranks:
+            raise invalid(f"{name} has {a.count} elements, no multiple of {self.nranks} ranks")
+        return a.count // self.nranks
+
+    def _parts(self, found, counts, name):
+        counts = list(counts)
+        if len(counts) != self.nranks or not all(
+            isinstance(c, int) and 0 <= c < 1 << 63 for c in counts
+        ):
+            raise invalid(f"{name} is {counts}; pass {self.nranks} numbers of elements")
+        if sum(counts) > found.count:
+            raise invalid(f"{name} are {sum(counts)} elements, of an array of {found.count}")
+        return _api.symwin_parts(
+            counts=(ctypes.c_uint64 * self.nranks)(*counts), displacements=None, room=found.count
+        )
+
+
+_OPTIONS_BYTES = ctypes.sizeof(_api.symwin_collective_options)
+
+
+class _Options:
+    """symwin_collective_options, and what they point to."""
+
+    def __init__(self, options, found):
+        self.struct = made = _api.symwin_collective_options(size=_OPTIONS_BYTES)
+        for name, value in options.items():
+            if name == "algo":
+                made.algo = _choice(_api.ALGO_NAMES, value, "algo")
+            elif name in ("blocks", "threads"):
+                setattr(made, name, _number(value, name))
+            elif name == "scalar" and found is not None:
+                self.scalar = _scalar(value, found)
+                made.scalar_on_device = int(not isinstance(value, (int, float)))
+                made.scalar = self.scalar.ptr if made.scalar_on_device else self.scalar.ctypes.data
+            else:
+                raise TypeError(f"{name} is no option; there are algo, blocks, threads, scalar")
+
+
+def _scalar(value, found):
+    """A number as an array of one element of the type; or memory of the device, as it is."""
+    if not isinstance(value, (int, float)):
+        return operand(value, "scalar", found.device)
+    import numpy
+
+    from .memory import _NUMPY
+
+    names = {number: name for name, number in _api.TYPE_NAMES.items()}
+    kind = _NUMPY.get(names[found.type])
+    if kind is None:
+        raise invalid(f"a number cannot be made {names[found.type]} here; pass an array of it")
+    return numpy.array(value, dtype=kind)
+
+
+def _comm_options(options):
+    made = _api.symwin_comm_options(size=ctypes.sizeof(_api.symwin_comm_options))
+    known = [name for name, _ in made._fields_ if name != "size"]
+    for name, value in options.items():
+        if name not in known:
+            raise TypeError(f"{name} is no option of a communicator; there are {', '.join(known)}")
+        most = (1 << 63) - 1 if name == "slot_bytes" else 0x7FFFFFFF
+        setattr(made, name, _number(value, name, -1, most))
+    return made
+
+
+def _tried(make):
+    """What rank 0 tells the others: the id, or why it has none. So all fail together."""
+    try:
+        return make()
+    except Exception as reason:
+        return reason
+
+
+def _untried(made):
+    if isinstance(made, Exception):
+        raise made
+    return made
+
+
+@contextmanager
+def group():
+    """Collects calls of this thread, and launches them together at the end of the block. If the
+    block raises, nothing is launched."""
+    check(lib.symwin_group_begin())
+    try:
+        yield
+    except BaseException:
+        _leave_group()
+        raise
+    check(lib.symwin_group_end())
+
+
+def _leave_group():
+    """Ends a group without launching it: a call that fails makes the whole group fail."""
+    lib.symwin_barrier(None, None)
+    lib.symwin_group_end()
+
+
+# ---- devices ----
+
+
+def device_count():
+    """How many devices the driver in use has."""
+    info = _api.symwin_driver_info()
+    check(lib.symwin_driver_query(_byref(info)))
+    return info.device_count
+
+
+def driver():
+    """The driver in use: name ("cuda" or "emu"), version, device_count, has_kernels, as a dict."""
+    info = _api.symwin_driver_info()
+    check(lib.symwin_driver_query(_byref(info)))
+    fields = _as_dict(info)
+    fields["name"] = info.name.decode()
+    return fields
+
+
+def device(ordinal=0):
+    """symwin_device_info of a device as a dict."""
+    info = _api.symwin_device_info()
+    check(lib.symwin_device_query(ordinal, _byref(info)))
+    fields = _as_dict(info)
+    fields["name"] = info.name.decode()
+    return fields

@@ -1,0 +1,391 @@
+"""Communicators: results against numpy, wrong input, and ends."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import symwin
+from symwin import Communicator, Status, SymwinError, SymwinInvalid, SymwinTimeout
+from symwin.selftest import run as selftest
+
+RANKS = 4
+
+
+def test_every_collective_against_numpy():
+    sentence, wrong = selftest()
+    assert wrong == [] and "50 results of 4 ranks are right" in sentence
+
+
+REDUCED = {"sum": np.sum, "prod": np.prod, "min": np.min, "max": np.max}
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "i32", "u32", "i64", "u64", "i8", "u8"])
+@pytest.mark.parametrize("op", REDUCED)
+def test_types_and_operations(ranks, dtype, op):
+    kind = symwin.empty(1, dtype).numpy().dtype
+    inputs = [np.arange(r, r + 9).astype(kind) % 5 + 1 for r in range(RANKS)]
+    expected = REDUCED[op](np.stack(inputs), axis=0, **({"dtype": kind} if "r" in op else {}))
+
+    def body(comm):
+        x = symwin.from_host(inputs[comm.rank], dtype, comm.device)
+        return comm.allreduce(x, op=op).numpy()
+
+    for result in ranks(RANKS, body):
+        assert result.dtype == kind and np.array_equal(result, expected.astype(kind))
+
+
+def test_premultiplied(ranks):
+    def body(comm):
+        x = symwin.from_host(np.ones(10, "f4"), device=comm.device)
+        comm.allreduce(x, op="mulsum", scalar=float(comm.rank + 1))
+        first = x.numpy()
+        factor = symwin.from_host(np.full(1, 0.5, "f4"), device=comm.device)
+        comm.allreduce(x, op="mulsum", scalar=factor)
+        return first, x.numpy()
+
+    for first, second in ranks(2, body):
+        assert np.array_equal(first, np.full(10, 3)) and np.array_equal(second, first)
+
+
+def test_options_and_windows(ranks):
+    def body(comm):
+        x, y = comm.empty(4096), comm.empty(4096)
+        x.copy_from(np.full(4096, comm.rank, "f4"))
+        with comm.window(x) as window:
+            info = window.query()
+            assert info["bytes"] == x.nbytes and info["nranks"] == comm.nranks
+            assert info["rank"] == comm.rank and info["ptr"] == x.ptr
+            peer = (comm.rank + 1) % comm.nranks
+            assert window.peer_ptr(peer, 8) == (
+                info["base"] + peer * info["stride"] + info["offset"] + 8
+            )
+            for algo in ("oneshot", "twoshot", "twoshot_push"):
+                try:
+                    comm.allreduce(x, y, algo=algo, blocks=2, threads=64)
+                except SymwinError as error:  # all ranks alike: y is in no window
+                    assert error.status is Status.UNSUPPORTED and algo == "twoshot"
+                    continue
+                assert y.numpy()[17] == sum(range(comm.nranks))
+            comm.barrier()
+            symwin.synchronize(comm.device)
+        window.deregister()
+        with pytest.raises(SymwinInvalid, match="deregistered"):
+            window.query()
+        return True
+
+    assert all(ranks(2, body))
+
+
+def test_split(ranks):
+    def body(comm):
+        part = comm.split(comm.rank % 2, key=-comm.rank)
+        x = symwin.from_host(np.full(3, comm.rank, "i4"), device=comm.device)
+        part.allreduce(x)
+        found = (part.rank, part.nranks, int(x.numpy()[0]))
+        comm.barrier()
+        symwin.synchronize(comm.device)
+        part.destroy()
+        assert comm.split(None) is None
+        return found
+
+    assert ranks(4, body) == [(1, 2, 2), (1, 2, 4), (0, 2, 2), (0, 2, 4)]
+
+
+BAD = [
+    (lambda c: c.allreduce([1, 2]), "input is a list"),
+    (lambda c: c.allreduce(None), "input is a NoneType"),
+    (lambda c: c.allreduce(np.zeros(4, "f4")), "is not device memory"),
+    (lambda c: c.allreduce(np.zeros((4, 4), "f4").T[:, :2]), "not contiguous"),
+    (lambda c: c.allreduce(np.zeros(4, "c8")), "of a type that symwin has not"),
+    (lambda c: c.allreduce(c.empty(4), op="median"), "op is 'median'"),
+    (lambda c: c.allreduce(c.empty(4), op=17), "op is 17"),
+    (lambda c: c.allreduce(c.empty(4), op=None), "op is None"),
+    (lambda c: c.allreduce(c.empty(4), op=[]), "op is []"),
+    (lambda c: c.allreduce(c.empty(4), c.empty(5)), "output has 5 elements; expected 4"),
+    (lambda c: c.allreduce(c.empty(4), c.empty(4, "f64")), "output is of f64"),
+    (lambda c: c.allreduce(c.empty(4), stream="s"), "stream is a str"),
+    (lambda c: c.allreduce(c.empty(4), stream=-1), "stream is -1"),
+    (lambda c: c.allreduce(c.empty(4), algo="fast"), "algo is 'fast'"),
+    (lambda c: c.allreduce(c.empty(4), blocks=-1), "blocks is -1"),
+    (lambda c: c.allreduce(c.empty(4), op="mulsum"), "scalar"),
+    (lambda c: c.allreduce(c.empty(4), scalar=2.0), "scalar"),
+    (lambda c: c.allgather(c.empty(4), c.empty(5)), "output has 5 elements; expected 4"),
+    (lambda c: c.reduce_scatter(c.empty(5), c.empty(4)), "input has 5 elements; expected 4"),
+    (lambda c: c.broadcast(c.empty(4), root=1), "root"),
+    (lambda c: c.broadcast(c.empty(4), root="x"), "root is 'x'"),
+    (lambda c: c.broadcast(None), "output is a NoneType"),
+    (lambda c: c.send(c.empty(4), 5), "peer"),
+    (lambda c: c.recv(c.empty(4), -1), "peer is -1"),
+    (lambda c: c.alltoallv(c.empty(4), [1, 2], c.empty(4), [4]), "input_counts is [1, 2]"),
+    (lambda c: c.alltoallv(c.empty(4), [5], c.empty(4), [4]), "are 5 elements, of an array of 4"),
+    (lambda c: c.alltoallv(c.empty(4), [-1], c.empty(4), [4]), "input_counts is [-1]"),
+    (lambda c: c.allgatherv(c.empty(1), c.empty(4), [4]), "input has 1 elements"),
+    (lambda c: c.window(np.zeros(4, "f4")), "is not in VMM memory"),
+    (lambda c: c.window(c.empty(4), flags=1 << 20), "flag"),
+    (lambda c: c.split("x"), "color is 'x'"),
+    (lambda c: c.split(-7), "color is -7"),
+]
+
+
+@pytest.mark.parametrize("call, words", BAD)
+def test_bad_input(ranks, call, words):
+    def body(comm):
+        with pytest.raises(SymwinInvalid) as caught:
+            call(comm)
+        assert words in str(caught.value)
+        x = symwin.from_host(np.ones(3, "f4"), device=comm.device)  # and it works on
+        assert np.array_equal(comm.allreduce(x).numpy(), np.ones(3))
+        return True
+
+    assert ranks(1, body) == [True]
+
+
+def test_unknown_options(ranks):
+    def body(comm):
+        with pytest.raises(TypeError, match="speed is no option"):
+            comm.allreduce(comm.empty(4), speed=3)
+
+    ranks(1, body)
+    with pytest.raises(TypeError, match="colour is no option"):
+        Communicator(symwin.unique_id(), 1, 0, colour=3)
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ((b"short", 1, 0), "id is a bytes of 5"),
+        (("x" * 128, 1, 0), "id is a str"),
+        ((None, 1, 0), "id is a NoneType"),
+        ((b"\0" * 128, 1, 0), "id"),
+        ((bytes(128), 0, 0), "nranks is 0"),
+        ((bytes(128), 1, -1), "rank is -1"),
+        ((bytes(128), 1.5, 0), "nranks is 1.5"),
+    ],
+)
+def test_bad_creation(arguments, words):
+    with pytest.raises(SymwinError, match=words):
+        Communicator(*arguments)
+
+
+def test_no_such_device():
+    with pytest.raises(SymwinInvalid, match="99"):
+        Communicator(symwin.unique_id(), 1, 0, 99)
+
+
+def test_freed_memory(ranks):
+    def body(comm):
+        x = comm.empty(4)
+        x.buffer.free()
+        with pytest.raises(SymwinInvalid, match="was freed"):
+            comm.allreduce(x)
+        with pytest.raises(SymwinInvalid, match="was freed"):
+            comm.window(x)
+        y = comm.empty(4)
+        window = comm.window(y)
+        with pytest.raises(SymwinError) as caught:
+            y.buffer.free()
+        assert caught.value.status is Status.BUSY
+        window.deregister()
+        y.buffer.free()
+
+    ranks(1, body)
+
+
+def test_ended(ranks):
+    def body(comm):
+        x = comm.empty(4)
+        window = comm.window(x)
+        comm.destroy()
+        comm.destroy()
+        window.deregister()
+        for use in (
+            lambda: comm.allreduce(x),
+            lambda: comm.barrier(),
+            lambda: comm.check(),
+            lambda: comm.query(),
+            lambda: comm.abort(),
+            lambda: comm.split(0),
+            lambda: window.query(),
+        ):
+            with pytest.raises(SymwinInvalid):
+                use()
+        assert "destroyed" in repr(comm)
+
+    ranks(1, body)
+
+
+def test_not_destroyed():
+    comm = Communicator(symwin.unique_id(), 1, 0)
+    handle = comm._handle
+    with pytest.warns(ResourceWarning, match="was not destroyed"):
+        del comm
+    symwin.comm.lib.symwin_comm_destroy(handle)
+
+
+def test_a_late_rank(ranks):
+    """Rank 1 never comes: rank 0's registration ends in time, and says who."""
+
+    def body(comm):
+        if comm.rank == 0:
+            with pytest.raises(SymwinTimeout, match="rank 1"):
+                comm.window(comm.empty(4))
+            over.set()
+        else:
+            over.wait(10)
+
+    over = threading.Event()
+    ranks(2, body, timeout_ms=300)
+
+
+def test_abort_from_another_thread(ranks):
+    def body(comm):
+        if comm.rank == 1:
+            over.wait(10)
+            return
+        begun = time.monotonic()
+        threading.Timer(0.2, comm.abort).start()
+        with pytest.raises(SymwinError) as caught:
+            comm.window(comm.empty(4))
+        over.set()
+        assert caught.value.status is Status.ABORTED and time.monotonic() - begun < 5
+
+    over = threading.Event()
+    ranks(2, body)
+
+
+def test_two_threads(ranks):
+    def body(comm):
+        if comm.rank == 1:
+            time.sleep(0.5)
+            comm.window(comm.empty(4))
+            return
+        other = []
+
+        def second():
+            time.sleep(0.1)
+            try:
+                comm.check()
+            except SymwinError as error:
+                other.append(error.status)
+
+        thread = threading.Thread(target=second)
+        thread.start()
+        comm.window(comm.empty(4))  # waits for rank 1
+        thread.join()
+        assert other == [Status.BUSY]
+
+    ranks(2, body)
+
+
+def test_groups(ranks):
+    def body(comm):
+        arrays = [
+            symwin.from_host(np.full(7, comm.rank + i, "i4"), device=comm.device)
+            for i in range(5)
+        ]
+        with symwin.group():
+            for x in arrays:
+                comm.allreduce(x)
+        assert [int(x.numpy()[3]) for x in arrays] == [6 + 4 * i for i in range(5)]
+        with pytest.raises(KeyError):
+            with symwin.group():
+                comm.allreduce(arrays[0])
+                raise KeyError("mine")
+        with pytest.raises(SymwinInvalid):
+            with symwin.group():
+                comm.send(arrays[0], comm.rank)  # without its receive
+        assert int(arrays[0].numpy()[0]) == 6
+        comm.allreduce(arrays[0])
+        return int(arrays[0].numpy()[0])
+
+    assert ranks(4, body) == [24] * 4
+
+
+def test_processes():
+    """A rank in each process, as a launcher starts them."""
+    program = """
+import numpy, symwin
+with symwin.Communicator.from_env() as comm:
+    x = symwin.from_host(numpy.full(5, comm.rank + 1, "f4"), device=comm.device)
+    with comm.window(x):
+        comm.allreduce(x)
+        comm.barrier()
+        print(comm.rank, comm.nranks, int(x.numpy()[4]))
+"""
+    import os
+
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            env=dict(os.environ, SYMWIN_RANK=str(r), SYMWIN_NRANKS="2",
+                     SYMWIN_JOB=f"pytest-{os.getpid()}"),
+            stdout=subprocess.PIPE, text=True,
+        )
+        for r in range(2)
+    ]  # fmt: skip
+    assert [run.communicate(timeout=60)[0] for run in runs] == ["0 2 3\n", "1 2 3\n"]
+
+
+def test_no_launcher(monkeypatch):
+    for name in ("SYMWIN_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SymwinInvalid, match="no launcher"):
+        Communicator.from_env()
+
+
+def test_mpi():
+    """By what mpi4py's communicators have; rank 0's failure is that of all."""
+
+    class Two:
+        def __init__(self, rank, box, meet):
+            self.rank, self.box, self.meet = rank, box, meet
+
+        def Get_rank(self):
+            return self.rank
+
+        def Get_size(self):
+            return 2
+
+        def bcast(self, value):
+            if self.rank == 0:
+                self.box.append(value)
+            self.meet.wait(10)
+            return self.box[0]
+
+    box, meet, sums = [], threading.Barrier(2), [None, None]
+
+    def main(rank):
+        with Communicator.from_mpi(Two(rank, box, meet), rank) as comm:
+            x = symwin.from_host(np.full(3, rank + 1, "i4"), device=rank)
+            sums[rank] = int(comm.allreduce(x).numpy()[0])
+
+    threads = [threading.Thread(target=main, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sums == [3, 3]
+
+
+@pytest.mark.parametrize(
+    "arguments, status, words",
+    [
+        (["selftest"], 0, "50 results of 4 ranks are right"),
+        (["info"], 0, "emu"),
+        (["--help"], 0, "usage"),
+        ([], 2, "usage"),
+        (["self-test"], 2, "usage"),
+        (["selftest", "x"], 2, "usage"),
+        (["bench", "-b", "8", "-e", "64", "-t", "2", "-n", "2", "-w", "1"], 0, "allreduce"),
+        (["bench", "--no-such"], 2, "no-such"),
+    ],
+)
+def test_command_line(arguments, status, words):
+    run = subprocess.run(
+        [sys.executable, "-m", "symwin", *arguments], capture_output=True, text=True, timeout=120
+    )
+    assert (run.returncode, words in run.stdout + run.stderr) == (status, True), run.stderr
