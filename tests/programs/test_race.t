@@ -84,7 +84,7 @@ for my $bug (sort keys %others) {
 # The library's kernels, as your own, with a bug in each.
 my $limit = qr/.*a wait of rank \d reached its limit/;
 my %library = (
-    put_early       => $tsan ? qr/.*writes rank \d's output at .*$unordered/m : $wrong,
+    put_early       => $tsan ? qr/.*writes rank \d's output.* at .*$unordered/m : $wrong,
     push_unanswered => qr/(?:$wrong|$limit)/,
 );
 for my $bug (sort keys %library) {
