@@ -62,3 +62,11 @@ def check(status):
     """Raises the exception of a status that is not SYMWIN_OK."""
     if status:
         raise error(status, last_error())
+
+
+def ask(function, struct, *arguments):
+    """What a query writes into its last argument, a struct, as a dict; texts are str."""
+    info = struct()
+    check(function(*arguments, ctypes.byref(info)))
+    fields = {name: getattr(info, name) for name, _ in struct._fields_}
+    return {name: v.decode() if isinstance(v, bytes) else v for name, v in fields.items()}

@@ -6,7 +6,7 @@ import warnings
 from contextlib import contextmanager
 
 from . import _api
-from ._library import check, lib
+from ._library import ask, check, lib
 from .errors import Status, error, invalid
 from .memory import Array, Buffer, operand
 from .streams import handle_of
@@ -48,11 +48,7 @@ def _id(id):
 def launch():
     """What a launcher says of this process: launcher (None: there is none), rank, nranks,
     local_rank and local_nranks, as a dict."""
-    info = _api.symwin_launch_info()
-    check(lib.symwin_launch_query(_byref(info)))
-    fields = {name: getattr(info, name) for name, _ in info._fields_}
-    fields["launcher"] = info.launcher.decode() if info.launcher else None
-    return fields
+    return ask(lib.symwin_launch_query, _api.symwin_launch_info)
 
 
 # ---- arguments ----
@@ -72,10 +68,6 @@ def _number(value, what, least=0, most=0x7FFFFFFF):
     return value
 
 
-def _as_dict(struct):
-    return {name: getattr(struct, name) for name, _ in struct._fields_}
-
-
 class Window:
     """A symmetric window: the memory of all ranks at one offset of a flat range. Made by
     Communicator.window(). A context manager."""
@@ -87,12 +79,8 @@ class Window:
     def query(self):
         """symwin_window_info as a dict: ptr, bytes, base, stride, offset, rank, nranks,
         transports, buffer_id, allocations, multicast_reason."""
-        info = _api.symwin_window_info()
         with self.comm._using() as comm:
-            check(lib.symwin_window_query(comm, self._live(), _byref(info)))
-        fields = _as_dict(info)
-        fields["multicast_reason"] = info.multicast_reason.decode()
-        return fields
+            return ask(lib.symwin_window_query, _api.symwin_window_info, comm, self._live())
 
     def peer_ptr(self, peer, offset=0):
         """The address of byte `offset` of rank `peer`'s window, for kernels of this device."""
@@ -166,9 +154,8 @@ class Communicator:
 
     def _adopt(self, handle):
         self._handle, self._lock, self._windows = handle, threading.Lock(), {}
-        info = _api.symwin_comm_info()
-        check(lib.symwin_comm_query(handle, _byref(info)))
-        self.nranks, self.rank, self.device = info.nranks, info.rank, info.device
+        info = ask(lib.symwin_comm_query, _api.symwin_comm_info, handle)
+        self.nranks, self.rank, self.device = info["nranks"], info["rank"], info["device"]
         self._default = _api.symwin_collective_options(size=_OPTIONS_BYTES)
 
     @classmethod
@@ -251,10 +238,8 @@ class Communicator:
 
     def query(self):
         """symwin_comm_info as a dict."""
-        info = _api.symwin_comm_info()
         with self._using() as comm:
-            check(lib.symwin_comm_query(comm, _byref(info)))
-        return _as_dict(info)
+            return ask(lib.symwin_comm_query, _api.symwin_comm_info, comm)
 
     def split(self, color, key=0, **options):
         """A communicator of the ranks that pass the same color, ordered by key; None for a rank
@@ -466,11 +451,8 @@ class Communicator:
         handle = 0 if stream is None else handle_of(stream, self.device)
         kept = _Options(options, operand) if options else None
         chosen = kept.struct if kept else self._default
-        if not self._lock.acquire(False):
-            raise error(Status.BUSY, "another thread is in a call of this communicator")
+        self._enter()
         try:
-            if self._handle is None:
-                raise invalid("the communicator was destroyed")
             status = function(self._handle, *arguments, chosen, handle)
         finally:
             self._lock.release()
@@ -599,24 +581,14 @@ def _leave_group():
 
 def device_count():
     """How many devices the driver in use has."""
-    info = _api.symwin_driver_info()
-    check(lib.symwin_driver_query(_byref(info)))
-    return info.device_count
+    return driver()["device_count"]
 
 
 def driver():
     """The driver in use: name ("cuda" or "emu"), version, device_count, has_kernels, as a dict."""
-    info = _api.symwin_driver_info()
-    check(lib.symwin_driver_query(_byref(info)))
-    fields = _as_dict(info)
-    fields["name"] = info.name.decode()
-    return fields
+    return ask(lib.symwin_driver_query, _api.symwin_driver_info)
 
 
 def device(ordinal=0):
     """symwin_device_info of a device as a dict."""
-    info = _api.symwin_device_info()
-    check(lib.symwin_device_query(ordinal, _byref(info)))
-    fields = _as_dict(info)
-    fields["name"] = info.name.decode()
-    return fields
+    return ask(lib.symwin_device_query, _api.symwin_device_info, ordinal)

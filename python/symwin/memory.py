@@ -10,7 +10,7 @@ import math
 import threading
 
 from . import _api, _dlpack
-from ._library import check, lib
+from ._library import ask, check, lib
 from .errors import Status, error, invalid
 from .streams import handle_of
 
@@ -50,9 +50,7 @@ def dtype_name(dtype):
 
 def is_emulated():
     """Whether the emulated driver is in use, whose device memory is host memory."""
-    info = _api.symwin_driver_info()
-    check(lib.symwin_driver_query(ctypes.byref(info)))
-    return info.name == b"emu"
+    return ask(lib.symwin_driver_query, _api.symwin_driver_info)["name"] == "emu"
 
 
 class Buffer:
@@ -280,9 +278,7 @@ class Array:
 
 def usage(device=0):
     """symwin_mem_usage of this process's pools on a device as a dict."""
-    found = _api.symwin_mem_usage()
-    check(lib.symwin_mem_stats(device, ctypes.byref(found)))
-    return {name: getattr(found, name) for name, _ in found._fields_}
+    return ask(lib.symwin_mem_stats, _api.symwin_mem_usage, device)
 
 
 def empty(shape, dtype="f32", device=0):
