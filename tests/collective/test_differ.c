@@ -215,9 +215,9 @@ int main(void)
             int right;
 
             if (rows[i].algo == SYMWIN_ALGO_TWOSHOT_MC &&
-                (!places_all[place].threads || processes_use_gpus()))
+                (!places_one(&places_all[place]) || processes_use_gpus()))
                 continue;
-            if (rows[i].oddity == O_CLAIMED && !places_all[place].threads) /* slow */
+            if (rows[i].oddity == O_CLAIMED && !places_one(&places_all[place])) /* slow */
                 continue;
             right = places_run(&places_all[place], rows[i].nranks, body,
                                (void *)(uintptr_t)&rows[i], &p);

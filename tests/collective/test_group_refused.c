@@ -229,7 +229,7 @@ static void rows(int threads)
 
     for (row.oddity = COLLECTIVE; row.oddity < ODDITIES; row.oddity++)
         for (i = 0; i < (row.oddity < ALONE ? sizeof places / sizeof places[0] : 1); i++) {
-            if (places_all[i % places_count()].threads != threads)
+            if (places_one(&places_all[i % places_count()]) != threads)
                 continue;
             row.place = places[i];
             row.odd = ((int)row.oddity + (int)i) % 3;

@@ -291,18 +291,30 @@ HARNESS_UNUSED void processes_run(const char *name, int count,
     processes_free(p);
 }
 
-/* ---- ranks as threads, as processes, or as processes of two hosts ---- */
+/* ---- ranks as threads, as processes, as both, or as processes of two hosts ---- */
 
 struct place {
     const char *name;
-    int threads;
+    int together;      /* ranks of a process, as its threads */
     const char *hosts; /* a letter for each rank, of at most 4; NULL: one host */
 };
 
-__attribute__((unused)) static const struct place places_all[] = {
-    {"threads", 1, NULL}, {"processes", 0, NULL}, {"hosts", 0, "abab"}};
+__attribute__((unused)) static const struct place places_all[] = {{"threads", PROCESSES_MOST, NULL},
+                                                                  {"processes", 1, NULL},
+                                                                  {"mixed", 2, NULL},
+                                                                  {"hosts", 1, "abab"}};
 
-enum { PLACES_RANKS = PROCESSES_MOST };
+/* Whether all ranks are threads of one process. */
+HARNESS_UNUSED int places_one(const struct place *place)
+{
+    return place->together == PROCESSES_MOST;
+}
+
+/* The first rank of the process of `rank`. */
+HARNESS_UNUSED int places_first(const struct place *place, int rank)
+{
+    return rank - rank % place->together;
+}
 
 /* Hosts need a fabric between them, which the emulated driver has and a single machine has not. */
 HARNESS_UNUSED size_t places_count(void)
@@ -336,26 +348,27 @@ HARNESS_UNUSED void *places_thread_main(void *arg)
     return NULL;
 }
 
-/* Runs all ranks as threads of this process, or one rank. */
-HARNESS_UNUSED void places_process(struct processes *p, int rank)
+/* Runs the ranks of one process, of which `first` is the first one: as threads, or here if it is
+ * the only one. */
+HARNESS_UNUSED void places_process(struct processes *p, int first)
 {
     const struct places_job *job = p->arg;
-    struct places_thread ranks[PLACES_RANKS];
-    pthread_t threads[PLACES_RANKS];
+    struct places_thread ranks[PROCESSES_MOST];
+    pthread_t threads[PROCESSES_MOST];
     int r;
 
-    if (!job->place->threads) {
-        processes_on_host(job->place->hosts, rank);
-        job->body(p, rank);
+    if (job->place->together == 1) {
+        processes_on_host(job->place->hosts, first);
+        job->body(p, first);
         return;
     }
     processes_child_threads();
-    for (r = 0; r < p->count; r++) {
+    for (r = first; r < p->count && r - first < job->place->together; r++) {
         ranks[r] = (struct places_thread){p, r};
         if (pthread_create(&threads[r], NULL, places_thread_main, &ranks[r]) != 0)
             abort();
     }
-    for (r = 0; r < p->count; r++)
+    while (r-- > first)
         pthread_join(threads[r], NULL);
 }
 
@@ -393,15 +406,14 @@ HARNESS_UNUSED int places_run(const struct place *place, int nranks,
 {
     struct places_job job = {place, body, arg};
     struct processes *p = processes_new(nranks, &job);
-    const int count = place->threads ? 1 : nranks;
     int right = 1, r;
 
     *out = p;
-    if (places_stays && place->threads)
+    if (places_stays && places_one(place))
         return places_run_here(p);
-    for (r = 0; r < count; r++)
+    for (r = 0; r < nranks; r += place->together)
         processes_fork(p, r, places_process);
-    for (r = 0; r < count; r++)
+    for (r = 0; r < nranks; r += place->together)
         right &= processes_wait_loud(p, r) == 0;
     return right;
 }
