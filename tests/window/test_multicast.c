@@ -1,5 +1,6 @@
 /* One multicast object for a communicator, wherever its ranks are: as threads of one process, as
- * processes, as two threads of each of two, on two hosts with a fabric. Windows share it; its steps fail on each rank in turn. */
+ * processes, as two threads of each of two processes, on two hosts with a fabric. Windows share it;
+ * its steps fail on each rank in turn. */
 #include "processes.h"
 #include "src/window/multicast.h"
 
