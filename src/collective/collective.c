@@ -422,26 +422,54 @@ symwin_status sw_kernel_queue(const struct sw_turn *turn, const struct sw_kernel
                            turn->call, what);
 }
 
-/* Queues the call in the stream, as `turn` allows. */
+/* Launches the call's kernel, for all of the message or for one piece after the other. What ranks
+ * compare is the whole call's. Adds the blocks to *counted. */
+static symwin_status queue_pieces(const struct sw_turn *turn, const struct sw_plan *plan,
+                                  struct sw_kernel_args *args, unsigned *counted)
+{
+    const uint64_t element = args->count > 0 ? args->bytes / args->count : 1;
+    uint64_t left = args->bytes;
+    symwin_status status;
+
+    do {
+        args->bytes = left < plan->bytes ? left : plan->bytes;
+        args->count = args->bytes / element;
+        status = sw_kernel_queue(turn, plan->kernel, &plan->grid, args, 1);
+        if (status == SYMWIN_OK)
+            *counted += plan->grid.blocks;
+        args->in += args->bytes;
+        args->out += args->bytes;
+        left -= args->bytes;
+    } while (left > 0 && status == SYMWIN_OK);
+    return status;
+}
+
+/* Queues the call in the stream, as `turn` allows. *counted: the blocks that the device will have
+ * counted when it has ended. */
 static symwin_status queue(const struct call *c, const struct sw_turn *turn,
-                           const struct sw_plan *plan)
+                           const struct sw_plan *plan, unsigned *counted)
 {
     struct sw_kernel_args args = args_of(c, turn, plan);
     symwin_status status;
 
-    if (c->table != NULL) {
+    *counted = 0;
+    if (c->table == NULL && plan->algorithm->queue == NULL)
+        return queue_pieces(turn, plan, &args, counted);
+    if (c->table == NULL) {
+        status = plan->algorithm->queue(&(struct sw_call){.query = &c->query,
+                                                          .plan = plan,
+                                                          .args = &args,
+                                                          .stream = c->stream,
+                                                          .early = turn->early});
+    } else {
         c->table->call = args;
         status = sw_parts_queue_rows(turn, c->table);
-        return status == SYMWIN_OK ? sw_kernel_queue(turn, plan->kernel, &plan->grid, c->table, 0)
-                                   : status;
+        if (status == SYMWIN_OK)
+            status = sw_kernel_queue(turn, plan->kernel, &plan->grid, c->table, 0);
     }
-    if (plan->algorithm->queue != NULL)
-        return plan->algorithm->queue(&(struct sw_call){.query = &c->query,
-                                                        .plan = plan,
-                                                        .args = &args,
-                                                        .stream = c->stream,
-                                                        .early = turn->early});
-    return sw_kernel_queue(turn, plan->kernel, &plan->grid, &args, 1);
+    if (status == SYMWIN_OK)
+        *counted = plan->algorithm->queue != NULL ? 1 : plan->grid.blocks;
+    return status;
 }
 
 symwin_status sw_call_launch(struct call *c)
@@ -449,6 +477,7 @@ symwin_status sw_call_launch(struct call *c)
     struct sw_query *q = &c->query;
     struct sw_plan plan;
     struct sw_turn turn;
+    unsigned counted = 0;
     symwin_status status = sw_turn_begin(q->comm, c->name, c->stream, &turn);
 
     if (status != SYMWIN_OK)
@@ -462,11 +491,8 @@ symwin_status sw_call_launch(struct call *c)
                                           ? plan.grid.blocks
                                           : plan.put_grid.blocks);
     if (status == SYMWIN_OK)
-        status = queue(c, &turn, &plan);
-    if (status == SYMWIN_OK)
-        sw_turn_end(&turn, 1, plan.algorithm->queue != NULL ? 1 : plan.grid.blocks);
-    else
-        sw_turn_end(&turn, 0, 0);
+        status = queue(c, &turn, &plan, &counted);
+    sw_turn_end(&turn, counted > 0, counted);
     return status;
 }
 

@@ -56,6 +56,14 @@ static uint64_t round_bytes(const symwin_comm *comm, const struct sw_algorithm *
     return slots > 0 ? comm->slot_bytes * (uint64_t)slots : UINT64_MAX;
 }
 
+/* Bytes of a call's launch; the last one may have fewer. */
+static uint64_t launch_bytes(const struct sw_query *q, const struct sw_algorithm *a)
+{
+    const uint64_t round = round_bytes(q->comm, a);
+
+    return q->bytes <= round * (uint64_t)a->launches && q->bytes > round ? round : q->bytes;
+}
+
 /* The limit on the blocks if it slows this message; 0: it does not. Tables are measured without a
  * limit. */
 static int few_blocks(const struct sw_query *q)
@@ -133,7 +141,7 @@ static enum sw_kernel_shape shape_of(const struct sw_query *q, symwin_algo algo)
     if (has_bundles(q, a))
         return q->aligned && q->bytes % ITEM_BYTES == 0 && is_one_round(q) ? SW_SHAPE_long
                                                                            : SW_SHAPE_any;
-    if (!q->aligned || q->bytes > round_bytes(q->comm, a))
+    if (!q->aligned || launch_bytes(q, a) > round_bytes(q->comm, a))
         return SW_SHAPE_any;
     if (a->words && a->flags && (q->bytes == 1 || q->bytes == 2 || q->bytes == 4))
         return SW_SHAPE_tiny;
@@ -588,6 +596,7 @@ symwin_status sw_select_plan(const struct sw_query *q, symwin_algo algo,
         measured = (struct sw_grid){row->blocks, row->threads};
     out->algorithm = algorithm_of(q, out->algo);
     out->stage = stage_of(q, out->algorithm);
+    out->bytes = launch_bytes(q, out->algorithm);
     status = grid_of(q, out->algorithm, out->kernel, &measured, asked, &out->grid);
     if (status == SYMWIN_OK && q->in_place && out->algorithm->queue != NULL &&
         sw_collectives[q->collective].reduces)

@@ -106,6 +106,7 @@ struct sw_plan {
     const struct sw_kernel *kernel;
     struct sw_grid grid;
     uint32_t stage; /* args.stage of the kernel */
+    uint64_t bytes; /* of each launch; the last one may have fewer */
     const struct sw_kernel
         *put; /* reductions by copies in place begin with this two-shot put; otherwise NULL */
     struct sw_grid put_grid;

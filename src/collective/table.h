@@ -72,11 +72,12 @@ struct sw_algorithm {
     int control_warps;       /* the last warp of a block only exchanges control words (push.cuh) */
     /* half slots that a round uses; SW_ANY_RANKS: one per rank; 0: any size */
     int round_slots;
-    int shared;  /* its blocks use the maximum of shared memory */
-    int words;   /* has kernels for short messages, with entries of one word */
-    int bundles; /* large parts are sent in bundles (bundles.cuh) */
-    int flags;   /* half of an entry is flags whatever the type; otherwise those of integers' are */
-    int any;     /* only its kernels for any message serve the collective */
+    int launches; /* each round has a launch of its own, up to this many */
+    int shared;   /* its blocks use the maximum of shared memory */
+    int words;    /* has kernels for short messages, with entries of one word */
+    int bundles;  /* large parts are sent in bundles (bundles.cuh) */
+    int flags; /* half of an entry is flags whatever the type; otherwise those of integers' are */
+    int any;   /* only its kernels for any message serve the collective */
     /* number of ranks with kernels for long messages, or SW_ANY_RANKS; 0: none */
     int long_ranks;
     unsigned most_blocks; /* more are not faster; 0: more are */
