@@ -88,6 +88,29 @@ SYMWIN_DEVICE void sw_any_scale(const struct sw_kernel_args &args, uint64_t (&wo
         });
 }
 
+/* This rank's scalar, an element in the low bits; 0: it has none. */
+SYMWIN_DEVICE uint64_t sw_any_scalar(const struct sw_kernel_args &args)
+{
+    uint64_t scalar = 0;
+
+    sw_with_type(args, [&](auto r) {
+        if (sw_multiplies<decltype(r)>(args))
+            scalar = sw_scalar_own<decltype(r)>(args);
+    });
+    return scalar;
+}
+
+/* Multiplies a word of another rank's input by that rank's scalar, if the operation does. */
+SYMWIN_DEVICE uint64_t sw_any_scaled(const struct sw_kernel_args &args, uint64_t word,
+                                     uint64_t scalar)
+{
+    sw_with_type(args, [&](auto r) {
+        if (sw_multiplies<decltype(r)>(args))
+            word = decltype(r)::scaled(word, scalar);
+    });
+    return word;
+}
+
 /* Adds a word to each sum; `first`: they are the first. */
 template <int n>
 SYMWIN_DEVICE void sw_any_add(const struct sw_kernel_args &args, bool first,
@@ -121,33 +144,44 @@ SYMWIN_DEVICE void sw_any_add(const struct sw_kernel_args &args, bool first,
     });
 }
 
-/* Adds the words of n ranks, of which `there` exist, to one sum, in their order; `first`: the first
- * of them begins it. */
+/* Adds m words of each of n ranks, of which `there` exist, to m sums, in the ranks' order; `first`:
+ * the first of them begins them. */
+template <int n, int m, class R>
+SYMWIN_DEVICE void sw_any_add_words(const struct sw_kernel_args &args, bool first, int32_t there,
+                                    const uint64_t (&word)[n][m], R (&sum)[m])
+{
+    const uint32_t op = sw_any_op(args);
+    auto add = [&](auto o) {
+        SYMWIN_UNROLL
+        for (int k = 0; k < m; k++) {
+            SYMWIN_UNROLL
+            for (int32_t j = 0; j < n; j++)
+                if (j < there && (j > 0 || !first))
+                    sum[k].add(word[j][k], op, o);
+        }
+    };
+
+    SYMWIN_UNROLL
+    for (int k = 0; k < m; k++)
+        if (first)
+            sum[k].first(word[0][k], op);
+    if (R::is_sum(args.op, sw_has_sign(args)))
+        add(symwin_op_sum());
+    else
+        R::with_op(op, add);
+}
+
+/* The same of one word each, whatever its type. */
 template <int n>
 SYMWIN_DEVICE void sw_any_add_ranks(const struct sw_kernel_args &args, bool first, int32_t there,
                                     const uint64_t (&word)[n][1], sw_any_sums<1> &sums)
 {
-    const bool has_sign = sw_has_sign(args);
-    const uint32_t op = sw_any_op(args);
-
     sw_with_type(args, [&](auto r) {
-        typedef decltype(r) R;
-        R sum;
-        auto add = [&](auto o) {
-            SYMWIN_UNROLL
-            for (int32_t j = 0; j < n; j++)
-                if (j < there && (j > 0 || !first))
-                    sum.add(word[j][0], op, o);
-        };
+        decltype(r) sum[1];
 
-        memcpy(&sum, sums.bits[0], sizeof sum);
-        if (first)
-            sum.first(word[0][0], op);
-        if (R::is_sum(args.op, has_sign))
-            add(symwin_op_sum());
-        else
-            R::with_op(op, add);
-        memcpy(sums.bits[0], &sum, sizeof sum);
+        memcpy(&sum[0], sums.bits[0], sizeof sum[0]);
+        sw_any_add_words<n, 1>(args, first, there, word, sum);
+        memcpy(sums.bits[0], &sum[0], sizeof sum[0]);
     });
 }
 

@@ -26,7 +26,8 @@
  *  uint64_t scalar[nranks]       written by peer p at [p]: its scalar, in calls where this rank
  *                                multiplies what it reads of p (scalar.cuh)
  *  struct sw_landing landing[nranks]  of large parts of unequal lengths, which go straight into
- *                                windows: what this rank has with peer p, at [p] (table.cuh)
+ *                                windows or from there: what this rank has with peer p, at [p]
+ *                                (table.cuh)
  *  struct sw_pair pair[nranks]   of sends and receives: what this rank has with each peer
  *  entries  ring[nranks][SW_PAIR_SLOTS][...] of sends and receives: what peer p sends, at [p];
  *                                zero except for entries in transit
@@ -292,14 +293,22 @@ struct sw_kernel_args {
 
 /* Large parts of unequal lengths (table.cuh). The upper half of a word of `place` is the flag of
  * its call; the word is zero once it has been read. */
-enum { SW_PLACE_DIGEST, SW_PLACE_OFFSET, SW_PLACE_BYTES = 3, SW_PLACE_WORDS = 5 };
+enum {
+    SW_PLACE_DIGEST,
+    SW_PLACE_OFFSET,
+    SW_PLACE_BYTES = 3,
+    SW_PLACE_SCALAR = 5,
+    SW_PLACE_WORDS = 7
+};
 struct sw_landing {
-    /* by the peer, at [epoch & 1]: its digest; where this rank's part lies in its output, or
-     * SW_NO_OFFSET; and the bytes of that part. Of the last two halves, the lower one first */
+    /* by the peer, at [epoch & 1]: its digest; where the part that the two have lies in its buffer,
+     * or SW_NO_OFFSET; the bytes of that part; and its scalar, if it has one. Of the last three
+     * halves, the lower one first */
     uint64_t place[2][SW_PLACE_WORDS];
-    uint32_t landed; /* by the blocks of the peer: SW_LANDED more for each part */
-    uint32_t taken;  /* of these, by this rank */
-    uint64_t unused[5];
+    /* by the blocks of the peer: SW_LANDED more for each part that they have stored or loaded */
+    uint32_t landed;
+    uint32_t taken; /* of these, by this rank */
+    uint64_t unused;
 };
 #define SW_LANDED 65536u /* more than a grid has blocks */
 /* What each of `blocks` blocks adds, one of them the first: SW_LANDED in all. */

@@ -186,6 +186,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 /* One kernel knows all types and operations: of parts of unequal lengths, words are not many. */
 #define SW_KERNEL_LIST_REDUCE_V(X)                                                                 \
     X(reduce_v, table, oneshot, bytes, other, n, any)                                              \
+    X(reduce_v, table, oneshot, bytes, other, n, long)                                             \
     X(reduce_v, table, oneshot, bytes, other, 2, short)                                            \
     X(reduce_v, table, oneshot, bytes, other, 4, short)                                            \
     X(reduce_v, table, oneshot, bytes, other, 8, short)

@@ -15,10 +15,16 @@
  */
 #include "table_short.cuh"
 
-template <bool with_large>
+template <sw_large with_large>
 struct sw_move_v {
     typedef sw_wire_flags wire;
-    static constexpr bool changes = false, large = with_large;
+    static constexpr bool changes = false;
+    static constexpr sw_large large = with_large;
+
+    SYMWIN_DEVICE uint64_t scalar(const struct sw_table_args &)
+    {
+        return 0;
+    }
 
     SYMWIN_DEVICE void input(const struct sw_table_args &, uint64_t[][wire::words])
     {
@@ -39,7 +45,7 @@ struct sw_move_v {
     {
         const sw_own_part own = own_of(args);
 
-        if (!large)
+        if (large == SW_LARGE_NONE)
             sw_part_first<wire>(own.rounds, role, own.from, word);
     }
 
@@ -51,7 +57,7 @@ struct sw_move_v {
 
         if (own.rounds.bytes == 0)
             return;
-        if (large)
+        if (large != SW_LARGE_NONE)
             sw_move_part(sw_goal_here(), {role.index, role.workers}, own.from, own.to,
                          own.rounds.bytes);
         else
@@ -93,7 +99,7 @@ struct sw_move_v {
 template <int N>
 struct sw_move_v_short {
     typedef sw_wire_flags wire;
-    static constexpr bool large = false;
+    static constexpr sw_large large = SW_LARGE_NONE;
 
     SYMWIN_DEVICE void input(const struct sw_table_args &, uint64_t (&)[N][1])
     {
@@ -139,7 +145,7 @@ SYMWIN_DEVICE void sw_move_v_run(const struct sw_table_args &args)
     if constexpr (shape == SW_SHAPE_short)
         sw_table_run_short<N, sw_move_v_short<N>>(args);
     else
-        sw_table_run<sw_move_v<shape == SW_SHAPE_long>>(args);
+        sw_table_run<sw_move_v<shape == SW_SHAPE_long ? SW_LARGE_STORED : SW_LARGE_NONE>>(args);
 }
 
 #define SW_DEFINE(file, family, algo, type, op, ranks, shape)                                      \

@@ -4,7 +4,7 @@
  *
  * Who knows what. A rank knows what it sends to each peer and what it receives from each, and
  * nothing of the others. What travels from r to p depends only on its length, which both know, on
- * what both have agreed on, slots and types, and of large parts on a word of p.
+ * what both have agreed on, slots and types, and of large parts on a word of p, or of r.
  *
  * Rounds. A pair's part travels in an odd number of rounds, or in none if it is empty. Round c uses
  * the slots of parity (q + c) & 1, where q is the number of the call's first round (push.cuh). The
@@ -72,6 +72,21 @@
  *     there, so a thread has loaded an entry before it overwrites it. In an all-gather, parts in
  *     place are no peer's.
  *
+ * Large parts that are added. Their receivers load them, so it is the sender that says where a part
+ * lies in its input, and its scalar if words are multiplied. With an offset the part has no rounds:
+ * the receiver's blocks load it when they add, and each adds to a count at the sender when the
+ * block's sums are complete. A receiver may have such parts and others in one sum.
+ *   Before: nothing is loaded unless the record has the receiver's own epoch, digest and bytes.
+ *     What the sender's stream did with the input before has ended when the record is written. The
+ *     thread that acquires it, and the barrier of its block, order the loads after that.
+ *   After: block 0 of the sender waits for the counts, so the input is free when the call has
+ *     ended. A block adds to a count, with release, when its threads have added all that they load.
+ *   Records and counts are the same words, of which a call uses each in one of the two ways.
+ *   Circles: the counts need all rounds of their receiver. What these wait for depends on turns
+ *     (above), none of which waits for a count.
+ *   In place, a rank's result overwrites its own part, which no peer loads. Parts that are only
+ *     read may overlap, but a part that overlaps the result gets no place.
+ *
  * A part in a table in device memory that passes the end of its buffer, or has elements although
  * the buffer is NULL, is treated as empty, and reported.
  */
@@ -83,6 +98,10 @@
 
 /* Entries that a thread has in flight. */
 enum { SW_TABLE_BATCH = 4 };
+
+/* What a kernel does with large parts that lie in windows: nothing, or their senders store them, or
+ * their receivers load them. */
+enum sw_large { SW_LARGE_NONE, SW_LARGE_STORED, SW_LARGE_LOADED };
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
@@ -196,23 +215,63 @@ SYMWIN_DEVICE uint64_t sw_place_at(const struct sw_table_args &args, const sw_ca
     return SW_LANDING_AT(args, call, at, from, place) + (call.epoch & 1) * SW_PLACE_WORDS * 8;
 }
 
+/* The part that this rank has with rank p and whose place it tells p, and the one of which p tells.
+ */
+template <sw_large large>
+SYMWIN_DEVICE sw_table_part sw_table_told(const struct sw_table_args &args, int32_t p)
+{
+    return large == SW_LARGE_LOADED ? sw_table_in(args, p) : sw_table_out(args, p);
+}
+
+template <sw_large large>
+SYMWIN_DEVICE sw_table_part sw_table_taken(const struct sw_table_args &args, int32_t p)
+{
+    return large == SW_LARGE_LOADED ? sw_table_out(args, p) : sw_table_in(args, p);
+}
+
+/* Whether a part with rank p is one of which a record is written. */
+SYMWIN_DEVICE bool sw_is_large(const struct sw_table_args &args, int32_t p,
+                               const sw_table_part &part)
+{
+    return part.bytes > args.large && p != args.call.rank;
+}
+
+/* Whether rank p may access this rank's part. */
+template <sw_large large>
+SYMWIN_DEVICE bool sw_is_offered(const struct sw_table_args &args, int32_t p,
+                                 const sw_table_part &part)
+{
+    if (large == SW_LARGE_NONE || args.place == SW_NO_OFFSET || !sw_is_large(args, p, part))
+        return false;
+    if (large == SW_LARGE_LOADED) {
+        const sw_table_part result = sw_table_out(args, args.call.rank);
+
+        return result.address >= part.address + part.bytes ||
+               part.address >= result.address + result.bytes;
+    }
+    return true;
+}
+
 /* By the control threads of block 0, before any wait. As a header with SW_HEADER_STREAM, a record
  * needs no fence. */
+template <class Receive>
 SYMWIN_DEVICE void sw_places_post(const struct sw_table_args &args, const sw_call &call,
                                   const sw_role &role)
 {
-    const uint64_t tag = (uint64_t)sw_call_flag(call) << 32;
+    const uint64_t buffer = Receive::large == SW_LARGE_LOADED ? args.call.in : args.call.out;
+    const uint64_t tag = (uint64_t)sw_call_flag(call) << 32, scalar = Receive::scalar(args);
 
     for (int32_t p = role.control_lane; p < args.call.nranks; p += role.control_lanes) {
-        const sw_table_part part = sw_table_out(args, p);
+        const sw_table_part part = sw_table_told<Receive::large>(args, p);
         const uint64_t to = sw_place_at(args, call, p, args.call.rank);
-        const uint64_t offset = args.place == SW_NO_OFFSET
-                                    ? SW_NO_OFFSET
-                                    : args.place + (part.address - args.call.out);
-        const uint64_t words[SW_PLACE_WORDS] = {args.call.digest, (uint32_t)offset, offset >> 32,
-                                                (uint32_t)part.bytes, part.bytes >> 32};
+        const uint64_t offset = sw_is_offered<Receive::large>(args, p, part)
+                                    ? args.place + (part.address - buffer)
+                                    : SW_NO_OFFSET;
+        const uint64_t words[SW_PLACE_WORDS] = {
+            args.call.digest, (uint32_t)offset, offset >> 32, (uint32_t)part.bytes,
+            part.bytes >> 32, (uint32_t)scalar, scalar >> 32};
 
-        if (p == args.call.rank || part.bytes <= args.large)
+        if (!sw_is_large(args, p, part))
             continue;
         for (int w = 0; w < SW_PLACE_WORDS; w++)
             if (SYMWIN_EMULATED) /* for sanitizers */
@@ -222,7 +281,7 @@ SYMWIN_DEVICE void sw_places_post(const struct sw_table_args &args, const sw_cal
     }
 }
 
-/* Waits until rank p has said where its part of `bytes` bytes is to be. False: the wait was given
+/* Waits until rank p has said where the part of `bytes` bytes lies there. False: the wait was given
  * up. */
 SYMWIN_DEVICE bool sw_place_await(const struct sw_table_args &args, sw_call &call, int32_t p,
                                   uint64_t bytes)
@@ -248,25 +307,33 @@ SYMWIN_DEVICE bool sw_place_await(const struct sw_table_args &args, sw_call &cal
     }
 }
 
-/* By all threads of a block: waits for the places of all large parts that this rank sends. */
+/* By all threads of a block: waits for the places of large parts that this rank is to access. */
+template <sw_large large>
 SYMWIN_DEVICE void sw_places_await(const struct sw_table_args &args, sw_call &call)
 {
     for (int32_t p = (int32_t)threadIdx.x; p < args.call.nranks && !call.failed;
          p += (int32_t)blockDim.x) {
-        const uint64_t bytes = sw_table_in(args, p).bytes;
+        const sw_table_part part = sw_table_taken<large>(args, p);
 
-        if (p != args.call.rank && bytes > args.large)
-            (void)sw_place_await(args, call, p, bytes);
+        if (sw_is_large(args, p, part))
+            (void)sw_place_await(args, call, p, part.bytes);
     }
     call.failed = symwin_block_any(call.failed);
 }
 
-/* Where rank p wants this rank's large part, after that; or SW_NO_OFFSET. */
+/* What two halves of rank p's record say, after that. */
+SYMWIN_DEVICE uint64_t sw_place_says(const struct sw_table_args &args, const sw_call &call,
+                                     int32_t p, uint32_t word)
+{
+    const uint64_t at = sw_place_at(args, call, args.call.rank, p) + word * 8;
+
+    return (uint32_t)symwin_load_u64(at) | symwin_load_u64(at + 8) << 32;
+}
+
+/* Where the large part that this rank has with rank p lies there; or SW_NO_OFFSET. */
 SYMWIN_DEVICE uint64_t sw_place_of(const struct sw_table_args &args, const sw_call &call, int32_t p)
 {
-    const uint64_t at = sw_place_at(args, call, args.call.rank, p) + SW_PLACE_OFFSET * 8;
-
-    return (uint32_t)symwin_load_relaxed_u64(at) | symwin_load_relaxed_u64(at + 8) << 32;
+    return sw_place_says(args, call, p, SW_PLACE_OFFSET);
 }
 
 /* By all threads of all blocks, when the block has read the places for the last time. */
@@ -285,35 +352,34 @@ SYMWIN_DEVICE void sw_places_empty(const struct sw_table_args &args, const sw_ca
             0);
 }
 
-/* Whether the part for rank p, or from it, is stored straight. */
-template <bool large>
-SYMWIN_DEVICE bool sw_goes_straight(const struct sw_table_args &args, const sw_call &call,
-                                    int32_t p, const sw_table_part &part)
+/* Whether this rank accesses the part at rank p, whose place p has told. */
+template <sw_large large>
+SYMWIN_DEVICE bool sw_is_taken(const struct sw_table_args &args, const sw_call &call, int32_t p,
+                               const sw_table_part &part)
 {
-    return large && part.bytes > args.large && p != args.call.rank &&
+    return large != SW_LARGE_NONE && sw_is_large(args, p, part) &&
            sw_place_of(args, call, p) != SW_NO_OFFSET;
 }
 
-template <bool large>
-SYMWIN_DEVICE bool sw_comes_straight(const struct sw_table_args &args, int32_t p,
-                                     const sw_table_part &part)
-{
-    return large && part.bytes > args.large && p != args.call.rank && args.place != SW_NO_OFFSET;
-}
-
 /* The rounds of the part for rank p, and of the part from it. */
-template <class W, bool large>
+template <class W, sw_large large>
 SYMWIN_DEVICE sw_rounds sw_rounds_to(const struct sw_table_args &args, const sw_call &call,
                                      int32_t p, const sw_table_part &part)
 {
-    return sw_table_rounds<W>(args, sw_goes_straight<large>(args, call, p, part) ? 0 : part.bytes);
+    const bool straight = large == SW_LARGE_LOADED ? sw_is_offered<large>(args, p, part)
+                                                   : sw_is_taken<large>(args, call, p, part);
+
+    return sw_table_rounds<W>(args, straight ? 0 : part.bytes);
 }
 
-template <class W, bool large>
-SYMWIN_DEVICE sw_rounds sw_rounds_from(const struct sw_table_args &args, int32_t p,
-                                       const sw_table_part &part)
+template <class W, sw_large large>
+SYMWIN_DEVICE sw_rounds sw_rounds_from(const struct sw_table_args &args, const sw_call &call,
+                                       int32_t p, const sw_table_part &part)
 {
-    return sw_table_rounds<W>(args, sw_comes_straight<large>(args, p, part) ? 0 : part.bytes);
+    const bool straight = large == SW_LARGE_LOADED ? sw_is_taken<large>(args, call, p, part)
+                                                   : sw_is_offered<large>(args, p, part);
+
+    return sw_table_rounds<W>(args, straight ? 0 : part.bytes);
 }
 
 /* Loads the thread's first entry of a part. */
@@ -359,7 +425,7 @@ SYMWIN_DEVICE void sw_parts_store(const struct sw_table_args &args, const sw_cal
         const sw_table_part part = sw_table_in(args, p), comes = sw_table_out(args, p);
         const bool in_place = comes.bytes > 0 && comes.address == part.address;
 
-        if (!sw_goes_straight<true>(args, call, p, part))
+        if (!sw_is_taken<SW_LARGE_STORED>(args, call, p, part))
             continue;
         if (in_place) {
             const sw_rounds rounds = sw_table_rounds<W>(args, part.bytes);
@@ -375,8 +441,10 @@ SYMWIN_DEVICE void sw_parts_store(const struct sw_table_args &args, const sw_cal
     }
 }
 
-/* By all threads, when the workers have stored: tells the receivers, and in block 0 waits for what
- * this rank receives. The places are read no more, and emptied before the wait, which has time. */
+/* By all threads, when the workers have stored or loaded: tells the peers, and in block 0 waits for
+ * what they store or load here. The places are read no more, and emptied before the wait, which has
+ * time. */
+template <sw_large large>
 SYMWIN_DEVICE void sw_parts_land(const struct sw_table_args &args, sw_call &call)
 {
     const int32_t self = args.call.rank;
@@ -384,7 +452,7 @@ SYMWIN_DEVICE void sw_parts_land(const struct sw_table_args &args, sw_call &call
     call.failed = symwin_block_any(call.failed);
     for (int32_t p = (int32_t)threadIdx.x; p < args.call.nranks && !call.failed;
          p += (int32_t)blockDim.x)
-        if (sw_goes_straight<true>(args, call, p, sw_table_in(args, p)))
+        if (sw_is_taken<large>(args, call, p, sw_table_taken<large>(args, p)))
             symwin_add_system_u32(SW_LANDING_AT(args, call, p, self, landed),
                                   SW_LANDED_BY(blockIdx.x == 0, gridDim.x));
     sw_places_empty(args, call);
@@ -394,7 +462,7 @@ SYMWIN_DEVICE void sw_parts_land(const struct sw_table_args &args, sw_call &call
         const uint32_t want = symwin_load_relaxed_u32(taken) + SW_LANDED;
         sw_wait wait = {0, 0, 0};
 
-        if (!sw_comes_straight<true>(args, p, sw_table_out(args, p)))
+        if (!sw_is_offered<large>(args, p, sw_table_told<large>(args, p)))
             continue;
         while (symwin_load_acquire_u32(SW_LANDING_AT(args, call, self, p, landed)) != want)
             if (!sw_wait_on(args.call, call, wait, p))
@@ -528,7 +596,7 @@ SYMWIN_DEVICE bool sw_lane_has(const sw_lanes<W> &lanes, const sw_role &role, ui
 
 /* What this rank sends to peers in round `c`, or receives from them; `most`: the most rounds that a
  * pair has so far. All rows are loaded before one is used. */
-template <class W, bool large, bool sends>
+template <class W, sw_large large, bool sends>
 SYMWIN_DEVICE void sw_lanes_find(const struct sw_table_args &args, const sw_call &call,
                                  int32_t step, uint32_t c, sw_lanes<W> &lanes, uint32_t &most)
 {
@@ -554,7 +622,7 @@ SYMWIN_DEVICE void sw_lanes_find(const struct sw_table_args &args, const sw_call
         const int32_t p = lanes.rank[j];
         const sw_table_part part = sw_table_part_of(args, side, buffer, row[j]);
         const sw_rounds rounds = sends ? sw_rounds_to<W, large>(args, call, p, part)
-                                       : sw_rounds_from<W, large>(args, p, part);
+                                       : sw_rounds_from<W, large>(args, call, p, part);
         const uint32_t count = p == args.call.rank ? 0 : rounds.count;
         const sw_part of_round = sw_part_of<W>(part.address, rounds, c);
 
@@ -656,7 +724,7 @@ SYMWIN_DEVICE void sw_lanes_empty(const struct sw_table_args &args, const sw_rol
 }
 
 /* Answers the entries of round `c`, which this thread has emptied. */
-template <class W, bool large>
+template <class W, sw_large large>
 SYMWIN_DEVICE void sw_table_answer(const struct sw_table_args &args, const sw_call &call,
                                    const sw_role &role, uint32_t c)
 {
@@ -665,7 +733,7 @@ SYMWIN_DEVICE void sw_table_answer(const struct sw_table_args &args, const sw_ca
 
     SYMWIN_NO_UNROLL
     for (int32_t p = 0; p < args.call.nranks; p++) {
-        const sw_rounds rounds = sw_rounds_from<W, large>(args, p, sw_table_out(args, p));
+        const sw_rounds rounds = sw_rounds_from<W, large>(args, call, p, sw_table_out(args, p));
         const uint64_t to = sw_state_address(args.call, call, p, place);
 
         if (p == args.call.rank || c + 1 >= rounds.count)
@@ -678,7 +746,7 @@ SYMWIN_DEVICE void sw_table_answer(const struct sw_table_args &args, const sw_ca
 
 /* Takes the answers to round `c`: as many as there are entries of the next one. False: the wait was
  * given up. */
-template <class W, bool large>
+template <class W, sw_large large>
 SYMWIN_DEVICE bool sw_table_take_answers(const struct sw_table_args &args, sw_call &call,
                                          const sw_role &role, uint32_t c)
 {
@@ -712,22 +780,25 @@ SYMWIN_DEVICE void sw_table_settle(const struct sw_table_args &args, sw_call &ca
 
     if (tells && !call.failed)
         sw_counts_post(args, call, role);
-    if (Receive::large && tells && !call.failed)
-        sw_places_post(args, call, role);
+    if constexpr (Receive::large != SW_LARGE_NONE)
+        if (tells && !call.failed)
+            sw_places_post<Receive>(args, call, role);
     sw_push_count(args.call, call, role, 1);
     if (tells && !call.failed)
         sw_counts_check(args, call, role);
-    if (Receive::large)
-        sw_places_await(args, call);
+    if (Receive::large != SW_LARGE_NONE)
+        sw_places_await<Receive::large>(args, call);
 }
 
 /* `Receive` has the wire format, and
- *   large                        whether large parts may go straight into windows
+ *   large                        what it does with large parts
+ *   scalar(args)                 of this rank, for those who load its parts
  *   changes, input(args, word)   whether, and how, it makes of words of the input what is sent
  *   begin(args, role, own)       loads the thread's first word of this rank's own part
  *   keep(args, role, own)        does with the own part what need not wait for peers
  *   round(args, call, role, c, own, most)
- *                                receives and empties round `c`. If the wait is given up,
+ *                                receives and empties round `c`, the first time also what it loads.
+ *                                If the wait is given up,
  *                                call.failed is set. `most` becomes the most rounds of a pair that
  *                                it sees */
 template <class Receive>
@@ -735,7 +806,7 @@ SYMWIN_DEVICE void sw_table_run(const struct sw_table_args &args)
 {
     typedef typename Receive::wire W;
     const sw_role role = sw_role_of_thread();
-    const bool reads = !Receive::large && role.works; /* the call, while it sends */
+    const bool reads = Receive::large == SW_LARGE_NONE && role.works; /* the call, while it sends */
     uint64_t own[W::words] = {};
     uint32_t turns = 1;
     sw_call call = {};
@@ -745,19 +816,19 @@ SYMWIN_DEVICE void sw_table_run(const struct sw_table_args &args)
         call = sw_call_read(args.call);
     SYMWIN_NO_UNROLL
     for (uint32_t c = 0;; c++) {
-        if (Receive::large && c == 0)
+        if (Receive::large != SW_LARGE_NONE && c == 0)
             sw_table_settle<Receive>(args, call, role);
         if (role.works && !call.failed)
             sw_table_send<Receive>(args, call, role, c, reads && c == 0, turns);
         if (role.works && !call.failed && c == 0)
             Receive::begin(args, role, own);
-        if (!Receive::large && c == 0)
+        if (Receive::large == SW_LARGE_NONE && c == 0)
             sw_table_settle<Receive>(args, call, role);
         if (!role.works || call.failed)
             break;
         if (c == 0)
             Receive::keep(args, role, own);
-        if (Receive::large && c == 0)
+        if (Receive::large == SW_LARGE_STORED && c == 0)
             sw_parts_store<W>(args, call, role);
         Receive::round(args, call, role, c, own, turns);
         if (call.failed || c + 1 >= turns)
@@ -768,8 +839,8 @@ SYMWIN_DEVICE void sw_table_run(const struct sw_table_args &args)
             break;
         symwin_fence();
     }
-    if (Receive::large)
-        sw_parts_land(args, call);
+    if (Receive::large != SW_LARGE_NONE)
+        sw_parts_land<Receive::large>(args, call);
     sw_push_end<W>(args.call, call);
 }
 

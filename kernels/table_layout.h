@@ -28,10 +28,12 @@ struct sw_table_side {
 struct sw_table_args {
     struct sw_kernel_args call; /* count, bytes and steps are not used */
     uint64_t element;           /* bytes */
-    /* A part of more bytes is large: it goes straight into its receiver's window, if it lies in
-     * one. Equal on all ranks. UINT64_MAX: none is */
+    /* A part of more bytes is large: it goes straight into its receiver's window, or if it is to be
+     * added from its sender's, if it lies in one. Equal on all ranks. UINT64_MAX: none is */
     uint64_t large;
-    uint64_t place; /* of `out` in the flat range; SW_NO_OFFSET: nothing is to be stored there */
+    /* Of `out` in the flat range, or of `in` if parts are added; SW_NO_OFFSET: peers are not to
+     * access it */
+    uint64_t place;
     struct sw_table_side in, out;
 };
 

@@ -465,7 +465,8 @@ SYMWIN_API symwin_status symwin_allgatherv_query(symwin_comm *comm, const void *
 /* Every rank gets its part of the result, of any length. Operations, the order of the ranks and the
  * bits are as for symwin_reduce_scatter(), statuses as for symwin_alltoallv().
  *
- *   in       a part for each rank
+ *   in       a part for each rank. Large parts are loaded straight from it where it lies in a
+ *            window (symwin_window_register()), also if only some ranks' do, and at any offsets
  *   parts    of `in`; the counts are equal on all ranks, and displacements need not be
  *   out      parts->counts[rank] elements, unchecked if the arrays are in device memory. In place,
  *            it is this rank's part of `in`

@@ -7,8 +7,9 @@
  * in any memory are timed in plain memory, and serve both tables: that of plain memory and that of
  * windows. Algorithms that need windows are timed in windows, for the second table only.
  *
- * Where parts have unequal lengths, "put" is a one-shot whose parts all go straight into windows.
- * While one is timed, the communicator's table says so; otherwise it says that none does.
+ * Where parts have unequal lengths, "put" is a one-shot whose parts all go straight into windows,
+ * or are loaded from there. While one is timed, the communicator's table says so; otherwise it says
+ * that none does.
  *
  * Of a communicator over several domains the ways between them are tried, and numbers of pieces in
  * place of grids.
@@ -499,7 +500,7 @@ static int tune_type(struct tuning *t)
     struct sw_tuning *const before = t->r->comm->tuning;
     int good = 1;
 
-    for (int goes = 0; goes <= is->straight && is->by_parts && good; goes++)
+    for (int goes = 0; goes <= 1 && is->by_parts && good; goes++)
         good = make_straight(t, goes);
     good = meet(t->r, good, NULL, 0) && tune_sizes(t);
     t->r->comm->tuning = before;

@@ -70,8 +70,8 @@ symwin_status sw_parts_check_part(const struct sw_request *r, int b, int rank, u
 /* Checks the parts of a request and writes r->table, but for its place. */
 symwin_status sw_parts_find(const struct sw_request *r, struct sw_parts_bytes *bytes);
 
-/* Writes the place: whether peers may store straight into `out`. Afterwards, with the buffers that
- * were found. */
+/* Writes the place: whether peers may store straight into `out`, or load from `in`. Afterwards,
+ * with the buffers that were found. */
 struct sw_buffer;
 void sw_parts_place(const struct sw_request *r, const struct sw_buffer buffers[2], int in_place);
 

@@ -249,7 +249,7 @@ symwin_status sw_call_find_buffers(struct call *c, struct sw_launched *launched)
     return place_buffers(c);
 }
 
-/* The same for a collective by parts. Its kernels need no windows, but may use that of `out`. */
+/* The same for a collective by parts. Its kernels need no windows, but may use one. */
 static symwin_status find_parts_at(struct call *c, const struct sw_request *r)
 {
     struct sw_buffer *in = &c->buffers[IN], *out = &c->buffers[OUT];
@@ -273,7 +273,7 @@ static symwin_status find_parts_at(struct call *c, const struct sw_request *r)
                              c->buffers, NULL);
     if (status == SYMWIN_OK)
         sw_parts_place(r, c->buffers, c->query.in_place);
-    c->query.into_window = r->table->place != SW_NO_OFFSET;
+    c->query.by_window = r->table->place != SW_NO_OFFSET;
     in->offset = out->offset = 0; /* what kernels use is in the table */
     return status;
 }

@@ -6,7 +6,7 @@
 #include "src/collective/call.h"
 #include "src/collective/grouped.h"
 
-/* Bytes of a part that is stored straight; the first for tests on the emulated driver. */
+/* Bytes of a part that goes straight; the first for tests on the emulated driver. */
 enum { EMULATED_LARGE = 512, LARGE_LEAST = 16 << 10, LARGE_MOST = 64 << 20 };
 
 /* The buffer that has the parts, if the other one has this rank's part alone; otherwise -1. */
@@ -328,28 +328,30 @@ static symwin_status compare(const struct sw_request *r)
     return SYMWIN_OK;
 }
 
-/* Ranks of one device: what the words before and after the stores take more than barriers. Four
- * ranks on one H200 took 15 us for parts of 256 KiB, and 8 by entries. */
+/* Ranks of one device: what the words before and after the stores, or loads, take more than
+ * barriers. Four ranks on one H200 took 15 us to store parts of 256 KiB, and 8 by entries. */
 #define PLACES_US 5.0
 
-/* A part of more bytes is stored straight into its receiver's window: where a table says so, or
- * otherwise the model of the collective with equal parts of as many bytes. Both know only what all
- * ranks know. */
+/* A part of more bytes goes straight into its receiver's window, or from its sender's: where a
+ * table says so, or otherwise the model of the collective with equal parts of as many bytes. Both
+ * know only what all ranks know. */
 static uint64_t large_bytes(const struct sw_request *r)
 {
     struct sw_model m = {.nranks = r->comm->nranks,
                          .bytes = LARGE_LEAST,
+                         .own_loads = 1, /* a thread loads from several ranks at once */
                          .one_device = r->comm->sharers == r->comm->nranks};
+    const int adds = sw_collectives[r->collective].reduces;
+    double (*const straight)(const struct sw_model *) = adds ? sw_model_parts : sw_model_move;
+    double (*const pushed)(const struct sw_model *) = adds ? sw_model_parts_pushed
+                                                           : sw_model_exchange;
     uint64_t bytes;
 
-    if (!sw_collectives[r->collective].straight)
-        return UINT64_MAX;
     if (sw_tuning_straight(r->comm->tuning, r->collective, r->type, &bytes))
         return bytes;
     if (sw_driver_is_emulated())
         return EMULATED_LARGE;
-    while (m.bytes < LARGE_MOST &&
-           sw_model_move(&m) + (m.one_device ? PLACES_US : 0) > sw_model_exchange(&m))
+    while (m.bytes < LARGE_MOST && straight(&m) + (m.one_device ? PLACES_US : 0) > pushed(&m))
         m.bytes *= 2;
     return m.bytes;
 }
@@ -398,6 +400,11 @@ void sw_parts_place(const struct sw_request *r, const struct sw_buffer buffers[2
 {
     const struct sw_buffer *in = &buffers[IN], *out = &buffers[OUT];
 
+    if (divided(r) == IN) {
+        if (in->is_public)
+            r->table->place = in->offset;
+        return;
+    }
     if (out->is_public && (in->address != out->address || (divided(r) == OUT && in_place)))
         r->table->place = out->offset;
 }

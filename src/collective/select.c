@@ -540,7 +540,7 @@ static symwin_status plan_put(const struct sw_query *q, const struct sw_grid *as
 static const struct sw_tuning_row *choose(const struct sw_query *q, struct sw_plan *out)
 {
     const struct sw_tuning_row *row = sw_tuning_find(q->comm->tuning, q->collective, q->type,
-                                                     q->windows || q->into_window, size_of(q));
+                                                     q->windows || q->by_window, size_of(q));
 
     out->measured = by_row(q, row, out);
     if (!out->measured)

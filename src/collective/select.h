@@ -17,7 +17,7 @@ static inline int sw_way_is_there(symwin_collective collective, symwin_algo algo
 static inline int sw_algo_is_inside(symwin_collective collective, symwin_algo algo)
 {
     return sw_algo_is_there(collective, algo) ||
-           (sw_collectives[collective].straight && algo == SYMWIN_ALGO_PUT);
+           (sw_collectives[collective].by_parts && algo == SYMWIN_ALGO_PUT);
 }
 
 static inline int sw_algo_is_in_tables(symwin_collective collective, symwin_algo algo)
@@ -63,7 +63,7 @@ const struct sw_tuning_row *sw_tuning_find(const struct sw_tuning *tuning,
                                            symwin_collective collective, symwin_type type,
                                            int registered, size_t bytes);
 
-/* Of a collective by parts: whether a table says which parts go straight into windows. These are
+/* Of a collective by parts: whether a table says which parts go straight. These are
  * those of more than *bytes: of the last row for windows that is no put. */
 int sw_tuning_straight(const struct sw_tuning *tuning, symwin_collective collective,
                        symwin_type type, uint64_t *bytes);
@@ -83,9 +83,9 @@ struct sw_query {
     int windows_aligned; /* so is what is used of windows: equal on all ranks */
     int windows;         /* both buffers are in windows */
     unsigned transports; /* of both windows */
-    int large_parts;     /* of a collective by parts: one may be stored straight into a window */
-    int short_parts;     /* of one: this rank's are what the kernel for short calls handles */
-    int into_window;     /* of one: this rank's output is in one, for that. Only for the grid */
+    int large_parts; /* of a collective by parts: one may go straight into a window, or from it */
+    int short_parts; /* of one: this rank's are what the kernel for short calls handles */
+    int by_window;   /* of one: what others access for that is in one. Only for the grid */
     const struct sw_buffer *buffers; /* only for texts: in and out, found; NULL: unknown */
 
     /* Only for the grid; 0: the whole device, and no limit. */

@@ -95,10 +95,11 @@ struct sw_algorithm {
 struct sw_collective {
     /* "symwin_allreduce", "symwin_allreduce_with", "symwin_allreduce_query" */
     const char *call, *with, *query;
-    int reduces;           /* otherwise there is one kernel for all types, which moves bytes */
-    int no_data;           /* it has no buffers, and a count of 0 */
-    int by_parts;          /* lengths of parts differ: struct symwin_parts, not a count */
-    int straight;          /* large ones may go straight into windows: tables call that put */
+    int reduces; /* otherwise there is one kernel for all types, which moves bytes */
+    int no_data; /* it has no buffers, and a count of 0 */
+    /* Lengths of parts differ: struct symwin_parts, not a count. Large ones may go straight into
+     * windows, or from there if they are added: tables call that put */
+    int by_parts;
     int in_each, out_each; /* a rank's input, or output, has `count` elements for each rank */
     int root_sends, root_receives; /* only the root has an input, or an output */
     /* Each byte of the larger buffer crosses a link this often, times (n - 1) / n; or 0: once, as

@@ -5,9 +5,7 @@
  * kernel have room for.
  * test_alltoallv_refused.c tests what fails. Also runs on GPUs (tests/gpu/both.txt). */
 #define TEST_SLOT_BYTES 1024 /* a round has two entries for each thread of a warp */
-#include "kernels/table_layout.h"
 #include "parts.h"
-#include "src/control/group.h"
 
 /* ONE_BLOCK: bytes for which one block has enough threads, and not for eight times as many. */
 #if defined(__SANITIZE_THREAD__)
@@ -142,24 +140,6 @@ static void in_place(const struct rank *r, const struct arrays *a, unsigned call
 
 /* ---- what goes straight into windows ---- */
 
-/* What has been counted of rank p's large parts on this rank. */
-static unsigned landed(const struct rank *r, int p)
-{
-    const struct sw_group *group = r->comm->group;
-    const uint64_t state = group->base + (uint64_t)r->rank * group->stride + r->comm->state_offset;
-    struct {
-        uint32_t landed, taken;
-    } words;
-
-    host_must(host_copy(r->device, &words,
-                        (const void *)(uintptr_t)(state + SW_STATE_LANDING(r->nranks, SLOT, p) +
-                                                  offsetof(struct sw_landing, landed)),
-                        sizeof words),
-              "read");
-    must_be(words.landed == words.taken, "all that has landed is taken", r->rank);
-    return words.landed / SW_LANDED;
-}
-
 /* A part of `bytes` from each rank to the next one, into an output at `base`. */
 static void to_the_next(const struct rank *r, size_t base, uint64_t bytes, int in_place)
 {
@@ -178,21 +158,21 @@ static void to_the_next(const struct rank *r, size_t base, uint64_t bytes, int i
 static void straight(const struct rank *r)
 {
     const int before = (r->rank + r->nranks - 1) % r->nranks;
-    const unsigned begun = landed(r, before);
+    const unsigned begun = parts_landed(r, before);
 
     if (!sw_driver_is_emulated()) /* where parts are large from 513 bytes on */
         return;
     to_the_next(r, 0, 513, 0);
-    must_be(landed(r, before) == begun + 1, "a large part goes straight", r->rank);
+    must_be(parts_landed(r, before) == begun + 1, "a large part goes straight", r->rank);
     to_the_next(r, 3, 5000, 0);
-    must_be(landed(r, before) == begun + 2, "and another one", r->rank);
+    must_be(parts_landed(r, before) == begun + 2, "and another one", r->rank);
     to_the_next(r, 0, 512, 0);
-    must_be(landed(r, before) == begun + 2, "a small one does not", r->rank);
+    must_be(parts_landed(r, before) == begun + 2, "a small one does not", r->rank);
     to_the_next(r, ROOM / 2, 5000, 0);
-    must_be(landed(r, before) == begun + 2, "nor one that is received in no window", r->rank);
+    must_be(parts_landed(r, before) == begun + 2, "nor one that is received in no window", r->rank);
     if (r->nranks == 2)
         to_the_next(r, 0, 5000, 1);
-    must_be(landed(r, before) == begun + 2, "nor one in place", r->rank);
+    must_be(parts_landed(r, before) == begun + 2, "nor one in place", r->rank);
 }
 
 /* Rank 0 is in place by two windows on one memory, so it offers nothing. Otherwise rank 1 would
@@ -262,13 +242,14 @@ static void by_table(struct processes *p, int rank)
     arrays_open(&r, &arrays);
     host_must(symwin_window_register(r.comm, r.out, ROOM / 2, 0, &window),
               "symwin_window_register");
-    begun = landed(&r, before);
+    begun = parts_landed(&r, before);
     to_the_next(&r, 3, 64, 0);
-    must_be(!sw_driver_is_emulated() || landed(&r, before) == begun,
+    must_be(!sw_driver_is_emulated() || parts_landed(&r, before) == begun,
             "a part of a row that is no put", rank);
     to_the_next(&r, 3, 65, 0);
     to_the_next(&r, 0, 5000, 0);
-    must_be(!sw_driver_is_emulated() || landed(&r, before) == begun + (r.nranks < 4 ? 2u : 0u),
+    must_be(!sw_driver_is_emulated() ||
+                parts_landed(&r, before) == begun + (r.nranks < 4 ? 2u : 0u),
             "parts of a put", rank);
     sweep(&r, &arrays, 1, SWEEP);
     processes_barrier(p);

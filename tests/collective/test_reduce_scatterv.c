@@ -1,7 +1,8 @@
 /* Reduce-scatter of unequal parts against a plain reference: all types and operations, random
  * counts, gaps, alignments and grids, with arrays on the host and in device memory; in place; among
- * other collectives; in graphs whose counts and scalars change. Then what fails. Also runs on GPUs
- * (tests/gpu/both.txt). */
+ * other collectives; in graphs whose counts and scalars change. Large parts, with the inputs of all
+ * ranks, of some and of none in windows. Then what fails. Also runs on GPUs (tests/gpu/both.txt).
+ */
 #define TEST_SLOT_BYTES 1024 /* a round has two entries for each thread of a warp */
 #include "parts.h"
 
@@ -24,6 +25,9 @@ struct call {
     int on_device, packed, in_place;
     unsigned words; /* parts are whole words of one round, of so many elements each, for one warp;
                        0: neither */
+    int large;      /* most parts are; the input is in a window if `base` is 0 */
+    int alike;      /* the parts for a rank begin at the same place of all inputs */
+    unsigned shift[2]; /* elements before the input, and before the output */
 };
 
 static struct call call_of(const struct rank *r, unsigned number, size_t base, size_t room)
@@ -52,6 +56,23 @@ static struct call call_of(const struct rank *r, unsigned number, size_t base, s
     return c;
 }
 
+/* The same with large parts. Of four calls, the inputs are in windows on all ranks in two, of which
+ * one has parts that are congruent; on some ranks in the third, and on none in the last. */
+static struct call large_call_of(const struct rank *r, unsigned number, size_t room)
+{
+    const uint32_t all = mix(number * 31u + 7), own = mix(all + (uint32_t)r->rank * 101u);
+    const int inside = all / 64 % 4 < 2 || (all / 64 % 4 == 2 && own % 2 == 0);
+    struct call c = call_of(r, number, inside ? 0 : ROOM / 2, room);
+
+    c.large = 1;
+    c.words = 0;
+    c.alike = all / 64 % 4 == 0;
+    c.packed = c.packed && !c.alike;
+    c.shift[0] = (c.alike ? all : own) / 1024 % 4;
+    c.shift[1] = own / 4096 % 4;
+    return c;
+}
+
 /* Elements of rank p's part: none, a few, about a round, or many rounds. */
 static uint64_t count_of(const struct rank *r, const struct call *c, int p)
 {
@@ -60,7 +81,9 @@ static uint64_t count_of(const struct rank *r, const struct call *c, int p)
     const uint64_t most = (c->room - 2 * GUARD) / (uint64_t)r->nranks /
                               symwin_type_bytes(c->job.type) -
                           4;
-    const uint64_t count = c->words != 0     ? random / 8 % (SLOT / 16 + 1) * c->words
+    const uint64_t count = c->large && random % 4 != 0
+                               ? 1 + (512 + mix(random) % 3000) / symwin_type_bytes(c->job.type)
+                           : c->words != 0   ? random / 8 % (SLOT / 16 + 1) * c->words
                            : random % 5 == 0 ? mix(random) % 1500
                                              : counts[random / 8 % 12];
 
@@ -75,20 +98,22 @@ static uint64_t place_of(const struct rank *r, const struct call *c, int p)
 
     for (q = 0; q < p; q++)
         place += count_of(r, c, q) +
-                 (c->packed && !c->on_device ? 0 : (c->job.seed + (unsigned)(q + r->rank)) % 4) *
+                 (c->packed && !c->on_device
+                      ? 0
+                      : (c->job.seed + (unsigned)(q + (c->alike ? 0 : r->rank))) % 4) *
                      (c->words != 0 ? c->words : 1);
     return place;
 }
 
 static unsigned char *in_of(const struct rank *r, const struct call *c)
 {
-    return r->in + c->base + GUARD;
+    return r->in + c->base + GUARD + c->shift[0] * symwin_type_bytes(c->job.type);
 }
 
 static unsigned char *out_of(const struct rank *r, const struct call *c)
 {
     return c->in_place ? in_of(r, c) + place_of(r, c, r->rank) * symwin_type_bytes(c->job.type)
-                       : r->out + c->base + GUARD;
+                       : r->out + c->base + GUARD + c->shift[1] * symwin_type_bytes(c->job.type);
 }
 
 /* Part `p` of the input of rank `of`. */
@@ -106,7 +131,7 @@ static void fill_input(const struct rank *r, const struct call *c, unsigned char
     memset(to, FILLED, c->room);
     for (p = 0; p < r->nranks; p++)
         fill_part(r, c, r->rank, p,
-                  to + GUARD + place_of(r, c, p) * symwin_type_bytes(c->job.type));
+                  to + GUARD + (c->shift[0] + place_of(r, c, p)) * symwin_type_bytes(c->job.type));
 }
 
 /* Fills the buffers, the arrays in device memory, and the scalar. */
@@ -214,9 +239,115 @@ static void run(const struct rank *r, const struct call *c, struct arrays *a)
     must_be(is_right(r, c), "a call", r->rank);
 }
 
+/* Also calls of which some ranks' kernels have no large part. */
+static void large_sweep(const struct rank *r, struct arrays *a, unsigned calls)
+{
+    unsigned i;
+
+    for (i = 0; i < calls; i++) {
+        struct call c = large_call_of(r, 20000 + i, ROOM / 2);
+
+        c.large = i % 8 != 0;
+        run(r, &c, a);
+    }
+}
+
+/* ---- what is loaded from windows ---- */
+
+/* As many elements for rank 0 from each rank, and for rank 1 as well with `two`; its part begins
+ * `apart` elements behind. Of u8, whose maximum is that of equal bytes. */
+static void to_first(const struct rank *r, unsigned char *in, uint64_t count, int two,
+                     uint64_t apart, unsigned char *out, struct arrays *a)
+{
+    const uint64_t *device = (const uint64_t *)(const void *)a->device;
+    const symwin_parts parts = {device, device + PARTS_RANKS, ROOM / 2 - 2 * GUARD, 1};
+    const symwin_collective_options one = {.size = sizeof one, .blocks = 1, .threads = 1};
+    size_t i, wrong = 0;
+
+    memset(a->host, 0, sizeof a->host);
+    a->host[0][0] = count;
+    a->host[0][1] = two ? count : 0;
+    a->host[1][1] = apart;
+    memset(r->host, FILLED, ROOM / 2);
+    host_must(host_copy(r->device, in, r->host, 2 * count), "fill");
+    host_must(host_copy(r->device, a->device, a->host, ARRAYS_BYTES), "arrays");
+    host_must(symwin_reduce_scatterv_with(r->comm, in, &parts, out, SYMWIN_U8, SYMWIN_MAX, &one,
+                                          r->streams[0]),
+              "symwin_reduce_scatterv_with");
+    job_wait(r, 0);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    host_must(host_copy(r->device, r->host, out, count), "read");
+    for (i = 0; i < count && r->rank <= two; i++)
+        wrong += r->host[i] != FILLED;
+    must_be(wrong == 0, "a maximum", r->rank);
+}
+
+/* How many parts rank 0 has loaded from this rank. */
+static void straight(const struct rank *r, struct arrays *a)
+{
+    unsigned char *const in = r->in + GUARD, *const out = r->out + GUARD;
+    const int sends = r->rank != 0;
+    unsigned now = parts_landed(r, 0);
+
+    if (!sw_driver_is_emulated()) /* where parts are large from 513 bytes on */
+        return;
+    to_first(r, in, 512, 0, 0, out, a);
+    must_equal(parts_landed(r, 0), now, "a small part is not loaded", r->rank);
+    to_first(r, in, 513, 0, 0, out, a);
+    must_equal(parts_landed(r, 0), now += (unsigned)sends, "a large one is", r->rank);
+    to_first(r, in + (r->rank + 1) * 3, 5001, 0, 0, out + 1, a);
+    must_equal(parts_landed(r, 0), now += (unsigned)sends, "of any alignment", r->rank);
+    to_first(r, in, 5001, 0, 0, r->rank == 0 ? in : out, a);
+    must_equal(parts_landed(r, 0), now += (unsigned)sends, "with the result in place", r->rank);
+    to_first(r, in + (r->rank == 1 ? ROOM / 2 : 0), 5001, 0, 0, out, a);
+    must_equal(parts_landed(r, 0), now += r->rank > 1, "not from no window", r->rank);
+    to_first(r, in, 3001, 1, 1000, out, a);
+    must_equal(parts_landed(r, 0), now += (unsigned)sends, "parts that are read overlap", r->rank);
+    to_first(r, in, 3001, 1, 1000, r->rank == 1 ? in + 1000 : out, a);
+    must_equal(parts_landed(r, 0), now += r->rank > 1, "not where it is to be overwritten",
+               r->rank);
+    to_first(r, in, 3001, 1, 3001, r->rank == 1 ? in + 3001 : out, a);
+    must_equal(parts_landed(r, 0), now + (unsigned)sends, "parts that touch do not overlap",
+               r->rank);
+}
+
+/* A call has ended when its input may be overwritten: rank 0 adds by one thread, byte by byte. */
+static void overwritten(const struct rank *r, struct arrays *a)
+{
+    enum { COUNT = 20000, TURNS = 4 };
+    const symwin_collective_options one = {
+        .size = sizeof one, .blocks = r->rank == 0, .threads = r->rank == 0};
+    const symwin_parts parts = {a->host[0], NULL, 0, 0};
+    struct sw_scope scope;
+    size_t i, turn, wrong = 0;
+
+    memset(a->host, 0, sizeof a->host);
+    a->host[0][0] = COUNT;
+    host_must(sw_scope_enter(r->device, &scope), "scope");
+    for (turn = 0; turn < TURNS; turn++) {
+        const CUdeviceptr in = (CUdeviceptr)(uintptr_t)(r->in + r->rank % 3);
+
+        host_must_cuda(sw_drv.cuMemsetD8Async(in, (unsigned char)(1 + turn), COUNT, r->streams[0]),
+                       "cuMemsetD8Async");
+        host_must(symwin_reduce_scatterv_with(r->comm, r->in + r->rank % 3, &parts, r->out,
+                                              SYMWIN_U8, SYMWIN_SUM, &one, r->streams[0]),
+                  "symwin_reduce_scatterv_with");
+        host_must_cuda(sw_drv.cuMemsetD8Async(in, 99, COUNT, r->streams[0]), "cuMemsetD8Async");
+        job_wait(r, 0);
+        host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+        host_must(host_copy(r->device, r->host, r->out, COUNT), "read");
+        for (i = 0; i < COUNT && r->rank == 0; i++)
+            wrong += r->host[i] != (unsigned char)((1 + turn) * (unsigned)r->nranks);
+    }
+    sw_scope_leave(&scope);
+    must_be(wrong == 0, "inputs that are overwritten after the call", r->rank);
+}
+
+/* ---- among others, and in graphs ---- */
+
 /* Several calls under way in two streams, with other collectives between them, which use the same
  * slots. */
-static void in_flight(const struct rank *r, struct arrays *a)
+static void in_flight(const struct rank *r, struct arrays *a, int large)
 {
     const size_t pitch = ROOM / IN_FLIGHT / 64 * 64;
     struct call calls[IN_FLIGHT];
@@ -226,6 +357,10 @@ static void in_flight(const struct rank *r, struct arrays *a)
         for (i = 0; i < IN_FLIGHT; i++) {
             calls[i] = call_of(r, 5000u + (unsigned)(turn * IN_FLIGHT + i) * 5, (size_t)i * pitch,
                                pitch);
+            if (large && i % 3 != 2) {
+                calls[i].large = 1;
+                calls[i].words = 0;
+            }
             prepare(r, &calls[i], &a[i]);
         }
         for (i = 0; i < IN_FLIGHT; i++) {
@@ -243,9 +378,9 @@ static void in_flight(const struct rank *r, struct arrays *a)
     }
 }
 
-/* Each replay has other counts, and other scalars where these are in device memory; with arrays on
- * the host, the counts of the capture. */
-static void graphs(const struct rank *r, struct arrays *a, int on_device)
+/* Each replay has other counts, other places of parts, and other scalars where these are in device
+ * memory; with arrays on the host, the counts of the capture. */
+static void graphs(const struct rank *r, struct arrays *a, int on_device, int large)
 {
     struct call c = call_of(r, 1, 0, ROOM / 2), other = call_of(r, 2, ROOM / 2, ROOM / 2);
     struct sw_scope scope;
@@ -253,6 +388,8 @@ static void graphs(const struct rank *r, struct arrays *a, int on_device)
     unsigned k;
 
     c.job.op = SYMWIN_PREMUL_SUM;
+    c.large = large;
+    c.words = large ? 0 : c.words;
     c.on_device = on_device;
     c.in_place = 0;
     prepare(r, &c, a);
@@ -352,12 +489,19 @@ static void arguments(const struct rank *r, const struct arrays *a)
             SYMWIN_INVALID, "there is no operation 6");
 }
 
-enum oddity { SAME, MORE, MUCH, PAST_IN, NULL_OUT, OPERATION, LATE };
+enum oddity { SAME, MORE, MUCH, PAST_IN, NULL_OUT, OPERATION, LATE, ABORTS };
 
 struct row {
     enum oddity oddity;
     int on_device, odd;
+    int windows; /* the inputs are in some */
 };
+
+/* Elements that each rank has for each; with windows, parts of as many are loaded from them. */
+static int each_of(const struct row *row)
+{
+    return row->windows ? 200 : 100;
+}
 
 /* What all three ranks, or the two that differ, say: of the odd rank, then of the other. */
 static const struct oddity_text {
@@ -366,13 +510,13 @@ static const struct oddity_text {
     int on_device; /* the host would refuse it */
 } texts[] = {
     [MORE] = {"a rank with another count",
-              "a count differs: rank %d sends 101 elements to rank %d, which receives 100 from it",
+              "a count differs: rank %d sends %d elements to rank %d, which receives %d from it",
               SYMWIN_MISMATCH, 0},
     [MUCH] = {"a rank with many rounds",
-              "a count differs: rank %d sends 900 elements to rank %d, which receives 100 from it",
+              "a count differs: rank %d sends %d elements to rank %d, which receives %d from it",
               SYMWIN_MISMATCH, 0},
     [PAST_IN] = {"a part past the end of in",
-                 "in in of rank %d ends at element 1125, and the buffer has room for 1024|"
+                 "in in of rank %d ends at element %d, and the buffer has room for 1024|"
                  "the part for rank %d in in of",
                  SYMWIN_MISMATCH, 1},
     [NULL_OUT] = {"elements for an out that is NULL",
@@ -380,22 +524,24 @@ static const struct oddity_text {
     [OPERATION] = {"another operation", "operation differs: rank %d passed max, rank %d passed sum",
                    SYMWIN_MISMATCH, 0},
     [LATE] = {"a late rank", "waited 100 ms for rank %d", SYMWIN_TIMEOUT, 0},
+    [ABORTS] = {"a rank that aborts", "aborted", SYMWIN_ABORTED, 0},
 };
 
-/* 100 elements for each rank, but for what is odd in what the odd rank has for `other`. */
+/* As many elements for each rank, but for what is odd in what the odd rank has for `other`. */
 static symwin_status odd_call(const struct rank *r, const struct row *row, struct arrays *a,
                               int odd, int other)
 {
     const uint64_t *device = (const uint64_t *)(const void *)a->device;
+    const uint64_t each = (uint64_t)each_of(row);
     symwin_parts parts = {a->host[0], a->host[1], 1024, 0};
     int p;
 
     for (p = 0; p < r->nranks; p++) {
-        a->host[0][p] = 100;
-        a->host[1][p] = (uint64_t)p * 100;
+        a->host[0][p] = each;
+        a->host[1][p] = (uint64_t)p * each;
     }
     if (odd && row->oddity == MORE)
-        a->host[0][other] = 101;
+        a->host[0][other] = each + 1;
     if (odd && row->oddity == MUCH) {
         a->host[0][other] = 900;
         a->host[1][other] = 0;
@@ -414,25 +560,42 @@ static symwin_status odd_call(const struct rank *r, const struct row *row, struc
 static void differs(struct processes *p, struct rank *r, const struct row *row, struct arrays *a)
 {
     const struct oddity_text *is = &texts[row->oddity];
-    const int odd = r->rank == row->odd, other = row->odd == 0 ? 1 : 0;
+    const int odd = r->rank == row->odd, other = row->odd == 0 ? 1 : 0, each = each_of(row);
+    const int sent = row->oddity == MORE ? each + 1 : 900;
+    const int loads = row->windows && sw_driver_is_emulated(); /* on GPUs longer ones */
+    const int comes = row->oddity < LATE &&
+                      !(loads &&
+                        (row->oddity == OPERATION || (row->oddity <= PAST_IN && r->rank == other)));
+    symwin_window *window;
     symwin_status status;
     size_t i, wrong = 0;
     char words[200];
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    snprintf(words, sizeof words, is->words, row->odd, other);
+    if (row->oddity <= MUCH)
+        snprintf(words, sizeof words, is->words, row->odd, sent, other, each);
+    else if (row->oddity == PAST_IN)
+        snprintf(words, sizeof words, is->words, row->odd, 1025 + each, other);
+    else
+        snprintf(words, sizeof words, is->words, row->odd, other);
 #pragma GCC diagnostic pop
+    if (row->windows)
+        host_must(symwin_window_register(r->comm, r->in, ROOM, 0, &window),
+                  "symwin_window_register");
     memset(r->host, FILLED, ROOM);
     host_must(host_copy(r->device, r->out, r->host, ROOM), "fill");
     processes_barrier(p);
-    if (row->oddity == LATE && !odd) {
+    if (row->oddity >= LATE && !odd)
         host_must(odd_call(r, row, a, 0, other), "a call");
-        job_wait(r, 0);
-    }
+    if (row->oddity == ABORTS)
+        processes_barrier(p);
+    if (row->oddity == ABORTS && odd)
+        host_must(symwin_comm_abort(r->comm), "symwin_comm_abort");
+    job_wait(r, 0);
     if (row->oddity == LATE)
         processes_barrier(p);
-    if (odd || row->oddity != LATE)
+    if (odd ? row->oddity != ABORTS : row->oddity < LATE)
         host_must(odd_call(r, row, a, odd, other), "a call");
     processes_barrier(p);
     job_wait(r, 0);
@@ -448,8 +611,9 @@ static void differs(struct processes *p, struct rank *r, const struct row *row, 
 #endif
     refused(r, status, is->status, words);
     host_must(host_copy(r->device, r->host, r->out, ROOM), "read");
+    /* A part in a window is not loaded if its bytes are others, or the call is. */
     for (i = 0; i < ROOM; i++)
-        if (i < GUARD || i >= GUARD + 400)
+        if (!comes || i < GUARD || i >= GUARD + (size_t)each * 4)
             wrong += r->host[i] != FILLED;
     must_be(wrong == 0, "nothing is written past what is received", r->rank);
     processes_barrier(p);
@@ -480,6 +644,7 @@ static void fails(struct processes *p, int rank)
 static void many(struct processes *p, int rank)
 {
     struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    symwin_window *window;
     struct call c;
     struct arrays a;
     unsigned i;
@@ -491,9 +656,62 @@ static void many(struct processes *p, int rank)
         c.on_device = i % 2 == 1 && rank % 2;
         run(&r, &c, &a);
     }
-    graphs(&r, &a, 0);
+    host_must(symwin_window_register(r.comm, r.in, ROOM / 2, 0, &window), "symwin_window_register");
+    for (i = 0; i < MANY; i++) {
+        c = large_call_of(&r, 72 * 4 + 5 * i, ROOM / 2);
+        c.on_device = i % 2 == 1 && rank % 2;
+        run(&r, &c, &a);
+    }
+    graphs(&r, &a, 0, 0);
+    processes_barrier(p);
+    host_must(symwin_window_deregister(r.comm, window), "symwin_window_deregister");
     arrays_close(&a);
     close_rank(p, &r);
+}
+
+/* On the emulated driver: of 3 ranks parts of more than 64 bytes are loaded, of 2 none. */
+static const char rows[] = "collective,gpu,nranks,width,kind,registered,bytes,algo,blocks,threads\n"
+                           "reduce_scatterv,symwin emulated GPU,3,1,integer,1,64,oneshot,0,0\n"
+                           "reduce_scatterv,symwin emulated GPU,3,1,integer,1,4096,put,0,0\n"
+                           "reduce_scatterv,symwin emulated GPU,2,1,integer,1,4096,oneshot,0,0\n";
+
+static void by_table(struct processes *p, int rank)
+{
+    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    const unsigned sends = rank != 0 && p->count == 3 && sw_driver_is_emulated();
+    symwin_window *window;
+    struct arrays a;
+
+    open_rank(p, &r, WAIT_MS);
+    arrays_open(&r, &a);
+    host_must(symwin_window_register(r.comm, r.in, ROOM, 0, &window), "symwin_window_register");
+    to_first(&r, r.in, 64, 0, 0, r.out, &a);
+    must_equal(parts_landed(&r, 0), 0, "a part of a row that is no put", rank);
+    to_first(&r, r.in, 65, 0, 0, r.out, &a);
+    to_first(&r, r.in, 5000, 0, 0, r.out, &a);
+    must_equal(parts_landed(&r, 0), 2 * sends, "parts of a put", rank);
+    processes_barrier(p);
+    host_must(symwin_window_deregister(r.comm, window), "symwin_window_deregister");
+    arrays_close(&a);
+    close_rank(p, &r);
+}
+
+static void tables(void)
+{
+    char name[] = "/tmp/symwin-test.XXXXXX";
+    const int fd = mkstemp(name);
+    struct processes *p;
+    int n;
+
+    if (fd < 0 || write(fd, rows, strlen(rows)) != (ssize_t)strlen(rows) || close(fd) != 0)
+        abort();
+    setenv("SYMWIN_TUNING", name, 1);
+    for (n = 2; n <= 3; n++) {
+        tap_ok(places_run(&places_all[0], n, by_table, NULL, &p), "%d ranks, by a table", n);
+        processes_free(p);
+    }
+    unlink(name);
+    unsetenv("SYMWIN_TUNING");
 }
 
 /* One rank's own part passes the room of `in`, whose table it has: nothing is reduced. */
@@ -534,6 +752,7 @@ static void body(struct processes *p, int rank)
 {
     struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
     struct arrays arrays[IN_FLIGHT];
+    symwin_window *window;
     int i;
 
     open_rank(p, &r, WAIT_MS);
@@ -544,8 +763,19 @@ static void body(struct processes *p, int rank)
 
         run(&r, &c, &arrays[0]);
     }
-    in_flight(&r, arrays);
-    graphs(&r, arrays, 1);
+    in_flight(&r, arrays, 0);
+    graphs(&r, arrays, 1, 0);
+    host_must(symwin_window_register(r.comm, r.in, ROOM / 2, 0, &window), "symwin_window_register");
+    large_sweep(&r, arrays, SWEEP);
+    if (r.nranks > 1) {
+        straight(&r, arrays);
+        overwritten(&r, arrays);
+    }
+    in_flight(&r, arrays, 1);
+    graphs(&r, arrays, 1, 1);
+    graphs(&r, arrays, 0, 1);
+    processes_barrier(p);
+    host_must(symwin_window_deregister(r.comm, window), "symwin_window_deregister");
     for (i = 0; i < IN_FLIGHT; i++)
         arrays_close(&arrays[i]);
     close_rank(p, &r);
@@ -557,28 +787,32 @@ int main(void)
     uint64_t past[2][2] = {{2000, 0}, {100, 1000}};
     struct row row = {.oddity = SAME};
     struct processes *p;
-    int r, right, number = 0;
+    int r, right, kind, number = 0;
 
     everywhere(body, MOST_RANKS);
     places_stay();
     tap_ok(places_run(&places_all[0], 3, fails, &row, &p), "arguments that are wrong");
     processes_free(p);
     with_many_ranks(many_ranks, sizeof many_ranks / sizeof many_ranks[0], many);
+    tables();
     for (r = 0; r < 2; r++) {
         tap_ok(places_run(&places_all[0], 1, passes_room, past[r], &p),
                "a part of %d elements from element %d on", (int)past[r][0], (int)past[r][1]);
         processes_free(p);
     }
-    for (row.on_device = 0; row.on_device < 2; row.on_device++)
-        for (row.oddity = MORE; row.oddity <= LATE; row.oddity++) {
+    for (kind = 0; kind < 4; kind++)
+        for (row.oddity = MORE; row.oddity <= ABORTS; row.oddity++) {
+            row.on_device = kind % 2;
+            row.windows = kind / 2;
             if (!row.on_device && texts[row.oddity].on_device)
                 continue;
             row.odd = number++ % 3;
             right = places_run(&places_all[0], 3, fails, &row, &p);
-            for (r = 1; r < 3 && row.oddity > NULL_OUT; r++)
+            for (r = 1; r < 3 && row.oddity > NULL_OUT && row.oddity < ABORTS; r++)
                 right &= strcmp(p->rank[r].text, p->rank[0].text) == 0;
-            tap_ok(right, "%s, arrays on the %s: %s", texts[row.oddity].name,
-                   row.on_device ? "device" : "host", p->rank[0].text);
+            tap_ok(right, "%s, arrays on the %s%s: %s", texts[row.oddity].name,
+                   row.on_device ? "device" : "host", row.windows ? ", inputs in windows" : "",
+                   p->rank[0].text);
             processes_free(p);
         }
     return tap_done();

@@ -74,7 +74,7 @@ static const struct {
      "line 2: algo is \"twoshot\" and must be an algorithm of symwin.h for the collective"},
     {"parts that go straight without windows", NAMED "alltoallv,A GPU,4,2,float,0,64,put,8,96\n",
      "line 2: registered is \"0\" and must be 1 for an algorithm over windows"},
-    {"parts to be added that go straight", NAMED "reduce_scatterv,A GPU,4,2,float,1,64,put,8,96\n",
+    {"a put of equal parts to be added", NAMED "reduce_scatter,A GPU,4,2,float,1,64,put,8,96\n",
      "line 2: algo is \"put\" and must be an algorithm of symwin.h for the collective"},
     {"no collective, where there is a column for it", NAMED ROW,
      "line 2 has fewer columns than are named"},
@@ -229,7 +229,9 @@ static void straight(void)
                                      "alltoallv,A GPU,4,1,integer,1,64,put,5,96\n"
                                      "allgatherv,A GPU,4,4,float,1,64,put,5,96\n"
                                      "allgatherv,A GPU,4,4,float,1,128,oneshot,5,96\n"
-                                     "allgatherv,A GPU,4,4,integer,0,128,oneshot,5,96\n";
+                                     "allgatherv,A GPU,4,4,integer,0,128,oneshot,5,96\n"
+                                     "reduce_scatterv,A GPU,4,4,integer,1,256,oneshot,5,96\n"
+                                     "reduce_scatterv,A GPU,4,4,integer,1,512,put,5,96\n";
     const struct sw_tuning_row *row;
     struct sw_tuning *t = NULL;
 
@@ -240,6 +242,7 @@ static void straight(void)
     goes_straight(t, SYMWIN_ALLGATHERV, SYMWIN_F32, 1, UINT64_MAX);
     goes_straight(t, SYMWIN_ALLGATHERV, SYMWIN_I32, 0, 0);
     goes_straight(t, SYMWIN_REDUCE_SCATTERV, SYMWIN_F32, 0, 0);
+    goes_straight(t, SYMWIN_REDUCE_SCATTERV, SYMWIN_I32, 1, 256);
     goes_straight(NULL, SYMWIN_ALLTOALLV, SYMWIN_F32, 0, 0);
     row = sw_tuning_find(t, SYMWIN_ALLTOALLV, SYMWIN_F32, 1, 1025);
     tap_ok(row != NULL && row->blocks == 5 && row->algo == SYMWIN_ALGO_PUT, "and their grid");

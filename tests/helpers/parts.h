@@ -3,6 +3,8 @@
 #define SYMWIN_TESTS_PARTS_H
 
 #include "collectives.h"
+#include "kernels/kernel_args.h"
+#include "src/control/group.h"
 
 enum { PARTS_RANKS = PROCESSES_MOST, ARRAYS_BYTES = 4 * PARTS_RANKS * 8 };
 
@@ -223,6 +225,24 @@ HARNESS_UNUSED int parts_right(const struct rank *r, const struct parts_job *j)
         fprintf(stderr, "rank %d of %d, seed %u, %s: %zu bytes of the output are wrong\n", r->rank,
                 r->nranks, j->seed, symwin_type_name(j->type), wrong);
     return wrong == 0;
+}
+
+/* What has been counted of rank p's large parts on this rank. */
+HARNESS_UNUSED unsigned parts_landed(const struct rank *r, int p)
+{
+    const struct sw_group *group = r->comm->group;
+    const uint64_t state = group->base + (uint64_t)r->rank * group->stride + r->comm->state_offset;
+    struct {
+        uint32_t landed, taken;
+    } words;
+
+    host_must(host_copy(r->device, &words,
+                        (const void *)(uintptr_t)(state + SW_STATE_LANDING(r->nranks, SLOT, p) +
+                                                  offsetof(struct sw_landing, landed)),
+                        sizeof words),
+              "read");
+    must_be(words.landed == words.taken, "all that has landed is taken", r->rank);
+    return words.landed / SW_LANDED;
 }
 
 /* With so many ranks in turn, which are threads. */

@@ -163,7 +163,7 @@ for my $name (@equal) {
 # Those of unequal parts by the longest one: with two ranks 2 of 3 shares.
 for my $name (@by_parts) {
     my %algos = map { $_->{algo} => 1 } map { @{$table->{$_}} } grep { /^$name,/ } keys %$table;
-    delete @algos{$name eq 'reduce_scatterv' ? 'oneshot' : qw(oneshot put)};
+    delete @algos{qw(oneshot put)};
     is_deeply([keys %algos], [], "$name: the table has what there is for parts");
     for my $window (0, 1) {
         my $key = "$name,$gpu,2,4,float,$window";
