@@ -451,15 +451,31 @@ static void test_whole_bundles(void)
 
 /* ---- unequal parts --------------------------------------------------------------------------- */
 
-/* Rank 0 alone, to whom all seem to have come; rank 1 does not tell its counts, or tells that it
- * sends five bytes and sends none. Only the wait itself can say whom it waited for. */
-static void test_names(int tells)
+/* What rank 1 does not do, whom rank 0 waits for. */
+static const struct missing {
+    const char *name, *kernel;
+    int tells;    /* it has told its counts */
+    int sends;    /* rank 0 sends it five bytes, and receives none; otherwise the other way */
+    int straight; /* they are a large part in a window of who receives it, or who sends it */
+} missings[] = {
+    {"tells no counts", "sw_table_oneshot_bytes_move_n_any", 0, 0, 0},
+    {"sends nothing", "sw_table_oneshot_bytes_move_n_any", 1, 0, 0},
+    {"does not say where a part is to be", "sw_table_oneshot_bytes_move_n_long", 1, 1, 1},
+    {"does not store", "sw_table_oneshot_bytes_move_n_long", 1, 0, 1},
+    {"does not say where a part is", "sw_table_oneshot_bytes_other_n_long", 1, 0, 1},
+    {"does not load", "sw_table_oneshot_bytes_other_n_long", 1, 1, 1},
+};
+
+/* Rank 0 alone, to whom all seem to have come. Only the wait itself can say whom it waited for. */
+static void test_names(const struct missing *is)
 {
     enum { RANKS = 3, ODD = 1, EPOCH = 1, BYTES = 5 };
     struct sw_table_args args = {.element = 1,
+                                 .large = is->straight ? 1 : UINT64_MAX,
                                  .in.room = SW_TABLE_ANY_ROOM,
                                  .out.room = SW_TABLE_ANY_ROOM,
-                                 .out.rows[ODD].count = BYTES};
+                                 .in.rows[ODD].count = is->sends ? BYTES : 0,
+                                 .out.rows[ODD].count = is->sends ? 0 : BYTES};
     const uint64_t header = (uint64_t)EPOCH << 32;
     void *params[] = {&args};
     struct team_call call = {.count = BYTES, .timeout_ns = 100000000};
@@ -472,8 +488,8 @@ static void test_names(int tells)
     report = team.report[0];
     for (r = 1; r < RANKS; r++) {
         team_write(&team, 0, SW_STATE_HEADER(RANKS, EPOCH & 1, r), &header, sizeof header);
-        for (which = 0; which < 2 && (r != ODD || tells); which++) {
-            const uint64_t word = 1 + (r == ODD && which == 0 ? BYTES : 0);
+        for (which = 0; which < 2 && (r != ODD || is->tells); which++) {
+            const uint64_t word = 1 + (r == ODD && which == is->sends ? BYTES : 0);
 
             team_write(&team, 0, SW_STATE_COUNTS(RANKS, EPOCH & 1, which, r), &word, sizeof word);
         }
@@ -483,13 +499,14 @@ static void test_names(int tells)
     must(sw_drv.cuCtxSetCurrent(team.context[0]), "cuCtxSetCurrent");
     must(sw_drv.cuMemHostGetDevicePointer(&address, report, 0), "report");
     args.call.report = address;
-    must(sw_drv.cuLaunchKernel(kernel_of(&team, "sw_table_oneshot_bytes_move_n_any"), 1, 1, 1, 1, 1,
-                               1, 0, team.stream[0], params, NULL),
+    args.call.what = SW_WHAT(0, SW_KERNEL_U8, 0, 0, 0);
+    args.place = is->sends ? args.call.in_offset : args.call.out_offset;
+    must(sw_drv.cuLaunchKernel(kernel_of(&team, is->kernel), 1, 1, 1, 1, 1, 1, 0, team.stream[0],
+                               params, NULL),
          "cuLaunchKernel");
     team_wait(&team, 0);
     tap_ok(report->code == SW_KERNEL_TIMEOUT && report->found.rank == ODD,
-           "a rank that %s: code %u, rank %d", tells ? "sends nothing" : "tells no counts",
-           report->code, report->found.rank);
+           "a rank that %s: code %u, rank %d", is->name, report->code, report->found.rank);
     team_close(&team);
 }
 
@@ -557,8 +574,8 @@ int main(void)
     test_bundles(8, 2 * GROUP);
     test_whole_bundles();
     test_after_a_failure();
-    test_names(0);
-    test_names(1);
+    for (i = 0; i < COUNT_OF(missings); i++)
+        test_names(&missings[i]);
     test_barriers();
     TAP_EQ("nothing left behind", sw_emu_live_objects(), 0);
     return tap_done();

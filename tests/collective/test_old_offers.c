@@ -17,7 +17,7 @@
 
 /* Rank 1 tells rank 0 where its memory is: at A, or at B, in the input area or the output area, or
  * that it is in no window. */
-enum { A = 0, B = 8192, NOWHERE = 1, BYTES = 4096, AREA = 3 * BYTES, TURNS = 3 };
+enum { A = 0, B = 8192, NOWHERE = 1, BYTES = 4096, AREA = 3 * BYTES, ZEROS = BYTES, TURNS = 3 };
 enum { SLOT = 64, CHUNK = 64, GRID = 2, BLOCK = 32, DIGEST = 77, EARLY_US = 100000, FILLED = 0x5a };
 
 /* The call of each turn. Another one of the same number is the second; the third has the number
@@ -94,6 +94,18 @@ static void table(const struct team *team, int rank, size_t at, union args *args
     args->table.out.rows[0].count = rank == 1 ? BYTES : 0;
 }
 
+/* Rank 0 adds rank 1's part to its own, which is zero. */
+static void added(const struct team *team, int rank, size_t at, union args *args)
+{
+    table(team, rank, at, args);
+    args->table.place = at == NOWHERE ? SW_NO_OFFSET : team->input + at;
+    args->table.in.rows[0] = (struct sw_table_row){BYTES, rank == 0 ? ZEROS : 0};
+    args->table.in.rows[1].count = 0;
+    args->table.out.rows[0].count = args->table.out.rows[1].count = rank == 0 ? BYTES : 0;
+    args->call.what = SW_WHAT(0, SW_KERNEL_U8, SW_KERNEL_SUM, 0, 0);
+    args->call.op = SW_KERNEL_SUM;
+}
+
 static void pair(const struct team *team, int rank, size_t at, union args *args)
 {
     args->pair.items = args->pair.large = 1;
@@ -115,6 +127,7 @@ static const struct kind kinds[] = {
     {"a scatter", "sw_move_put_bytes_move_n_any", 0, 0, scatter},
     {"a reduce", "sw_allreduce_twoshot_u8_sum_n_any", 0, 1, reduce},
     {"a large unequal part", "sw_table_oneshot_bytes_move_n_long", 0, 0, table},
+    {"a large part that is added", "sw_table_oneshot_bytes_other_n_long", 1, 0, added},
     {"a large send", "sw_pair_oneshot_bytes_move_n_any", 0, 0, pair},
     {"a large send, one of few", "sw_few_oneshot_bytes_move_n_short", 0, 0, pair},
 };
@@ -167,6 +180,8 @@ static void prepare(const struct team *team, const struct kind *kind, int turn)
         memset(data, kind->more == reduce && r == 1 ? 0 : sent(turn, A), AREA);
         if (kind->loads)
             memset(data + B, sent(turn, B), AREA - B);
+        if (kind->more == added)
+            memset(data + ZEROS, 0, BYTES);
         team_write(team, r, team->input, data, AREA);
     }
 }
@@ -246,7 +261,7 @@ int main(void)
     }
     for (i = 0; i < COUNT_OF(kinds); i++) {
         run(&kinds[i], "at another place", moves);
-        if (kinds[i].more != table && kinds[i].more != pair)
+        if (kinds[i].more != table && kinds[i].more != added && kinds[i].more != pair)
             continue;
         run(&kinds[i], "first in no window", enters);
         run(&kinds[i], "then in no window", leaves);
