@@ -28,11 +28,13 @@ struct sw_sources {
 };
 
 /* Where rank p's part is: this rank's own, or one that is loaded. */
+template <sw_access access>
 SYMWIN_DEVICE uint64_t sw_source_of(const struct sw_table_args &args, const sw_call &call,
                                     const sw_own_part &own, int32_t p)
 {
-    return p == args.call.rank ? own.from
-                               : symwin_peer_address(call.peers, p, sw_place_of(args, call, p));
+    return p == args.call.rank
+               ? own.from
+               : symwin_peer_address(call.peers, p, sw_place_of<access>(args, call, p));
 }
 
 /* `out`: this rank's part, as all send it. */
@@ -51,7 +53,7 @@ SYMWIN_DEVICE sw_sources sw_sources_of(const struct sw_table_args &args, const s
             continue;
         }
         sources.some_loaded = true;
-        if ((sw_source_of(args, call, own, p) - own.from) % 16 != 0)
+        if ((sw_source_of<SW_SHARED>(args, call, own, p) - own.from) % 16 != 0)
             sources.alike = false;
     }
     return sources;
@@ -86,7 +88,7 @@ SYMWIN_DEVICE void sw_sum_units(const struct sw_table_args &args, const sw_call 
             SYMWIN_UNROLL
             for (int32_t j = 0; j < SW_SUM_RANKS; j++)
                 if (first + j < nranks && (nranks > SW_SUM_RANKS || i == role.index))
-                    from[j] = sw_source_of(args, call, own, first + j) + begin;
+                    from[j] = sw_source_of<SW_OWN>(args, call, own, first + j) + begin;
             SYMWIN_UNROLL
             for (int32_t j = 0; j < SW_SUM_RANKS; j++) {
                 SYMWIN_UNROLL
@@ -111,9 +113,9 @@ SYMWIN_DEVICE void sw_sum_units(const struct sw_table_args &args, const sw_call 
                 for (int32_t j = 0; j < SW_SUM_RANKS; j++) {
                     const int32_t p = first + j;
                     const uint64_t scalar = p == args.call.rank ? sw_scalar_own<R>(args.call)
-                                            : p < nranks
-                                                ? sw_place_says(args, call, p, SW_PLACE_SCALAR)
-                                                : 0;
+                                            : p < nranks ? sw_place_says<SW_OWN>(args, call, p,
+                                                                                 SW_PLACE_SCALAR)
+                                                         : 0;
 
                     SYMWIN_UNROLL
                     for (int k = 0; k < units * per; k++)

@@ -321,19 +321,22 @@ SYMWIN_DEVICE void sw_places_await(const struct sw_table_args &args, sw_call &ca
     call.failed = symwin_block_any(call.failed);
 }
 
-/* What two halves of rank p's record say, after that. */
+/* What two halves of rank p's record say, after that. With SW_OWN they may come from the L1 cache:
+ * then rank p has to wait for a count of this block before it writes another record. */
+template <sw_access access = SW_SHARED>
 SYMWIN_DEVICE uint64_t sw_place_says(const struct sw_table_args &args, const sw_call &call,
                                      int32_t p, uint32_t word)
 {
     const uint64_t at = sw_place_at(args, call, args.call.rank, p) + word * 8;
 
-    return (uint32_t)symwin_load_u64(at) | symwin_load_u64(at + 8) << 32;
+    return (uint32_t)sw_element_load<8, access>(at) | sw_element_load<8, access>(at + 8) << 32;
 }
 
 /* Where the large part that this rank has with rank p lies there; or SW_NO_OFFSET. */
+template <sw_access access = SW_SHARED>
 SYMWIN_DEVICE uint64_t sw_place_of(const struct sw_table_args &args, const sw_call &call, int32_t p)
 {
-    return sw_place_says(args, call, p, SW_PLACE_OFFSET);
+    return sw_place_says<access>(args, call, p, SW_PLACE_OFFSET);
 }
 
 /* By all threads of all blocks, when the block has read the places for the last time. */

@@ -232,7 +232,8 @@ static const char rows[] = "gpu,nranks,width,kind,registered,bytes,algo,blocks,t
                            "alltoallv,symwin emulated GPU,2,4,float,1,64,oneshot,1,64\n"
                            "alltoallv,symwin emulated GPU,2,4,float,1,4096,put,4,32\n"
                            "allgatherv,symwin emulated GPU,2,4,float,1,4096,oneshot,5,64\n"
-                           "reduce_scatterv,symwin emulated GPU,2,4,float,0,4096,oneshot,2,64\n";
+                           "reduce_scatterv,symwin emulated GPU,2,4,float,0,4096,oneshot,2,64\n"
+                           "reduce_scatterv,symwin emulated GPU,2,4,float,1,4096,put,6,32\n";
 
 static void open_place(struct place *p, struct harness_team *team, int rank, unsigned flags,
                        int device, int max_blocks, size_t bytes)
@@ -306,8 +307,8 @@ static void gathers(const struct place *p)
     }
 }
 
-/* Rows for parts of unequal lengths go by the longest one, and by where this rank's output is. In
- * all-to-alls ranks may differ in both. */
+/* Rows for parts of unequal lengths go by the longest one, and by where this rank's output is, or
+ * its input if parts are added. In all-to-alls ranks may differ in both. */
 static void parts_by_row(const struct place *p)
 {
     static const struct {
@@ -327,13 +328,15 @@ static void parts_by_row(const struct place *p)
         {SYMWIN_ALLGATHERV, {1024, 16}, SYMWIN_F32, 1, 5, 64, 1},
         {SYMWIN_ALLGATHERV, {1024, 16}, SYMWIN_F32, 0, 0, 64, 0},
         {SYMWIN_REDUCE_SCATTERV, {1024, 16}, SYMWIN_F32, 0, 2, 64, 1},
-        {SYMWIN_REDUCE_SCATTERV, {1024, 16}, SYMWIN_F32, 1, 0, 64, 0},
+        {SYMWIN_REDUCE_SCATTERV, {1024, 16}, SYMWIN_F32, 1, 6, 32, 1},
     };
     size_t i;
 
     for (i = 0; i < sizeof of / sizeof of[0]; i++) {
         const symwin_parts parts = {of[i].counts, NULL, 0, 0};
-        unsigned char *const in = p->plain, *const out = of[i].window ? p->window : p->plain + MIB;
+        const int adds = of[i].collective == SYMWIN_REDUCE_SCATTERV;
+        unsigned char *const in = of[i].window && adds ? p->window : p->plain;
+        unsigned char *const out = of[i].window && !adds ? p->window : p->plain + MIB;
         symwin_collective_info info = {SYMWIN_ALGO_AUTO, -1, -1, -1};
         const symwin_type type = of[i].type;
 
