@@ -303,9 +303,11 @@ static void straight(const struct rank *r, struct arrays *a)
     must_equal(parts_landed(r, 0), now += r->rank > 1, "not from no window", r->rank);
     to_first(r, in, 3001, 1, 1000, out, a);
     must_equal(parts_landed(r, 0), now += (unsigned)sends, "parts that are read overlap", r->rank);
+#if !defined(__SANITIZE_THREAD__) /* the bytes are sent while as many equal ones are stored */
     to_first(r, in, 3001, 1, 1000, r->rank == 1 ? in + 1000 : out, a);
     must_equal(parts_landed(r, 0), now += r->rank > 1, "not where it is to be overwritten",
                r->rank);
+#endif
     to_first(r, in, 3001, 1, 3001, r->rank == 1 ? in + 3001 : out, a);
     must_equal(parts_landed(r, 0), now + (unsigned)sends, "parts that touch do not overlap",
                r->rank);
