@@ -124,7 +124,8 @@ SYMWIN_DEVICE sw_call sw_call_begin(const struct sw_kernel_args &args)
 /* Begins the definition of a kernel of kernel_list.h. */
 #define SW_KERNEL(family, algo, type, op, ranks, shape)                                            \
     SW_KERNEL_NAMED(SW_KERNEL_NAME(family, algo, type, op, ranks, shape), SW_KERNEL_ARGS_##family, \
-                    SW_KERNEL_THREADS_##ranks)
+                    SW_SHAPE_##shape == SW_SHAPE_read ? SW_KERNEL_THREADS_n                        \
+                                                      : SW_KERNEL_THREADS_##ranks)
 #define SW_KERNEL_NAMED(name, type, threads) SYMWIN_KERNEL(name, type, args, threads)
 
 /* ---- ranks ---------------------------------------------------------------------------------- */

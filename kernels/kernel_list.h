@@ -61,6 +61,7 @@ enum sw_kernel_shape {
     SW_SHAPE_short,
     SW_SHAPE_long,
     SW_SHAPE_tiny,
+    SW_SHAPE_read, /* short, if the rows that it reads allow that, otherwise as long */
     SW_SHAPES
 };
 enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
@@ -180,7 +181,10 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     X(move_v, table, oneshot, bytes, move, n, long)                                                \
     X(move_v, table, oneshot, bytes, move, 2, short)                                               \
     X(move_v, table, oneshot, bytes, move, 4, short)                                               \
-    X(move_v, table, oneshot, bytes, move, 8, short)
+    X(move_v, table, oneshot, bytes, move, 8, short)                                               \
+    X(move_v, table, oneshot, bytes, move, 2, read)                                                \
+    X(move_v, table, oneshot, bytes, move, 4, read)                                                \
+    X(move_v, table, oneshot, bytes, move, 8, read)
 /* For communicators of so many ranks that the arguments of the others do not hold their rows. */
 #define SW_KERNEL_LIST_ROWS(X) X(move_v, rows, oneshot, bytes, move, n, any)
 /* One kernel knows all types and operations: of parts of unequal lengths, words are not many. */
@@ -189,7 +193,10 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     X(reduce_v, table, oneshot, bytes, other, n, long)                                             \
     X(reduce_v, table, oneshot, bytes, other, 2, short)                                            \
     X(reduce_v, table, oneshot, bytes, other, 4, short)                                            \
-    X(reduce_v, table, oneshot, bytes, other, 8, short)
+    X(reduce_v, table, oneshot, bytes, other, 8, short)                                            \
+    X(reduce_v, table, oneshot, bytes, other, 2, read)                                             \
+    X(reduce_v, table, oneshot, bytes, other, 4, read)                                             \
+    X(reduce_v, table, oneshot, bytes, other, 8, read)
 #define SW_KERNEL_LIST_PAIRS(X)                                                                    \
     X(pairs, pair, oneshot, bytes, move, n, any) X(pairs, few, oneshot, bytes, move, n, short)
 #define SW_KERNEL_LIST_PUT(X)                                                                      \

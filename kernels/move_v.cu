@@ -106,12 +106,11 @@ struct sw_move_v_short {
     }
 
     SYMWIN_DEVICE void receive(const struct sw_table_args &args, sw_call &call, const sw_role &role,
-                               const sw_short_parts<N> &in, uint64_t own)
+                               const sw_short_parts<N> &in, const sw_short_parts<N> &out,
+                               uint64_t own)
     {
         const uint64_t slots = call.state + sw_slot_place<N>(args.call, call.round, 0, 0);
-        sw_short_parts<N> out;
 
-        out.find(args, args.out, args.call.out);
         SYMWIN_NO_UNROLL
         for (uint32_t i = role.index; i < out.most; i += role.workers) {
             const uint64_t at = slots + (uint64_t)i * wire::bytes;
@@ -144,6 +143,8 @@ SYMWIN_DEVICE void sw_move_v_run(const struct sw_table_args &args)
 {
     if constexpr (shape == SW_SHAPE_short)
         sw_table_run_short<N, sw_move_v_short<N>>(args);
+    else if constexpr (shape == SW_SHAPE_read)
+        sw_table_run_read<N, sw_move_v_short<N>, sw_move_v<SW_LARGE_STORED>>(args);
     else
         sw_table_run<sw_move_v<shape == SW_SHAPE_long ? SW_LARGE_STORED : SW_LARGE_NONE>>(args);
 }

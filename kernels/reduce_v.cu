@@ -327,7 +327,7 @@ struct sw_reduce_v_short {
     }
 
     SYMWIN_DEVICE void receive(const struct sw_table_args &args, sw_call &call, const sw_role &role,
-                               const sw_short_parts<N> &in, uint64_t own)
+                               const sw_short_parts<N> &in, const sw_short_parts<N> &, uint64_t own)
     {
         const uint64_t slots = call.state + sw_slot_place<N>(args.call, call.round, 0, 0);
 
@@ -361,6 +361,8 @@ SYMWIN_DEVICE void sw_reduce_v_run(const struct sw_table_args &args)
 {
     if constexpr (shape == SW_SHAPE_short)
         sw_table_run_short<N, sw_reduce_v_short<N>>(args);
+    else if constexpr (shape == SW_SHAPE_read)
+        sw_table_run_read<N, sw_reduce_v_short<N>, sw_reduce_v<SW_LARGE_LOADED>>(args);
     else
         sw_table_run<sw_reduce_v<shape == SW_SHAPE_long ? SW_LARGE_LOADED : SW_LARGE_NONE>>(args);
 }

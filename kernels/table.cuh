@@ -774,22 +774,23 @@ SYMWIN_DEVICE bool sw_table_take_answers(const struct sw_table_args &args, sw_ca
 
 /* ---- a call ---------------------------------------------------------------------------------- */
 
-/* By all threads, around the first round: tells the peers of the call, checks what they tell. */
+/* By all threads, around the first round: tells the peers of the call, checks what they tell.
+ * `straight`: this rank has large parts. */
 template <class Receive>
 SYMWIN_DEVICE void sw_table_settle(const struct sw_table_args &args, sw_call &call,
-                                   const sw_role &role)
+                                   const sw_role &role, bool straight)
 {
     const bool tells = role.control_lane >= 0 && blockIdx.x == 0;
 
     if (tells && !call.failed)
         sw_counts_post(args, call, role);
     if constexpr (Receive::large != SW_LARGE_NONE)
-        if (tells && !call.failed)
+        if (straight && tells && !call.failed)
             sw_places_post<Receive>(args, call, role);
     sw_push_count(args.call, call, role, 1);
     if (tells && !call.failed)
         sw_counts_check(args, call, role);
-    if (Receive::large != SW_LARGE_NONE)
+    if (straight)
         sw_places_await<Receive::large>(args, call);
 }
 
@@ -801,15 +802,16 @@ SYMWIN_DEVICE void sw_table_settle(const struct sw_table_args &args, sw_call &ca
  *   keep(args, role, own)        does with the own part what need not wait for peers
  *   round(args, call, role, c, own, most)
  *                                receives and empties round `c`, the first time also what it loads.
- *                                If the wait is given up,
- *                                call.failed is set. `most` becomes the most rounds of a pair that
- *                                it sees */
+ *                                If the wait is given up, call.failed is set. `most` becomes the
+ *                                most rounds of a pair that it sees
+ * `has_large`: false: this rank has no large parts. */
 template <class Receive>
-SYMWIN_DEVICE void sw_table_run(const struct sw_table_args &args)
+SYMWIN_DEVICE void sw_table_run(const struct sw_table_args &args, bool has_large = true)
 {
     typedef typename Receive::wire W;
     const sw_role role = sw_role_of_thread();
-    const bool reads = Receive::large == SW_LARGE_NONE && role.works; /* the call, while it sends */
+    const bool straight = Receive::large != SW_LARGE_NONE && has_large;
+    const bool reads = !straight && role.works; /* the call, while it sends */
     uint64_t own[W::words] = {};
     uint32_t turns = 1;
     sw_call call = {};
@@ -819,19 +821,19 @@ SYMWIN_DEVICE void sw_table_run(const struct sw_table_args &args)
         call = sw_call_read(args.call);
     SYMWIN_NO_UNROLL
     for (uint32_t c = 0;; c++) {
-        if (Receive::large != SW_LARGE_NONE && c == 0)
-            sw_table_settle<Receive>(args, call, role);
+        if (straight && c == 0)
+            sw_table_settle<Receive>(args, call, role, true);
         if (role.works && !call.failed)
             sw_table_send<Receive>(args, call, role, c, reads && c == 0, turns);
         if (role.works && !call.failed && c == 0)
             Receive::begin(args, role, own);
-        if (Receive::large == SW_LARGE_NONE && c == 0)
-            sw_table_settle<Receive>(args, call, role);
+        if (!straight && c == 0)
+            sw_table_settle<Receive>(args, call, role, false);
         if (!role.works || call.failed)
             break;
         if (c == 0)
             Receive::keep(args, role, own);
-        if (Receive::large == SW_LARGE_STORED && c == 0)
+        if (Receive::large == SW_LARGE_STORED && straight && c == 0)
             sw_parts_store<W>(args, call, role);
         Receive::round(args, call, role, c, own, turns);
         if (call.failed || c + 1 >= turns)
@@ -842,7 +844,7 @@ SYMWIN_DEVICE void sw_table_run(const struct sw_table_args &args)
             break;
         symwin_fence();
     }
-    if (Receive::large != SW_LARGE_NONE)
+    if (straight)
         sw_parts_land<Receive::large>(args, call);
     sw_push_end<W>(args.call, call);
 }

@@ -265,6 +265,7 @@ static symwin_status find_parts_at(struct call *c, const struct sw_request *r)
     c->query.bytes = bytes.part;
     c->query.large_parts = bytes.most > r->table->large;
     c->query.short_parts = sw_parts_are_short(r);
+    c->query.reads_parts = r->table->in.counts != 0 || r->table->out.counts != 0;
     c->query.in_place = sw_parts_in_place(r);
     if (in->bytes > 0 && out->bytes > 0 && !c->query.in_place &&
         overlap(c, in->address, out->address))

@@ -127,11 +127,20 @@ static uint64_t entry_bytes(const struct sw_query *q, const struct sw_algorithm 
     return a->flags || !sw_type_is_float(q->type) ? WORD_BYTES : ITEM_BYTES;
 }
 
+static const struct sw_kernel *find(const struct sw_query *q, symwin_algo algo,
+                                    enum sw_kernel_shape shape)
+{
+    return sw_kernels_get(q->comm->kernels, q->collective, algo, q->type, q->op, shape);
+}
+
 static enum sw_kernel_shape shape_of(const struct sw_query *q, symwin_algo algo)
 {
     const struct sw_algorithm *a = algorithm_of(q, algo);
     const int flows = a->long_ranks == SW_ANY_RANKS || a->long_ranks == q->comm->nranks;
+    const struct sw_kernel *reads = q->reads_parts ? find(q, algo, SW_SHAPE_read) : NULL;
 
+    if (reads != NULL && reads->shape == SW_SHAPE_read)
+        return SW_SHAPE_read;
     if ((flows && is_long(q)) || q->large_parts)
         return SW_SHAPE_long;
     if (q->short_parts)
@@ -148,12 +157,6 @@ static enum sw_kernel_shape shape_of(const struct sw_query *q, symwin_algo algo)
     if (q->bytes % (a->flags ? WORD_BYTES : ITEM_BYTES) != 0)
         return SW_SHAPE_aligned;
     return is_short(q, a) ? SW_SHAPE_short : SW_SHAPE_whole;
-}
-
-static const struct sw_kernel *find(const struct sw_query *q, symwin_algo algo,
-                                    enum sw_kernel_shape shape)
-{
-    return sw_kernels_get(q->comm->kernels, q->collective, algo, q->type, q->op, shape);
 }
 
 /* Whether an algorithm can serve the call, and with which kernel; otherwise what the call lacks. */

@@ -86,6 +86,7 @@ struct sw_query {
     int large_parts; /* of a collective by parts: one may go straight into a window, or from it */
     int short_parts; /* of one: this rank's are what the kernel for short calls handles */
     int by_window;   /* of one: what others access for that is in one. Only for the grid */
+    int reads_parts; /* of one: the kernel reads in device memory where they are */
     const struct sw_buffer *buffers; /* only for texts: in and out, found; NULL: unknown */
 
     /* Only for the grid; 0: the whole device, and no limit. */
