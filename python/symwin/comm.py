@@ -557,17 +557,34 @@ def _untried(made):
     return made
 
 
+class _Opened(threading.local):
+    """This thread's groups: how many are open, and memory that lives until the outermost ends."""
+
+    depth, keep = 0, ()
+
+
+opened = _Opened()
+
+
 @contextmanager
 def group():
     """Collects calls of this thread, and launches them together at the end of the block. If the
     block raises, nothing is launched."""
     check(lib.symwin_group_begin())
+    if not opened.depth:
+        opened.keep = []
+    opened.depth += 1
     try:
         yield
     except BaseException:
         _leave_group()
         raise
-    check(lib.symwin_group_end())
+    else:
+        check(lib.symwin_group_end())
+    finally:
+        opened.depth -= 1
+        if not opened.depth:
+            opened.keep = ()
 
 
 def _leave_group():
