@@ -1,0 +1,779 @@
+"""symwin.torch: operators against single computations, gradients, compilers, symmetric tensors,
+what engines and DistributedDataParallel use, and wrong input."""
+
+import os
+import threading
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import torch.distributed as dist  # noqa: E402
+import torch.multiprocessing as mp  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
+import symwin  # noqa: E402
+import symwin.torch as st  # noqa: E402
+from symwin import Status, SymwinError, SymwinInvalid  # noqa: E402
+
+ops = torch.ops.symwin
+torch.set_num_threads(1)
+# torch 2.11 without a GPU crashes if the first thread that traces has ended: so it is this one.
+with FakeTensorMode():
+    pass
+
+
+def values(rank, *shape, dtype=torch.float32, salt=0):
+    """Small integers that any rank computes of any rank."""
+    made = torch.Generator().manual_seed(1000 * salt + rank)
+    return torch.randint(0, 4, shape, generator=made).to(dtype)
+
+
+# ---- every operator ----
+
+
+def split(n, whole, counts, rank):
+    """The rows of `rank` in a tensor of parts of unequal lengths."""
+    begin = sum(counts[:rank])
+    return whole[begin : begin + counts[rank]]
+
+
+def cases(rank, n, dtype):
+    """Name, arguments before the id, those after it, and what the rank gets (None: nothing)."""
+
+    def of(r, *shape):
+        return values(r, *shape, dtype=dtype)
+
+    def total(*shape):
+        return sum(of(r, *shape).double() for r in range(n)).to(dtype)
+
+    ranks, root, even = range(n), n - 1, (2 * n, 3)
+    mine = of(rank, *even)
+    yield "allreduce", (mine,), (), total(*even)
+    yield "allreduce", (mine,), ("max",), torch.stack([of(r, *even) for r in ranks]).amax(0)
+    yield "allgather", (mine,), (), torch.cat([of(r, *even) for r in ranks])
+    yield "reduce_scatter", (mine,), (), total(*even).chunk(n)[rank]
+    yield "alltoall", (mine,), (), torch.cat([of(r, *even).chunk(n)[rank] for r in ranks])
+    yield "broadcast", (mine,), (root,), of(root, *even)
+    yield "reduce", (mine,), ("sum", root), total(*even) if rank == root else None
+    gathered = torch.cat([of(r, *even) for r in ranks])
+    yield "gather", (mine,), (root,), gathered if rank == root else None
+    counts = [r + 1 for r in ranks]
+    part = of(rank, counts[rank], 3)
+    yield "allgatherv", (part, counts), (), torch.cat([of(r, counts[r], 3) for r in ranks])
+    rows = (sum(counts), 3)
+    yield "reduce_scatterv", (of(rank, *rows), counts), (), split(n, total(*rows), counts, rank)
+    # Rank r sends r + p rows to rank p.
+    sent, got = [rank + p for p in ranks], [r + rank for r in ranks]
+    parts = [split(n, of(r, sum(r + p for p in ranks), 3), [r + p for p in ranks], rank)
+             for r in ranks]  # fmt: skip
+    yield "alltoallv", (of(rank, sum(sent), 3), sent, got), (), torch.cat(parts)
+    whole = mine if rank == root else None
+    yield "scatter", (whole, torch.empty(2, 3, dtype=dtype)), (root,), of(root, *even).chunk(n)[rank]
+
+
+IN_PLACE = {"allreduce": "allreduce_", "broadcast": "broadcast_", "reduce": "reduce_"}
+
+
+def own(comm, tensor):
+    """The same tensor in symwin's memory."""
+    if not isinstance(tensor, torch.Tensor):
+        return tensor
+    return torch.from_dlpack(comm.empty(tuple(tensor.shape), tensor.dtype)).copy_(tensor)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int32])
+@pytest.mark.parametrize("nranks", [1, 2, 4])
+@pytest.mark.parametrize("memory", ["torch's", "symwin's"])
+def test_every_operator(ranks, nranks, dtype, memory):
+    def body(comm):
+        id, made = st.comm_id(comm), 0
+        for name, before, after, expected in cases(comm.rank, nranks, dtype):
+            if memory == "symwin's":
+                before = [own(comm, x) for x in before]
+            found = getattr(ops, name)(*before, id, *after)
+            assert torch.equal(found, before[0].new_empty(0) if expected is None else expected), name
+            output = None if expected is None else torch.full_like(expected, 9)
+            if memory == "symwin's" and output is not None:
+                output = own(comm, output)
+            if name == "scatter":
+                before = before[:1]
+            assert getattr(ops, name + "_out")(*before, output, id, *after) is None
+            assert expected is None or torch.equal(output, expected), name + "_out"
+            if name in IN_PLACE:
+                tensor = before[0].clone() if memory == "torch's" else own(comm, before[0])
+                getattr(ops, IN_PLACE[name])(tensor, id, *after)
+                assert expected is None or torch.equal(tensor, expected), IN_PLACE[name]
+            made += 1
+        return made
+
+    assert ranks(nranks, body) == [12] * nranks
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.uint8])
+def test_other_types(ranks, dtype):
+    def body(comm):
+        found = ops.allgather(torch.full((3,), comm.rank + 1.0).to(dtype), st.comm_id(comm))
+        assert found.dtype == dtype and found.float().tolist() == [1, 1, 1, 2, 2, 2]
+
+    ranks(2, body)
+
+
+def test_messages_and_barriers(ranks):
+    def body(comm):
+        id, n = st.comm_id(comm), comm.nranks
+        mine = own(comm, values(comm.rank, 5, 2))
+        got = own(comm, torch.zeros(5, 2))
+        with symwin.group():
+            ops.send(mine, id, (comm.rank + 1) % n)
+            ops.recv_(got, id, (comm.rank - 1) % n)
+        symwin.synchronize(comm.device)
+        assert torch.equal(got, values((comm.rank - 1) % n, 5, 2))
+        ops.barrier(id)
+        if comm.rank == 0:  # in torch's memory, one after the other
+            ops.send(torch.ones(4), id, 1)
+            assert torch.equal(ops.recv(torch.empty(3), id, 1), torch.full((3,), 7.0))
+        elif comm.rank == 1:
+            assert torch.equal(ops.recv(torch.empty(4), id, 0), torch.ones(4))
+            ops.send(torch.full((3,), 7.0), id, 0)
+
+    ranks(4, body)
+
+
+def test_groups(ranks):
+    """What is made in a group is kept until its end, which launches it."""
+
+    def body(comm):
+        id = st.comm_id(comm)
+        with symwin.group():
+            found = [ops.allreduce(own(comm, torch.full((7,), i + 1.0)), id) for i in range(5)]
+            with pytest.raises(SymwinInvalid, match="calls of a group need symwin's memory"):
+                ops.allreduce(torch.ones(7), id)
+        symwin.synchronize(comm.device)
+        assert [x[3].item() for x in found] == [2 * (i + 1) for i in range(5)]
+        assert symwin.comm.opened.keep == () and symwin.comm.opened.depth == 0
+
+    ranks(2, body)
+
+
+# ---- gradients ----
+
+
+def gradient_cases(n):
+    """Name, shape of a rank's input, arguments, and what a rank gets of all ranks' inputs."""
+    counts, even = [r + 1 for r in range(n)], (2 * n, 3)
+    rows = sum(counts)
+    yield "allreduce", lambda r: even, lambda r: ((), ()), lambda x, r: sum(x)
+    yield "allreduce", lambda r: even, lambda r: ((), ("avg",)), lambda x, r: sum(x) / n
+    yield "allgather", lambda r: even, lambda r: ((), ()), lambda x, r: torch.cat(x)
+    yield "reduce_scatter", lambda r: even, lambda r: ((), ()), lambda x, r: sum(x).chunk(n)[r]
+    yield (
+        "reduce_scatter", lambda r: even, lambda r: ((), ("avg",)),
+        lambda x, r: sum(x).chunk(n)[r] / n,
+    )  # fmt: skip
+    yield (
+        "alltoall", lambda r: even, lambda r: ((), ()),
+        lambda x, r: torch.cat([p.chunk(n)[r] for p in x]),
+    )  # fmt: skip
+    yield (
+        "allgatherv", lambda r: (counts[r], 3), lambda r: ((counts,), ()),
+        lambda x, r: torch.cat(x),
+    )  # fmt: skip
+    for op in ("sum", "avg"):
+        yield (
+            "reduce_scatterv", lambda r: (rows, 3), lambda r, op=op: ((counts,), (op,)),
+            lambda x, r, by=n if op == "avg" else 1: split(n, sum(x), counts, r) / by,
+        )  # fmt: skip
+    yield (
+        "alltoallv", lambda r: (sum(r + p for p in range(n)), 3),
+        lambda r: (([r + p for p in range(n)], [p + r for p in range(n)]), ()),
+        lambda x, r: torch.cat([split(n, x[p], [p + q for q in range(n)], r) for p in range(n)]),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("nranks", [2, 4])
+def test_gradients(ranks, nranks):
+    """Of a loss with other weights on each rank; the gradient is that of the losses' sum."""
+
+    def loss(y, rank):
+        return (y * y * values(rank, *y.shape, dtype=y.dtype, salt=9)).sum()
+
+    def body(comm):
+        id, r, made = st.comm_id(comm), comm.rank, 0
+        for name, shape, arguments, single in gradient_cases(nranks):
+            x = [values(p, *shape(p), dtype=torch.float64).requires_grad_() for p in range(nranks)]
+            expected = torch.autograd.grad(sum(loss(single(x, p), p) for p in range(nranks)), x)[r]
+            before, after = arguments(r)
+            y = getattr(ops, name)(x[r], *before, id, *after)
+            loss(y, r).backward()
+            assert torch.allclose(x[r].grad, expected), name
+            made += 1
+        return made
+
+    assert ranks(nranks, body) == [10] * nranks
+
+
+def test_no_gradient(ranks):
+    def body(comm):
+        id, x = st.comm_id(comm), torch.ones(4, requires_grad=True)
+        for found, words in (
+            (ops.allreduce(x, id, "max"), "allreduce by max has no gradient"),
+            (ops.reduce_scatter(x, id, "min"), "reduce_scatter by min has no gradient"),
+            (ops.broadcast(x, id), "broadcast has no gradient"),
+            (ops.gather(x, id), "gather has no gradient"),
+        ):
+            with pytest.raises(SymwinInvalid, match=words):
+                found.sum().backward()
+        for call in (
+            lambda: ops.allreduce_(x, id),
+            lambda: ops.allreduce_out(x, torch.ones(4), id),
+            lambda: ops.allgather_out(torch.ones(4), x, id),
+            lambda: ops.scatter_out(x, torch.ones(4), id),
+        ):
+            with pytest.raises(SymwinInvalid, match="requires a gradient"):
+                call()
+        with torch.no_grad():
+            ops.allreduce_(x, id)
+        assert torch.equal(x, torch.ones(4))
+
+    ranks(1, body)
+
+
+# ---- compilers ----
+
+
+def check(comm):
+    """Arguments of every operator, for one rank."""
+    id, x = st.comm_id(comm), torch.rand(4, 2)
+    for name, before, after, expected in cases(0, 1, torch.float32):
+        yield name, (*before, id, *after)
+        output = torch.empty_like(expected)
+        yield name + "_out", (*(before[:1] if name == "scatter" else before), output, id, *after)
+    yield from ((name, (x.clone(), id)) for name in IN_PLACE.values())
+    yield "barrier", (id,)
+
+
+def test_opcheck(ranks):
+    def body(comm):
+        names = set()
+        for name, arguments in check(comm):
+            torch.library.opcheck(getattr(ops, name).default, arguments)
+            names.add(name)
+        for name in ("allreduce", "allgather", "reduce_scatter", "alltoall"):
+            x = torch.rand(4, 2, requires_grad=True)
+            torch.library.opcheck(getattr(ops, name).default, (x, st.comm_id(comm)))
+        return names
+
+    (names,) = ranks(1, body)
+    defined = {
+        name.partition("::")[2]
+        for name in torch._C._dispatch_get_all_op_names()
+        if name.startswith("symwin::")
+    }
+    assert defined - names == {"send", "recv", "recv_"}  # not with the rank itself
+
+
+def compiled_body(comm, backend):
+    """A function of collectives gives compiled what it gives uncompiled, values and gradients."""
+    id, n = st.comm_id(comm), comm.nranks
+    torch._dynamo.reset()
+
+    def step(x, w, state):
+        y = ops.allreduce(torch.relu(x @ w), id)
+        z = ops.reduce_scatter(ops.allgather(y * 2, id), id, "avg")
+        z = ops.alltoallv(z, [2] * n, [2] * n, id) + ops.alltoall(z, id)
+        ops.allreduce_(state, id)
+        state.mul_(2)
+        out = torch.zeros(2 * n * n, 3)
+        ops.allgather_out(state, out, id)
+        ops.barrier(id)
+        return z.sum(), out + 1
+
+    results = []
+    for call in (step, torch.compile(step, fullgraph=True, backend=backend)):
+        x, w = values(comm.rank, 2 * n, 5), values(7, 5, 3).requires_grad_()
+        state = values(comm.rank, 2 * n, 3, salt=1)
+        loss, out = call(x, w, state)
+        loss.backward()
+        results.append((loss.detach(), out, state, w.grad))
+    for one, other in zip(*results):
+        assert torch.allclose(one, other), (one, other)
+
+
+def unused_body(comm, backend):
+    """One rank uses a result and the others do not: all make the call."""
+    id = st.comm_id(comm)
+    torch._dynamo.reset()
+
+    def step(x):
+        total = ops.allreduce(x, id)
+        ops.gather(x + 1, id)
+        temporary = x + 2
+        ops.allreduce_(temporary, id)
+        ops.barrier(id)
+        return x * 2 + total if comm.rank == 0 else x * 2
+
+    x = torch.ones(4)
+    call = torch.compile(step, fullgraph=True, backend=backend)
+    assert torch.equal(call(x), x * (2 + comm.nranks if comm.rank == 0 else 2))
+    assert torch.equal(ops.allreduce(x, id), x * comm.nranks)
+
+
+def messages_body(comm, backend):
+    """Messages keep their order."""
+    id, other = st.comm_id(comm), 1 - comm.rank
+    torch._dynamo.reset()
+
+    def step(x):
+        if comm.rank == 0:
+            ops.send(x + 1, id, other)
+            ops.send(x + 2, id, other)
+            return ops.recv(x, id, other)
+        a = ops.recv(x, id, other)
+        b = ops.recv(x, id, other)
+        ops.send(a * 10 + b, id, other)
+        return b
+
+    found = torch.compile(step, fullgraph=True, backend=backend)(torch.zeros(3))
+    assert found.tolist() == [[12.0] * 3, [2.0] * 3][comm.rank]
+
+
+BACKENDS = ["aot_eager", "inductor"]
+
+
+def compiles(backend):
+    if backend == "inductor":
+        from torch._inductor import cpp_builder
+
+        try:
+            cpp_builder.get_cpp_compiler()
+        except Exception as reason:
+            pytest.skip(f"torch finds no C++ compiler: {reason}")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_compile(ranks, backend):
+    compiles(backend)
+    ranks(1, lambda comm: compiled_body(comm, backend))
+
+
+def test_fake_kernels(ranks):
+    """What compilers trace has the shapes and the errors of what runs."""
+    def body(comm):
+        for name, arguments in check(comm):
+            found = getattr(ops, name)(*arguments)
+            with FakeTensorMode() as mode:
+                fakes = [
+                    mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in arguments
+                ]
+                fake = getattr(ops, name)(*fakes)
+            assert (found is None) == (fake is None), name
+            if found is not None:
+                assert (found.shape, found.dtype, found.stride()) == (
+                    fake.shape, fake.dtype, fake.stride()
+                ), name  # fmt: skip
+        with FakeTensorMode(), pytest.raises(SymwinInvalid, match="expected shape"):
+            ops.allgather_out(torch.empty(2, 2), torch.empty(3, 2), st.comm_id(comm))
+        with FakeTensorMode(), pytest.raises(SymwinInvalid, match="no communicator"):
+            ops.allreduce(torch.empty(5, 2), 12345)
+
+    def two(comm):
+        with FakeTensorMode():
+            with pytest.raises(SymwinInvalid, match="multiple of 2 rows"):
+                ops.reduce_scatter(torch.empty(5, 2), st.comm_id(comm))
+            assert ops.allgather(torch.empty(5, 2), st.comm_id(comm)).shape == (10, 2)
+            whole = ops.gather(torch.empty(5, 2), st.comm_id(comm), 1)
+            assert whole.shape == ((10, 2) if comm.rank == 1 else (0,))
+
+    ranks(1, body)
+    ranks(2, two)
+
+
+# ---- communicators and symmetric tensors ----
+
+
+def test_ids(ranks):
+    def body(comm):
+        id = st.comm_id(comm)
+        assert st.comm_id(comm) == id and isinstance(id, int)
+        part = comm.split(0)
+        other = st.comm_id(part)
+        assert other != id
+        comm.barrier()
+        symwin.synchronize(comm.device)
+        part.destroy()
+        with pytest.raises(SymwinInvalid, match=f"comm is {other}, and .* was destroyed"):
+            ops.allreduce_(torch.ones(3), other)
+        del part
+        for wrong in (other, 0, -1, 1 << 62):
+            with pytest.raises(SymwinInvalid, match=f"comm is {wrong}, and no communicator"):
+                ops.allreduce_(torch.ones(3), wrong)
+        with pytest.raises(SymwinInvalid, match="comm is a int; pass a symwin.Communicator"):
+            st.comm_id(id)
+        return id
+
+    assert len(set(ranks(2, body))) == 2
+
+
+def test_symmetric_tensors(ranks):
+    def body(comm):
+        id = st.comm_id(comm)
+        x = st.empty((4, 3), torch.bfloat16, comm)
+        assert (x.shape, x.dtype, x.is_contiguous()) == ((4, 3), torch.bfloat16, True)
+        window = st.window_of(x[2:])
+        assert window.query()["ptr"] == x.data_ptr() and window.query()["bytes"] == 24
+        x.fill_(comm.rank + 1)
+        ops.allreduce_(x, id)
+        assert torch.equal(x, torch.full((4, 3), 3, dtype=torch.bfloat16))
+        ops.barrier(id)
+        # A peer's memory under the address that the window gives.
+        near = torch.frombuffer(
+            (symwin._api.c_uint8 * 24).from_address(window.peer_ptr(1 - comm.rank)),
+            dtype=torch.bfloat16,
+        )
+        assert torch.equal(near.view(4, 3), x)
+        ops.barrier(id)
+        st.free(x)
+        assert comm.query()["windows"] == 0 and x[0, 0] == 3  # an ordinary tensor
+        for use in (st.free, st.window_of):
+            with pytest.raises(SymwinInvalid, match="shape .4, 3., dtype torch.bfloat16.*symmetric"):
+                use(x)
+        with pytest.raises(SymwinInvalid, match="not symmetric|it is not"):
+            st.window_of(torch.ones(3))
+        for shape in ((0, 3), (-1,), "x"):
+            with pytest.raises(SymwinInvalid, match="shape is"):
+                st.empty(shape, torch.float32, comm)
+        with pytest.raises(SymwinInvalid, match="dtype is torch.complex64"):
+            st.empty((3,), torch.complex64, comm)
+        dropped = st.empty(5, torch.int32, comm)  # keeps its memory until the communicator ends
+        before = symwin.memory.usage(comm.device)["asked_bytes"]
+        del dropped
+        assert symwin.memory.usage(comm.device)["asked_bytes"] == before
+        kept = st.empty((6,), torch.float32, comm).fill_(2)
+        comm.destroy()
+        with pytest.raises(SymwinInvalid, match="not symmetric"):
+            st.window_of(kept)
+        return kept
+
+    kept = ranks(2, body)
+    assert [x.sum().item() for x in kept] == [12, 12]
+
+
+def test_one_rank_without_memory(ranks):
+    """All ranks fail at once, none waits for the other's time."""
+
+    def body(comm):
+        if comm.rank == 1:
+            comm.empty = lambda *_: symwin.empty(1 << 60, "u8", comm.device)
+        with pytest.raises(SymwinError) as caught:
+            st.empty((1024,), torch.float32, comm)
+        assert caught.value.status in (Status.NO_MEMORY, Status.INVALID)
+        x = ops.allreduce(torch.ones(3), st.comm_id(comm))  # and it works on
+        assert x.tolist() == [2, 2, 2]
+
+    ranks(2, body, timeout_ms=20000)
+
+
+def test_no_pool():
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU, with pools")
+    with pytest.raises(SymwinError, match="no CUDA device") as caught:
+        st.mem_pool()
+    assert caught.value.status is Status.UNSUPPORTED
+
+
+# ---- wrong input ----
+
+X = torch.ones
+WRONG = [
+    (lambda id: ops.allreduce(X(4, 4).T, id), "input is a tensor of shape (4, 4), dtype "
+     "torch.float32, device cpu, not contiguous; pass input.contiguous()"),
+    (lambda id: ops.allreduce_(X(4, 4)[:, :2], id), "tensor is a tensor of shape (4, 2)"),
+    (lambda id: ops.allgather_out(X(4), X(2, 4).T, id), "output is a tensor of shape (4, 2)"),
+    (lambda id: ops.allreduce(X(4).bool(), id), "dtype torch.bool, device cpu; symwin has f64"),
+    (lambda id: ops.allreduce_(X(4).cfloat(), id), "dtype torch.complex64"),
+    (lambda id: ops.allreduce(X(4), id, "median"), "op is 'median'"),
+    (lambda id: ops.allreduce_out(X(4), X(5), id), "output is a tensor of shape (5,), dtype "
+     "torch.float32, device cpu; expected shape (4,), dtype torch.float32"),
+    (lambda id: ops.allreduce_out(X(4), X(4).double(), id), "expected shape (4,), dtype "
+     "torch.float32"),
+    (lambda id: ops.allgather_out(X(4), X(7), id), "expected shape (4,)"),
+    (lambda id: ops.reduce_scatter(X(()), id), "expected at least one dimension"),
+    (lambda id: ops.broadcast(X(4), id, 1), "root"),
+    (lambda id: ops.broadcast_(X(4), id, -1), "root is -1"),
+    (lambda id: ops.gather_out(X(4), None, id), "output is None; rank 0"),
+    (lambda id: ops.reduce_out(X(4), X(3), id), "output is a tensor of shape (3,)"),
+    (lambda id: ops.scatter(None, X(4), id), "input is None; rank 0 is the root"),
+    (lambda id: ops.scatter(X(3), X(4), id), "input is a tensor of shape (3,)"),
+    (lambda id: ops.scatter_out(X(4).double(), X(4), id), "dtype torch.float64"),
+    (lambda id: ops.alltoallv(X(4), [1, 2], [4], id), "input_counts is [1, 2]"),
+    (lambda id: ops.alltoallv(X(4), [5], [4], id), "input is a tensor of shape (4,)"),
+    (lambda id: ops.alltoallv(X(4), [4], [-4], id), "output_counts is [-4]"),
+    (lambda id: ops.alltoallv_out(X(4), [4], [4], X(5), id), "output is a tensor of shape (5,)"),
+    (lambda id: ops.allgatherv(X(4), [3], id), "needs 3 rows"),
+    (lambda id: ops.reduce_scatterv(X(4), [3], id), "needs 3 rows"),
+    (lambda id: ops.send(X(4), id, 5), "peer"),
+    (lambda id: ops.recv_(X(4), id, -1), "peer is -1"),
+    (lambda id: ops.recv(X(4, 4).T[:2].bool(), id, 0), "bool"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call, words", WRONG)
+def test_wrong_input(ranks, call, words):
+    def body(comm):
+        with pytest.raises(SymwinInvalid) as caught:
+            call(st.comm_id(comm))
+        assert words in str(caught.value)
+        assert ops.allreduce(torch.ones(3), st.comm_id(comm)).tolist() == [1, 1, 1]
+
+    ranks(1, body)
+
+
+def test_wrong_kinds(ranks):
+    """What is no tensor, or no number, does not reach the operators."""
+
+    def body(comm):
+        for arguments in ((None, 1), (torch.ones(3), comm), (torch.ones(3), "1"), ([1], 1), ()):
+            with pytest.raises((RuntimeError, TypeError)):
+                ops.allreduce(*arguments)
+        with pytest.raises(NotImplementedError):
+            ops.allreduce(torch.ones(3, device="meta").to_sparse(), st.comm_id(comm))
+
+    ranks(1, body)
+
+
+def test_host_memory_on_a_gpu(ranks, monkeypatch):
+    """With the driver of CUDA a tensor of the CPU is refused."""
+
+    def body(comm):
+        with pytest.raises(SymwinInvalid, match="device cpu; expected memory of cuda:0"):
+            ops.allreduce_(torch.ones(3), st.comm_id(comm))
+
+    monkeypatch.setattr("symwin._torch_operators.emulated", lambda: False)
+    ranks(1, body)
+
+
+def test_a_failed_communicator(ranks):
+    def body(comm):
+        x = torch.ones(3)
+        ops.allreduce_(x, st.comm_id(comm))
+        meet.wait(10)
+        if comm.rank == 0:
+            comm.abort()
+        meet.wait(10)
+        with pytest.raises(SymwinError) as caught:
+            for _ in range(100):
+                ops.allreduce_(x, st.comm_id(comm))
+        assert caught.value.status is Status.ABORTED
+
+    meet = threading.Barrier(2)
+    ranks(2, body)
+
+
+# ---- tensor parallelism ----
+
+
+class Block:
+    """A transformer's block: attention over heads, and two layers. With `comm`, this rank has some
+    of the heads and of the inner layer, and the outputs are summed over the ranks."""
+
+    WIDTH, HEADS, INNER = 16, 4, 32
+
+    def __init__(self, seed, comm=None):
+        w, heads, inner = self.WIDTH, self.HEADS, self.INNER
+        made = torch.Generator().manual_seed(seed)
+        qkv = torch.randn(3, heads, w, w // heads, generator=made, dtype=torch.float64) / 4
+        out = torch.randn(heads, w // heads, w, generator=made, dtype=torch.float64) / 4
+        up = torch.randn(inner, w, generator=made, dtype=torch.float64) / 4
+        down = torch.randn(inner, w, generator=made, dtype=torch.float64) / 6
+        self.id = None
+        if comm is not None:
+            self.id, n, r = st.comm_id(comm), comm.nranks, comm.rank
+            qkv, out = qkv.chunk(n, 1)[r], out.chunk(n)[r]
+            up, down = up.chunk(n)[r], down.chunk(n)[r]
+        self.weights = [x.clone().requires_grad_() for x in (qkv, out, up, down)]
+
+    def total(self, x):
+        return x if self.id is None else ops.allreduce(x, self.id)
+
+    def __call__(self, x):
+        qkv, out, up, down = self.weights
+        q, k, v = torch.einsum("btw,chwd->cbhtd", F.layer_norm(x, x.shape[-1:]), qkv)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.total(torch.einsum("bhtd,hdw->btw", mixed, out).contiguous())
+        hidden = F.gelu(F.layer_norm(x, x.shape[-1:]) @ up.T)
+        return x + self.total(hidden @ down)
+
+
+def model_step(comm=None):
+    """Greedy tokens and the gradients of one training step."""
+    n = 1 if comm is None else comm.nranks
+    table = torch.randn(11, Block.WIDTH, generator=torch.Generator().manual_seed(3)).double()
+    blocks = [Block(seed, comm) for seed in (1, 2)]
+
+    def logits(tokens):
+        x = table[tokens]
+        for block in blocks:
+            x = block(x)
+        return x @ table.T
+
+    tokens = torch.tensor([[1, 5, 2], [7, 0, 9]])
+    loss = F.cross_entropy(logits(tokens)[:, :-1].reshape(-1, 11), tokens[:, 1:].reshape(-1))
+    (loss / n).backward()  # every rank has the whole loss, and gradients are of the ranks' sum
+    with torch.no_grad():
+        for _ in range(6):
+            tokens = torch.cat([tokens, logits(tokens)[:, -1:].argmax(-1)], 1)
+    return loss.item(), tokens, [w.grad for block in blocks for w in block.weights]
+
+
+@pytest.mark.parametrize("nranks", [2, 4])
+def test_tensor_parallel(ranks, nranks):
+    loss, tokens, gradients = model_step()
+    assert len(set(tokens.flatten().tolist())) > 3
+    for r, (found, got, parts) in enumerate(ranks(nranks, model_step)):
+        assert abs(found - loss) < 1e-9 and torch.equal(got, tokens)
+        for i, (part, whole) in enumerate(zip(parts, gradients)):
+            expected = whole.chunk(nranks, 1 if i % 4 == 0 else 0)[r]
+            assert torch.allclose(part, expected, rtol=1e-9), i
+
+
+# ---- processes ----
+
+
+def process(rank, nranks, path, body, arguments):
+    torch.set_num_threads(1)
+    warnings.simplefilter("error", ResourceWarning)
+    dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=nranks)
+    body(*arguments)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def run_processes(tmp_path, nranks, body, *arguments):
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    context = mp.spawn(
+        process, (nranks, tmp_path / "meet", body, arguments), nranks, join=False
+    )
+    try:
+        for _ in range(120):
+            if context.join(1):
+                return
+        pytest.fail("the processes did not end in 120 s")
+    finally:
+        for running in context.processes:
+            running.kill()
+
+
+def group_body():
+    comm = st.communicator()
+    assert st.communicator(dist.group.WORLD, "cpu") is comm
+    assert (comm.rank, comm.nranks) == (dist.get_rank(), dist.get_world_size())
+    assert ops.allreduce(torch.full((3,), comm.rank + 1.0), st.comm_id(comm)).tolist() == [6] * 3
+    with pytest.raises(SymwinInvalid, match="device is 3"):
+        st.communicator(None, 3)
+    with pytest.raises(SymwinInvalid, match="device is meta"):
+        st.communicator(None, "meta")
+    pair = dist.new_group([0, 2])
+    if comm.rank != 1:
+        two = st.communicator(pair, timeout_ms=9000)
+        assert two.nranks == 2 and st.communicator(pair) is two
+        assert ops.allreduce(torch.ones(3), st.comm_id(two)).tolist() == [2] * 3
+        two.destroy()
+    comm.destroy()
+    again = st.communicator()
+    assert again is not comm and again.nranks == 3
+    again.destroy()
+
+
+def test_communicator_of_a_group(tmp_path):
+    run_processes(tmp_path, 3, group_body)
+
+
+def engine_body():
+    rank, n = dist.get_rank(), dist.get_world_size()
+    ar = st.CustomAllreduce(dist.group.WORLD, "cpu", max_size=4096 - rank)
+    assert not ar.disabled and (ar.rank, ar.world_size, ar.max_size) == (rank, n, 4096 - n + 1)
+    x = torch.full((16, 4), rank + 1.0)
+    expected = torch.full((16, 4), n * (n + 1) / 2)
+    with ar.capture():
+        assert torch.equal(ar.custom_all_reduce(x), expected)
+    for wrong in (torch.ones(1024), torch.ones(4, 4).T, torch.ones(4).bool(), torch.ones(0)):
+        assert not ar.should_custom_ar(wrong) and ar.custom_all_reduce(wrong) is None
+    out = torch.zeros(16, 4)
+    assert ar.all_reduce(x, out=out, registered=True) is out and torch.equal(out, expected)
+    ar.finalize_p2p()
+    ar.close()
+    ar.close()
+    assert ar.disabled and ar.custom_all_reduce(x) is None
+    # One rank cannot: all are told, none waits.
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        bad = st.CustomAllreduce(dist.group.WORLD, 99 if rank == 0 else 0)
+    assert bad.disabled and "disabled" in str(told[-1].message)
+    assert bad.custom_all_reduce(x) is None
+    last = st.CustomAllreduce(dist.group.WORLD, 0)
+    del last  # engines only drop it
+
+
+def test_custom_allreduce(tmp_path, monkeypatch):
+    monkeypatch.setenv("SYMWIN_BOOTSTRAP_TIMEOUT_MS", "3000")
+    run_processes(tmp_path, 2, engine_body)
+
+
+def ddp_body():
+    """Four steps of DistributedDataParallel give the weights of one process with all the data."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+
+    def train(wrapped, batches):
+        torch.manual_seed(4)
+        model = torch.nn.Sequential(
+            torch.nn.Linear(20, 40), torch.nn.Tanh(), torch.nn.Linear(40, 3)
+        ).double()
+        run = wrapped(model)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for step in range(4):
+            optimizer.zero_grad()
+            x = torch.cat([values(r, 5, 20, dtype=torch.float64, salt=step) for r in batches])
+            run(x).square().mean().backward()
+            optimizer.step()
+        return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    buckets = []
+
+    def hook(state, bucket):
+        buckets.append(bucket.buffer().numel())
+        return st.ddp_hook(state, bucket)
+
+    def hooked(state):
+        def wrapped(model):
+            run = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.005)
+            run.register_comm_hook(state, hook)
+            return run
+
+        return wrapped
+
+    alone = train(lambda model: model, range(n))
+    for state in (None, st.communicator()):
+        assert torch.allclose(train(hooked(state), [rank]), alone, rtol=1e-12)
+    assert len(buckets) >= 16  # two or more in each step
+    st.communicator().destroy()
+
+
+def test_ddp_hook(tmp_path):
+    run_processes(tmp_path, 2, ddp_body)
+
+
+def compile_body():
+    with FakeTensorMode():
+        pass
+    comm = st.communicator()
+    compiled_body(comm, "aot_eager")
+    unused_body(comm, "aot_eager")
+    messages_body(comm, "aot_eager")
+    comm.destroy()
+
+
+def test_compile_in_processes(tmp_path):
+    run_processes(tmp_path, 2, compile_body)
