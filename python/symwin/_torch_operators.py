@@ -18,8 +18,6 @@ from .errors import SymwinError, invalid
 from .memory import TYPES, dtype_name, is_emulated
 from .streams import Stream
 
-emulated = functools.cache(is_emulated)
-
 # ---- communicators ----
 
 # An id has the numbers of ranks and of this rank in it. So a compiled graph that a cache has kept
@@ -56,11 +54,13 @@ def _find(id):
     return comm
 
 
-def _new(comm, shape, dtype):
-    """A tensor on the communicator's device; on the emulated driver in symwin's memory."""
-    if not emulated():
-        return torch.empty(shape, dtype=dtype, device=f"cuda:{comm.device}")
-    return torch.from_dlpack(comm.empty(tuple(shape), dtype))
+def _new(comm, shape, like):
+    """A tensor of the type of `like` on the communicator's device; on the emulated driver in
+    symwin's memory."""
+    _check_type("input", like)
+    if not is_emulated():
+        return torch.empty(shape, dtype=like.dtype, device=f"cuda:{comm.device}")
+    return torch.from_dlpack(comm.empty(tuple(shape), like.dtype))
 
 
 # ---- what operators have in common ----
@@ -77,6 +77,11 @@ def text(name, tensor):
         f"{name} is a tensor of shape {tuple(tensor.shape)}, dtype {tensor.dtype}, device "
         f"{tensor.device}"
     )
+
+
+def _check_type(name, tensor):
+    if tensor.dtype not in known_types():
+        raise invalid(f"{text(name, tensor)}; symwin has {', '.join(TYPES)}")
 
 
 def _check_room(name, tensor, shape, like):
@@ -122,26 +127,27 @@ def _run_on_host(comm, call, output, arguments):
 
 
 def _staged(comm, name, tensor):
-    if tensor.device.type != "cpu" or not emulated():
+    if tensor.device.type != "cpu" or not is_emulated():
         raise invalid(f"{text(name, tensor)}; expected memory of cuda:{comm.device}")
     if not tensor.is_contiguous():
         raise invalid(f"{text(name, tensor)}, not contiguous; pass {name}.contiguous()")
-    if str(tensor.dtype) not in known_types():
-        raise invalid(f"{text(name, tensor)}; symwin has {', '.join(TYPES)}")
+    _check_type(name, tensor)
     info = _api.symwin_mem_info()
     if lib.symwin_mem_query(tensor.data_ptr(), info) == 0:
         return tensor
     if opened.depth:
         raise invalid(f"{text(name, tensor)}; calls of a group need symwin's memory")
-    return _new(comm, tensor.shape, tensor.dtype).copy_(tensor.detach())
+    return _new(comm, tensor.shape, tensor).copy_(tensor.detach())
 
 
 @functools.cache
 def known_types():
+    """torch's types that symwin has."""
     found = set()
     for dtype in {v for v in vars(torch).values() if isinstance(v, torch.dtype)}:
         try:
-            found.add(dtype_name(dtype) and str(dtype))
+            dtype_name(dtype)
+            found.add(dtype)
         except SymwinError:
             pass
     return found
@@ -165,7 +171,7 @@ def _operator(schema, kernel, fake, effect=False):
 
 
 def _run_for_driver():
-    return _run_on_host if emulated() else _run_on_cuda
+    return _run_on_host if is_emulated() else _run_on_cuda
 
 
 def _collective(name, arguments, shape, call):
@@ -181,7 +187,7 @@ def _collective(name, arguments, shape, call):
     def functional(run, *given):
         comm, others = _find(given[at]), given[:at] + given[at + 1 :]
         size = shape(comm, *others)
-        output = None if size is None else _new(comm, size, given[0].dtype)
+        output = None if size is None else _new(comm, size, given[0])
         run(comm, call, output, others)
         return given[0].new_empty(0) if size is None else output
 
@@ -194,6 +200,8 @@ def _collective(name, arguments, shape, call):
         size = shape(comm, *others)
         if size is None:
             output = None
+        elif output is None:
+            raise invalid(f"output is None; rank {comm.rank} gets the result of {name}")
         else:
             _check_room("output", output, size, given[0])
         _check_no_gradient(output, *others)
@@ -207,20 +215,24 @@ def _collective(name, arguments, shape, call):
     )
 
 
-def _in_place(schema, call):
-    """Defines an operator that has its result in its first argument. call: (comm, stream, tensor,
-    other arguments)"""
-
+def _in_place_kernel(call):
     def kernel(run, tensor, id, *others):
         if tensor.requires_grad:
             _check_no_gradient(tensor)
         run(_find(id), call, tensor, others)
 
+    return kernel
+
+
+def _in_place(schema, call):
+    """Defines an operator that has its result in its first argument. call: (comm, stream, tensor,
+    other arguments)"""
+
     def fake(tensor, id, *others):
         _check_no_gradient(tensor)
         _find(id)
 
-    _operator(schema, kernel, fake)
+    _operator(schema, _in_place_kernel(call), fake)
 
 
 # ---- collectives: shapes ----
@@ -397,7 +409,7 @@ _in_place("recv_(Tensor(a!) tensor, int comm, int peer) -> ()", _recv)
 
 def _like_kernel(run, like, id, peer):
     comm = _find(id)
-    output = _new(comm, like.shape, like.dtype)
+    output = _new(comm, like.shape, like)
     run(comm, _recv, output, (peer,))
     return output
 
@@ -409,7 +421,7 @@ def _like_fake(like, id, peer):
 
 def _scatter_kernel(run, input, like, id, root=0):
     comm = _find(id)
-    output = _new(comm, like.shape, like.dtype)
+    output = _new(comm, like.shape, like)
     run(comm, _scatter, output, (_check_scatter(comm, input, like, root), root))
     return output
 

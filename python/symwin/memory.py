@@ -6,12 +6,13 @@ driver, whose memory is host memory, also `__array_interface__`, so that numpy w
 """
 
 import ctypes
+import functools
 import math
 import threading
 
 from . import _api, _dlpack
 from ._library import ask, check, lib
-from .errors import Status, error, invalid
+from .errors import Status, SymwinInvalid, error, invalid
 from .streams import handle_of
 
 TYPES = {name: lib.symwin_type_bytes(value) for name, value in _api.TYPE_NAMES.items()}
@@ -26,7 +27,7 @@ _ALIASES = {
     "int64": "i64", "uint64": "u64", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2",
     "longlong": "i64", "ulonglong": "u64",
 }  # fmt: skip
-_known = {}
+_known, _NUMBERS = {}, _api.TYPE_NAMES
 
 
 def dtype_name(dtype):
@@ -48,6 +49,7 @@ def dtype_name(dtype):
     return name
 
 
+@functools.cache
 def is_emulated():
     """Whether the emulated driver is in use, whose device memory is host memory."""
     return ask(lib.symwin_driver_query, _api.symwin_driver_info)["name"] == "emu"
@@ -315,6 +317,13 @@ def _text(value):
     return f"a {type(value).__name__} of shape {shape}, dtype {dtype}, device {device}"
 
 
+def _named(value, name):
+    try:
+        return dtype_name(value.dtype)
+    except SymwinInvalid as reason:
+        raise invalid(f"{name} is {_text(value)}: {reason}") from None
+
+
 def operand(value, name, device):
     """The Operand of an argument, or itself if it is an Array. `name` is the argument's, for
     messages; `device` that of the communicator."""
@@ -325,16 +334,17 @@ def operand(value, name, device):
     elif hasattr(value, "data_ptr") and hasattr(value, "is_contiguous"):  # torch's
         if not value.is_contiguous():
             raise invalid(f"{name} is {_text(value)}, not contiguous; pass {name}.contiguous()")
-        place = value.device
-        if place.type == "cuda":
-            index = place.index
-        elif place.type == "cpu" and is_emulated():
+        if value.is_cuda:
+            index = value.get_device()
+        elif value.is_cpu and is_emulated():
             index = device
         else:
             raise invalid(f"{name} is {_text(value)}; expected memory of cuda:{device}")
-        found = Operand(
-            value.data_ptr(), value.numel(), _api.TYPE_NAMES[dtype_name(value.dtype)], index, value
-        )
+        try:
+            kind = _known[value.dtype]
+        except KeyError:
+            kind = _named(value, name)
+        found = Operand(value.data_ptr(), value.numel(), _NUMBERS[kind], index, value)
     elif hasattr(value, "__cuda_array_interface__"):
         found = _of_interface(value, name, device)
     elif hasattr(value, "__dlpack__"):

@@ -27,10 +27,10 @@ import torch.distributed as dist
 
 from . import _api
 from ._library import lib, library_path
-from ._torch_operators import comm_id, emulated, known_types, text
+from ._torch_operators import comm_id, known_types, text
 from .comm import Communicator
 from .errors import Status, SymwinError, error, invalid
-from .memory import TYPES, dtype_name
+from .memory import TYPES, dtype_name, is_emulated
 
 __all__ = [
     "CustomAllreduce", "comm_id", "communicator", "ddp_hook", "empty", "free", "mem_pool",
@@ -74,7 +74,7 @@ def _ordinal(device):
     device = torch.device(device)
     if device.type == "cuda":
         return torch.cuda.current_device() if device.index is None else device.index
-    if device.type == "cpu" and emulated():
+    if device.type == "cpu" and is_emulated():
         return 0
     raise invalid(f"device is {device}; expected a CUDA device")
 
@@ -153,9 +153,8 @@ class CustomAllreduce:
 
     def __init__(self, group, device, max_size=8 << 20, symm_mem_enabled=False):
         self.disabled, self._comm = True, None
-        self.group, self.device = group, torch.device("cuda", device) if isinstance(
-            device, int
-        ) else torch.device(device)
+        self.group = group
+        self.device = torch.device(*(("cuda", device) if isinstance(device, int) else (device,)))
         self.rank, self.world_size = dist.get_rank(group), dist.get_world_size(group)
         self.max_size, self.fully_connected = max_size, True
         if self.world_size == 1:
@@ -182,7 +181,7 @@ class CustomAllreduce:
         return (
             not self.disabled
             and inp.is_contiguous()
-            and str(inp.dtype) in known_types()
+            and inp.dtype in known_types()
             and 0 < inp.numel() * inp.element_size() <= self.max_size
         )
 

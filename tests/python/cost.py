@@ -1,8 +1,11 @@
 """What Python adds to a call's host time: calls without elements, which C returns from at once.
+With torch also what its operators add. On the CPU they wait for their result, so it is a copy of
+the operator that makes the call as on CUDA.
 
     python tests/python/cost.py     (the wheel installed, or PYTHONPATH and SYMWIN_LIBRARY set)
 """
 
+import functools
 import time
 
 import symwin
@@ -18,6 +21,36 @@ def microseconds(call, calls=40000, runs=5):
             call()
         best = min(best, (time.perf_counter() - begin) / calls)
     return best * 1e6
+
+
+def torch_rows(comm):
+    try:
+        import torch
+    except ImportError:
+        return []
+    import symwin._torch_operators as operators
+    import symwin.torch as st
+
+    library = torch.library.Library("symwin_cost", "DEF")
+    library.define("allreduce_(Tensor(a!) tensor, int comm, str op='sum') -> ()")
+
+    def run(comm, call, output, arguments):
+        call(comm, 0, output, *arguments)
+
+    kernel = operators._in_place_kernel(operators._allreduce_)
+    library.impl("allreduce_", functools.partial(kernel, run), "CPU")
+    x, id = torch.empty(0), st.comm_id(comm)
+    rows = [
+        ("allreduce(tensor)", lambda: comm.allreduce(x)),
+        ("torch.ops allreduce_", lambda: torch.ops.symwin_cost.allreduce_(x, id)),
+    ]
+    if torch.cuda.is_available():
+        y = torch.empty(0, device=f"cuda:{comm.device}")
+        rows += [
+            ("torch.ops.symwin.allreduce_", lambda: torch.ops.symwin.allreduce_(y, id)),
+            ("torch.ops.symwin.allreduce", lambda: torch.ops.symwin.allreduce(y, id)),
+        ]
+    return [*rows, (library, None)]
 
 
 def main():
@@ -37,8 +70,9 @@ def main():
                 ("allreduce(x, stream=stream)", lambda: comm.allreduce(x, stream=stream)),
                 ("allgather(x, y)", lambda: comm.allgather(x, y)),
             ]
-            for name, call in rows:
-                print(f"{name:30} {microseconds(call):5.2f} us")
+            for name, call in rows + torch_rows(comm):
+                if call is not None:
+                    print(f"{name:30} {microseconds(call):5.2f} us")
 
 
 if __name__ == "__main__":

@@ -469,6 +469,7 @@ def test_one_rank_without_memory(ranks):
             comm.empty = lambda *_: symwin.empty(1 << 60, "u8", comm.device)
         with pytest.raises(SymwinError) as caught:
             st.empty((1024,), torch.float32, comm)
+        vars(comm).pop("empty", None)
         assert caught.value.status in (Status.NO_MEMORY, Status.INVALID)
         x = ops.allreduce(torch.ones(3), st.comm_id(comm))  # and it works on
         assert x.tolist() == [2, 2, 2]
@@ -551,7 +552,7 @@ def test_host_memory_on_a_gpu(ranks, monkeypatch):
         with pytest.raises(SymwinInvalid, match="device cpu; expected memory of cuda:0"):
             ops.allreduce_(torch.ones(3), st.comm_id(comm))
 
-    monkeypatch.setattr("symwin._torch_operators.emulated", lambda: False)
+    monkeypatch.setattr("symwin._torch_operators.is_emulated", lambda: False)
     ranks(1, body)
 
 
@@ -757,7 +758,7 @@ def ddp_body():
     alone = train(lambda model: model, range(n))
     for state in (None, st.communicator()):
         assert torch.allclose(train(hooked(state), [rank]), alone, rtol=1e-12)
-    assert len(buckets) >= 16  # two or more in each step
+    assert len(buckets) >= 8  # of four steps, twice
     st.communicator().destroy()
 
 
