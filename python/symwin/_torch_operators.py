@@ -175,8 +175,8 @@ def _run_for_driver():
 
 
 def _collective(name, arguments, shape, call):
-    """Defines the operators `name`, which is functional, and `name_out`, which has a tensor `output`
-    before `comm`.
+    """Defines the operators `name`, which is functional, and `name_out`, which has a tensor
+    `output` before `comm`.
 
     arguments  of the schema
     shape      of the output, by the communicator and the other arguments, which it checks. None: no
@@ -511,7 +511,9 @@ def _reduce_scatterv_gradient(gradient, counts, comm, op):
 
 def _no_gradient(name):
     def backward(*_):
-        raise invalid(f"{name} has no gradient; allreduce, allgather, reduce_scatter, alltoall have")
+        raise invalid(
+            f"{name} has no gradient; allreduce, allgather, reduce_scatter and alltoall have one"
+        )
 
     return backward
 

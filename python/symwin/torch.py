@@ -135,7 +135,7 @@ def mem_pool():
     """A torch.cuda.MemPool whose memory can become windows; for torch.cuda.use_mem_pool(). It
     registers nothing."""
     if not torch.cuda.is_available():
-        raise error(Status.UNSUPPORTED, "torch finds no CUDA device, and pools are for CUDA devices")
+        raise error(Status.UNSUPPORTED, "torch finds no CUDA device, which pools are for")
     return torch.cuda.MemPool(_allocator().allocator())
 
 

@@ -11,12 +11,14 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import torch.distributed as dist  # noqa: E402
 import torch.multiprocessing as mp  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 import symwin  # noqa: E402
 import symwin.torch as st  # noqa: E402
 from symwin import Status, SymwinError, SymwinInvalid  # noqa: E402
+from torch_cases import (  # noqa: E402
+    IN_PLACE, cases, check_gradients, check_model, compiled_body, model_step, train, values,
+)  # fmt: skip
 
 ops = torch.ops.symwin
 torch.set_num_threads(1)
@@ -25,56 +27,7 @@ with FakeTensorMode():
     pass
 
 
-def values(rank, *shape, dtype=torch.float32, salt=0):
-    """Small integers that any rank computes of any rank."""
-    made = torch.Generator().manual_seed(1000 * salt + rank)
-    return torch.randint(0, 4, shape, generator=made).to(dtype)
-
-
 # ---- every operator ----
-
-
-def split(n, whole, counts, rank):
-    """The rows of `rank` in a tensor of parts of unequal lengths."""
-    begin = sum(counts[:rank])
-    return whole[begin : begin + counts[rank]]
-
-
-def cases(rank, n, dtype):
-    """Name, arguments before the id, those after it, and what the rank gets (None: nothing)."""
-
-    def of(r, *shape):
-        return values(r, *shape, dtype=dtype)
-
-    def total(*shape):
-        return sum(of(r, *shape).double() for r in range(n)).to(dtype)
-
-    ranks, root, even = range(n), n - 1, (2 * n, 3)
-    mine = of(rank, *even)
-    yield "allreduce", (mine,), (), total(*even)
-    yield "allreduce", (mine,), ("max",), torch.stack([of(r, *even) for r in ranks]).amax(0)
-    yield "allgather", (mine,), (), torch.cat([of(r, *even) for r in ranks])
-    yield "reduce_scatter", (mine,), (), total(*even).chunk(n)[rank]
-    yield "alltoall", (mine,), (), torch.cat([of(r, *even).chunk(n)[rank] for r in ranks])
-    yield "broadcast", (mine,), (root,), of(root, *even)
-    yield "reduce", (mine,), ("sum", root), total(*even) if rank == root else None
-    gathered = torch.cat([of(r, *even) for r in ranks])
-    yield "gather", (mine,), (root,), gathered if rank == root else None
-    counts = [r + 1 for r in ranks]
-    part = of(rank, counts[rank], 3)
-    yield "allgatherv", (part, counts), (), torch.cat([of(r, counts[r], 3) for r in ranks])
-    rows = (sum(counts), 3)
-    yield "reduce_scatterv", (of(rank, *rows), counts), (), split(n, total(*rows), counts, rank)
-    # Rank r sends r + p rows to rank p.
-    sent, got = [rank + p for p in ranks], [r + rank for r in ranks]
-    parts = [split(n, of(r, sum(r + p for p in ranks), 3), [r + p for p in ranks], rank)
-             for r in ranks]  # fmt: skip
-    yield "alltoallv", (of(rank, sum(sent), 3), sent, got), (), torch.cat(parts)
-    whole = mine if rank == root else None
-    yield "scatter", (whole, torch.empty(2, 3, dtype=dtype)), (root,), of(root, *even).chunk(n)[rank]
-
-
-IN_PLACE = {"allreduce": "allreduce_", "broadcast": "broadcast_", "reduce": "reduce_"}
 
 
 def own(comm, tensor):
@@ -94,7 +47,8 @@ def test_every_operator(ranks, nranks, dtype, memory):
             if memory == "symwin's":
                 before = [own(comm, x) for x in before]
             found = getattr(ops, name)(*before, id, *after)
-            assert torch.equal(found, before[0].new_empty(0) if expected is None else expected), name
+            nothing = found.new_empty(0)
+            assert torch.equal(found, nothing if expected is None else expected), name
             output = None if expected is None else torch.full_like(expected, 9)
             if memory == "symwin's" and output is not None:
                 output = own(comm, output)
@@ -161,58 +115,9 @@ def test_groups(ranks):
 # ---- gradients ----
 
 
-def gradient_cases(n):
-    """Name, shape of a rank's input, arguments, and what a rank gets of all ranks' inputs."""
-    counts, even = [r + 1 for r in range(n)], (2 * n, 3)
-    rows = sum(counts)
-    yield "allreduce", lambda r: even, lambda r: ((), ()), lambda x, r: sum(x)
-    yield "allreduce", lambda r: even, lambda r: ((), ("avg",)), lambda x, r: sum(x) / n
-    yield "allgather", lambda r: even, lambda r: ((), ()), lambda x, r: torch.cat(x)
-    yield "reduce_scatter", lambda r: even, lambda r: ((), ()), lambda x, r: sum(x).chunk(n)[r]
-    yield (
-        "reduce_scatter", lambda r: even, lambda r: ((), ("avg",)),
-        lambda x, r: sum(x).chunk(n)[r] / n,
-    )  # fmt: skip
-    yield (
-        "alltoall", lambda r: even, lambda r: ((), ()),
-        lambda x, r: torch.cat([p.chunk(n)[r] for p in x]),
-    )  # fmt: skip
-    yield (
-        "allgatherv", lambda r: (counts[r], 3), lambda r: ((counts,), ()),
-        lambda x, r: torch.cat(x),
-    )  # fmt: skip
-    for op in ("sum", "avg"):
-        yield (
-            "reduce_scatterv", lambda r: (rows, 3), lambda r, op=op: ((counts,), (op,)),
-            lambda x, r, by=n if op == "avg" else 1: split(n, sum(x), counts, r) / by,
-        )  # fmt: skip
-    yield (
-        "alltoallv", lambda r: (sum(r + p for p in range(n)), 3),
-        lambda r: (([r + p for p in range(n)], [p + r for p in range(n)]), ()),
-        lambda x, r: torch.cat([split(n, x[p], [p + q for q in range(n)], r) for p in range(n)]),
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("nranks", [2, 4])
 def test_gradients(ranks, nranks):
-    """Of a loss with other weights on each rank; the gradient is that of the losses' sum."""
-
-    def loss(y, rank):
-        return (y * y * values(rank, *y.shape, dtype=y.dtype, salt=9)).sum()
-
-    def body(comm):
-        id, r, made = st.comm_id(comm), comm.rank, 0
-        for name, shape, arguments, single in gradient_cases(nranks):
-            x = [values(p, *shape(p), dtype=torch.float64).requires_grad_() for p in range(nranks)]
-            expected = torch.autograd.grad(sum(loss(single(x, p), p) for p in range(nranks)), x)[r]
-            before, after = arguments(r)
-            y = getattr(ops, name)(x[r], *before, id, *after)
-            loss(y, r).backward()
-            assert torch.allclose(x[r].grad, expected), name
-            made += 1
-        return made
-
-    assert ranks(nranks, body) == [10] * nranks
+    assert ranks(nranks, check_gradients) == [10] * nranks
 
 
 def test_no_gradient(ranks):
@@ -273,33 +178,6 @@ def test_opcheck(ranks):
         if name.startswith("symwin::")
     }
     assert defined - names == {"send", "recv", "recv_"}  # not with the rank itself
-
-
-def compiled_body(comm, backend):
-    """A function of collectives gives compiled what it gives uncompiled, values and gradients."""
-    id, n = st.comm_id(comm), comm.nranks
-    torch._dynamo.reset()
-
-    def step(x, w, state):
-        y = ops.allreduce(torch.relu(x @ w), id)
-        z = ops.reduce_scatter(ops.allgather(y * 2, id), id, "avg")
-        z = ops.alltoallv(z, [2] * n, [2] * n, id) + ops.alltoall(z, id)
-        ops.allreduce_(state, id)
-        state.mul_(2)
-        out = torch.zeros(2 * n * n, 3)
-        ops.allgather_out(state, out, id)
-        ops.barrier(id)
-        return z.sum(), out + 1
-
-    results = []
-    for call in (step, torch.compile(step, fullgraph=True, backend=backend)):
-        x, w = values(comm.rank, 2 * n, 5), values(7, 5, 3).requires_grad_()
-        state = values(comm.rank, 2 * n, 3, salt=1)
-        loss, out = call(x, w, state)
-        loss.backward()
-        results.append((loss.detach(), out, state, w.grad))
-    for one, other in zip(*results):
-        assert torch.allclose(one, other), (one, other)
 
 
 def unused_body(comm, backend):
@@ -438,7 +316,7 @@ def test_symmetric_tensors(ranks):
         st.free(x)
         assert comm.query()["windows"] == 0 and x[0, 0] == 3  # an ordinary tensor
         for use in (st.free, st.window_of):
-            with pytest.raises(SymwinInvalid, match="shape .4, 3., dtype torch.bfloat16.*symmetric"):
+            with pytest.raises(SymwinInvalid, match="shape .4, 3., dtype torch.bf.*symmetric"):
                 use(x)
         with pytest.raises(SymwinInvalid, match="not symmetric|it is not"):
             st.window_of(torch.ones(3))
@@ -576,68 +454,11 @@ def test_a_failed_communicator(ranks):
 # ---- tensor parallelism ----
 
 
-class Block:
-    """A transformer's block: attention over heads, and two layers. With `comm`, this rank has some
-    of the heads and of the inner layer, and the outputs are summed over the ranks."""
-
-    WIDTH, HEADS, INNER = 16, 4, 32
-
-    def __init__(self, seed, comm=None):
-        w, heads, inner = self.WIDTH, self.HEADS, self.INNER
-        made = torch.Generator().manual_seed(seed)
-        qkv = torch.randn(3, heads, w, w // heads, generator=made, dtype=torch.float64) / 4
-        out = torch.randn(heads, w // heads, w, generator=made, dtype=torch.float64) / 4
-        up = torch.randn(inner, w, generator=made, dtype=torch.float64) / 4
-        down = torch.randn(inner, w, generator=made, dtype=torch.float64) / 6
-        self.id = None
-        if comm is not None:
-            self.id, n, r = st.comm_id(comm), comm.nranks, comm.rank
-            qkv, out = qkv.chunk(n, 1)[r], out.chunk(n)[r]
-            up, down = up.chunk(n)[r], down.chunk(n)[r]
-        self.weights = [x.clone().requires_grad_() for x in (qkv, out, up, down)]
-
-    def total(self, x):
-        return x if self.id is None else ops.allreduce(x, self.id)
-
-    def __call__(self, x):
-        qkv, out, up, down = self.weights
-        q, k, v = torch.einsum("btw,chwd->cbhtd", F.layer_norm(x, x.shape[-1:]), qkv)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.total(torch.einsum("bhtd,hdw->btw", mixed, out).contiguous())
-        hidden = F.gelu(F.layer_norm(x, x.shape[-1:]) @ up.T)
-        return x + self.total(hidden @ down)
-
-
-def model_step(comm=None):
-    """Greedy tokens and the gradients of one training step."""
-    n = 1 if comm is None else comm.nranks
-    table = torch.randn(11, Block.WIDTH, generator=torch.Generator().manual_seed(3)).double()
-    blocks = [Block(seed, comm) for seed in (1, 2)]
-
-    def logits(tokens):
-        x = table[tokens]
-        for block in blocks:
-            x = block(x)
-        return x @ table.T
-
-    tokens = torch.tensor([[1, 5, 2], [7, 0, 9]])
-    loss = F.cross_entropy(logits(tokens)[:, :-1].reshape(-1, 11), tokens[:, 1:].reshape(-1))
-    (loss / n).backward()  # every rank has the whole loss, and gradients are of the ranks' sum
-    with torch.no_grad():
-        for _ in range(6):
-            tokens = torch.cat([tokens, logits(tokens)[:, -1:].argmax(-1)], 1)
-    return loss.item(), tokens, [w.grad for block in blocks for w in block.weights]
-
-
 @pytest.mark.parametrize("nranks", [2, 4])
 def test_tensor_parallel(ranks, nranks):
-    loss, tokens, gradients = model_step()
-    assert len(set(tokens.flatten().tolist())) > 3
-    for r, (found, got, parts) in enumerate(ranks(nranks, model_step)):
-        assert abs(found - loss) < 1e-9 and torch.equal(got, tokens)
-        for i, (part, whole) in enumerate(zip(parts, gradients)):
-            expected = whole.chunk(nranks, 1 if i % 4 == 0 else 0)[r]
-            assert torch.allclose(part, expected, rtol=1e-9), i
+    alone = model_step()
+    for r, found in enumerate(ranks(nranks, model_step)):
+        check_model(alone, found, r, nranks)
 
 
 # ---- processes ----
@@ -726,20 +547,6 @@ def test_custom_allreduce(tmp_path, monkeypatch):
 def ddp_body():
     """Four steps of DistributedDataParallel give the weights of one process with all the data."""
     rank, n = dist.get_rank(), dist.get_world_size()
-
-    def train(wrapped, batches):
-        torch.manual_seed(4)
-        model = torch.nn.Sequential(
-            torch.nn.Linear(20, 40), torch.nn.Tanh(), torch.nn.Linear(40, 3)
-        ).double()
-        run = wrapped(model)
-        optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        for step in range(4):
-            optimizer.zero_grad()
-            x = torch.cat([values(r, 5, 20, dtype=torch.float64, salt=step) for r in batches])
-            run(x).square().mean().backward()
-            optimizer.step()
-        return torch.cat([p.detach().flatten() for p in model.parameters()])
 
     buckets = []
 
