@@ -55,11 +55,10 @@ def _find(id):
 
 
 def _new(comm, shape, like):
-    """A tensor of the type of `like` on the communicator's device; on the emulated driver in
-    symwin's memory."""
+    """A tensor of the type of `like` where that is; on the emulated driver in symwin's memory."""
     _check_type("input", like)
     if not is_emulated():
-        return torch.empty(shape, dtype=like.dtype, device=f"cuda:{comm.device}")
+        return like.new_empty(shape)
     return torch.from_dlpack(comm.empty(tuple(shape), like.dtype))
 
 
@@ -101,6 +100,9 @@ def _check_no_gradient(*tensors):
 
 
 def _run_on_cuda(comm, call, output, arguments):
+    if is_emulated():
+        raise invalid("tensors are of CUDA, and symwin's driver is the emulated one; unset SYMWIN_"
+                      "DRIVER, or pass tensors of the CPU")  # fmt: skip
     if opened.depth:  # the group's end launches it: the memory must not be reused before
         opened.keep.append((output, arguments))
     call(comm, _raw_stream(comm.device), output, *arguments)
