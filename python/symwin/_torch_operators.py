@@ -133,7 +133,6 @@ def _staged(comm, name, tensor):
         raise invalid(f"{text(name, tensor)}; expected memory of cuda:{comm.device}")
     if not tensor.is_contiguous():
         raise invalid(f"{text(name, tensor)}, not contiguous; pass {name}.contiguous()")
-    _check_type(name, tensor)
     info = _api.symwin_mem_info()
     if lib.symwin_mem_query(tensor.data_ptr(), info) == 0:
         return tensor

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 import symwin  # noqa: E402
 import symwin.torch as st  # noqa: E402
-from symwin import Status, SymwinError, SymwinInvalid  # noqa: E402
+from symwin import Status, SymwinError, SymwinInvalid, SymwinTimeout  # noqa: E402
 from torch_cases import (  # noqa: E402
     IN_PLACE, cases, check_gradients, check_model, compiled_body, model_step, train, values,
 )  # fmt: skip
@@ -178,6 +178,9 @@ def test_opcheck(ranks):
         if name.startswith("symwin::")
     }
     assert defined - names == {"send", "recv", "recv_"}  # not with the rank itself
+    for name in ("barrier", "send", "recv"):  # compilers keep their order
+        effect = torch._higher_order_ops.effects._get_effect(getattr(ops, name).default)
+        assert effect is torch._library.effects.EffectType.ORDERED
 
 
 def unused_body(comm, backend):
@@ -275,7 +278,7 @@ def test_fake_kernels(ranks):
 def test_ids(ranks):
     def body(comm):
         id = st.comm_id(comm)
-        assert st.comm_id(comm) == id and isinstance(id, int)
+        assert st.comm_id(comm) == id and id % (1 << 18) == comm.nranks
         part = comm.split(0)
         other = st.comm_id(part)
         assert other != id
@@ -353,6 +356,31 @@ def test_one_rank_without_memory(ranks):
         assert x.tolist() == [2, 2, 2]
 
     ranks(2, body, timeout_ms=20000)
+
+
+def test_the_way_of_cuda(ranks, monkeypatch):
+    """On symwin's memory: the call goes to torch's stream of the device, and nothing waits."""
+
+    def body(comm):
+        x, id = own(comm, values(comm.rank, 9)), st.comm_id(comm)
+        with symwin.Stream(comm.device) as stream:
+            streams[comm.device] = stream.__cuda_stream__()[1]
+            meet.wait(10)
+            with symwin.group():
+                operators._run_on_cuda(comm, operators._allreduce_, x, ("sum",))
+                assert symwin.comm.opened.keep == [(x, ("sum",))]
+            stream.synchronize()
+        assert torch.equal(x, values(0, 9) + values(1, 9))
+        meet.wait(10)
+        monkeypatch.undo()
+        with pytest.raises(SymwinInvalid, match="driver is the emulated one"):
+            operators._run_on_cuda(comm, operators._allreduce_, x, ("sum",))
+        assert st.comm_id(comm) == id
+
+    streams, meet, operators = {}, threading.Barrier(2), symwin._torch_operators
+    monkeypatch.setattr(operators, "is_emulated", lambda: False)
+    monkeypatch.setattr(operators, "_raw_stream", streams.__getitem__)
+    ranks(2, body)
 
 
 def test_no_pool():
@@ -451,6 +479,19 @@ def test_a_failed_communicator(ranks):
     ranks(2, body)
 
 
+def test_a_late_rank(ranks):
+    """A call on the CPU has the failure of its kernel."""
+
+    def body(comm):
+        if comm.rank == 0:
+            with pytest.raises(SymwinTimeout, match="rank 1"):
+                ops.allreduce_(torch.ones(3), st.comm_id(comm))
+        meet.wait(20)
+
+    meet = threading.Barrier(2)
+    ranks(2, body, kernel_timeout_ms=300)
+
+
 # ---- tensor parallelism ----
 
 
@@ -535,6 +576,12 @@ def engine_body():
         bad = st.CustomAllreduce(dist.group.WORLD, 99 if rank == 0 else 0)
     assert bad.disabled and "disabled" in str(told[-1].message)
     assert bad.custom_all_reduce(x) is None
+    query = symwin.Communicator.query
+    if rank == 0:
+        symwin.Communicator.query = lambda self: query(self) | {"domains": 2}
+    with pytest.warns(UserWarning, match="disabled: there are several domains"):
+        assert st.CustomAllreduce(dist.group.WORLD, 0).disabled
+    symwin.Communicator.query = query
     last = st.CustomAllreduce(dist.group.WORLD, 0)
     del last  # engines only drop it
 
