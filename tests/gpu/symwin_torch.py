@@ -276,8 +276,10 @@ def profiled(comm):
         say(f"kernel: {names[0]}")
 
 
-def compiled(comm):
-    common.compiled_body(comm, "aot_eager")
+def compiled(comm, backend="aot_eager"):
+    common.compiled_body(comm, backend)
+    common.unused_body(comm, backend)
+    common.messages_body(comm, backend)
 
 
 def inductor(comm):
@@ -291,7 +293,7 @@ def inductor(comm):
     dist.all_gather_object(told, failure)
     if any(told):
         raise Skip(f"inductor compiles nothing here: {next(filter(None, told))}")
-    common.compiled_body(comm, "inductor")
+    compiled(comm, "inductor")
 
 
 def ddp(comm):

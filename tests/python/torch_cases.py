@@ -139,6 +139,46 @@ def compiled_body(comm, backend):
         assert torch.allclose(one, other), (one, other)
 
 
+def unused_body(comm, backend):
+    """One rank uses a result and the others do not: all make the call."""
+    id = st.comm_id(comm)
+    torch._dynamo.reset()
+
+    def step(x):
+        total = ops.allreduce(x, id)
+        ops.gather(x + 1, id)
+        temporary = x + 2
+        ops.allreduce_(temporary, id)
+        ops.barrier(id)
+        return x * 2 + total if comm.rank == 0 else x * 2
+
+    x = torch.ones(4, device=DEVICE)
+    call = torch.compile(step, fullgraph=True, backend=backend)
+    assert torch.equal(call(x), x * (2 + comm.nranks if comm.rank == 0 else 2))
+    assert torch.equal(ops.allreduce(x, id), x * comm.nranks)
+
+
+def messages_body(comm, backend):
+    """Messages keep their order; of the first two ranks."""
+    if comm.rank > 1:
+        return
+    id, other = st.comm_id(comm), 1 - comm.rank
+    torch._dynamo.reset()
+
+    def step(x):
+        if comm.rank == 0:
+            ops.send(x + 1, id, other)
+            ops.send(x + 2, id, other)
+            return ops.recv(x, id, other)
+        a = ops.recv(x, id, other)
+        b = ops.recv(x, id, other)
+        ops.send(a * 10 + b, id, other)
+        return b
+
+    found = torch.compile(step, fullgraph=True, backend=backend)(torch.zeros(3, device=DEVICE))
+    assert found.tolist() == [[12.0] * 3, [2.0] * 3][comm.rank]
+
+
 class Block:
     """A transformer's block: attention over heads, and two layers. With `comm`, this rank has some
     of the heads and of the inner layer, and the outputs are summed over the ranks."""

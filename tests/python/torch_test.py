@@ -17,7 +17,8 @@ import symwin  # noqa: E402
 import symwin.torch as st  # noqa: E402
 from symwin import Status, SymwinError, SymwinInvalid, SymwinTimeout  # noqa: E402
 from torch_cases import (  # noqa: E402
-    IN_PLACE, cases, check_gradients, check_model, compiled_body, model_step, train, values,
+    IN_PLACE, cases, check_gradients, check_model, compiled_body, messages_body, model_step, train,
+    unused_body, values,
 )  # fmt: skip
 
 ops = torch.ops.symwin
@@ -181,44 +182,6 @@ def test_opcheck(ranks):
     for name in ("barrier", "send", "recv"):  # compilers keep their order
         effect = torch._higher_order_ops.effects._get_effect(getattr(ops, name).default)
         assert effect is torch._library.effects.EffectType.ORDERED
-
-
-def unused_body(comm, backend):
-    """One rank uses a result and the others do not: all make the call."""
-    id = st.comm_id(comm)
-    torch._dynamo.reset()
-
-    def step(x):
-        total = ops.allreduce(x, id)
-        ops.gather(x + 1, id)
-        temporary = x + 2
-        ops.allreduce_(temporary, id)
-        ops.barrier(id)
-        return x * 2 + total if comm.rank == 0 else x * 2
-
-    x = torch.ones(4)
-    call = torch.compile(step, fullgraph=True, backend=backend)
-    assert torch.equal(call(x), x * (2 + comm.nranks if comm.rank == 0 else 2))
-    assert torch.equal(ops.allreduce(x, id), x * comm.nranks)
-
-
-def messages_body(comm, backend):
-    """Messages keep their order."""
-    id, other = st.comm_id(comm), 1 - comm.rank
-    torch._dynamo.reset()
-
-    def step(x):
-        if comm.rank == 0:
-            ops.send(x + 1, id, other)
-            ops.send(x + 2, id, other)
-            return ops.recv(x, id, other)
-        a = ops.recv(x, id, other)
-        b = ops.recv(x, id, other)
-        ops.send(a * 10 + b, id, other)
-        return b
-
-    found = torch.compile(step, fullgraph=True, backend=backend)(torch.zeros(3))
-    assert found.tolist() == [[12.0] * 3, [2.0] * 3][comm.rank]
 
 
 BACKENDS = ["aot_eager", "inductor"]
