@@ -408,14 +408,14 @@ _in_place(f"reduce_(Tensor(a!) tensor, {_OP}, {_ROOT}) -> ()", _reduce_)
 _in_place("recv_(Tensor(a!) tensor, int comm, int peer) -> ()", _recv)
 
 
-def _like_kernel(run, like, id, peer):
+def _recv_kernel(run, like, id, peer):
     comm = _find(id)
     output = _new(comm, like.shape, like)
     run(comm, _recv, output, (peer,))
     return output
 
 
-def _like_fake(like, id, peer):
+def _recv_fake(like, id, peer):
     _find(id)
     return like.new_empty(like.shape)
 
@@ -451,7 +451,7 @@ _operator(
     f"scatter_out(Tensor? input, Tensor(a!) output, int comm, {_ROOT}) -> ()",
     _scatter_out_kernel, _scatter_out_fake,
 )  # fmt: skip
-_operator("recv(Tensor like, int comm, int peer) -> Tensor", _like_kernel, _like_fake, True)
+_operator("recv(Tensor like, int comm, int peer) -> Tensor", _recv_kernel, _recv_fake, True)
 _operator(
     "send(Tensor input, int comm, int peer) -> ()",
     lambda run, input, id, peer: run(_find(id), _send, None, (input, peer)),

@@ -15,6 +15,7 @@ driver they are tensors of the CPU. Those that are not in symwin's memory are co
 and the call returns with its result, because operators of the CPU know no streams.
 """
 
+import ctypes
 import functools
 import math
 import threading
@@ -25,7 +26,6 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 
-from . import _api
 from ._library import lib, library_path
 from ._torch_operators import comm_id, known_types, text
 from .comm import Communicator
@@ -96,11 +96,10 @@ def empty(shape, dtype, comm):
     nbytes = math.prod(shape) * TYPES[dtype_name(dtype)]
     try:
         array = comm.empty(shape, dtype)
-    except SymwinError as reason:  # then the other ranks' windows fail too, and nobody waits
+    except SymwinError:  # then the other ranks' windows fail too, and nobody waits
         with comm._using() as handle:
-            window = _api.c_void_p()
-            lib.symwin_window_register(handle, 1, nbytes, 0, window)
-        raise reason
+            lib.symwin_window_register(handle, 1, nbytes, 0, ctypes.c_void_p())
+        raise
     window = comm.window(array)
     tensor = torch.from_dlpack(array)
     _windows[tensor.untyped_storage().data_ptr()] = window
@@ -109,6 +108,8 @@ def empty(shape, dtype, comm):
 
 def window_of(tensor):
     """The symwin.Window of a symmetric tensor, or of a view of one: peer_ptr(), multicast_ptr()."""
+    if not isinstance(tensor, torch.Tensor):
+        raise invalid(f"tensor is a {type(tensor).__name__}; pass one of symwin.torch.empty()")
     window = _windows.get(tensor.untyped_storage().data_ptr())
     if window is None or window._handle is None or window.comm._handle is None:
         raise invalid(
@@ -162,7 +163,7 @@ class CustomAllreduce:
         try:
             self._comm = Communicator.from_torch(group, _ordinal(device))
             failure = None if self._comm.query()["domains"] == 1 else "there are several domains"
-        except SymwinError as reason:
+        except Exception as reason:
             failure = str(reason)
         told = [None] * self.world_size
         dist.all_gather_object(told, (failure, max_size), group)
@@ -201,12 +202,12 @@ class CustomAllreduce:
     def capture(self):
         """Around the capture of graphs."""
         yield
-        if not self.disabled:
-            self.register_graph_buffers()
+        self.register_graph_buffers()
 
     def register_graph_buffers(self):
         """Captured calls need nothing; this raises why the communicator has failed, if it has."""
-        self._comm.check()
+        if self._comm is not None:
+            self._comm.check()
 
     def close(self):
         """Destroys the communicator, after this rank's calls; a second time it does nothing."""

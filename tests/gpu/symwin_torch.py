@@ -42,7 +42,7 @@ OPTIONS = {"bootstrap_timeout_ms": 20000, "timeout_ms": 15000, "kernel_timeout_m
 
 
 class Skip(Exception):
-    """A section that cannot run here: alike on all ranks."""
+    """A section that cannot run here."""
 
 
 def say(text):
@@ -255,7 +255,6 @@ def profiled(comm):
     graph, _ = graph_of(lambda: ops.allreduce_(x, id))
     graph.replay()  # uploads it
     torch.cuda.synchronize()
-    dist.barrier()
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         for _ in range(4):
             graph.replay()
@@ -266,9 +265,7 @@ def profiled(comm):
         if e.device_type == torch.autograd.DeviceType.CUDA and "FillFunctor" not in e.name
     ]  # fmt: skip
     del graph
-    counts = [None] * WORLD
-    dist.all_gather_object(counts, len(names))
-    if 0 in counts:
+    if not names:
         raise Skip("the profiler sees no kernels here")
     if len(names) != 4 or len(set(names)) != 1:
         raise AssertionError(f"the profiler sees {names}")
@@ -283,16 +280,12 @@ def compiled(comm, backend="aot_eager"):
 
 
 def inductor(comm):
-    """Compiled by inductor, if all ranks have what it needs."""
-    failure = None
+    """Compiled by inductor, if it has the compilers that it needs."""
     try:
         torch.compile(lambda x: x.sin() + 1, fullgraph=True)(torch.ones(5, device=common.DEVICE))
     except Exception as reason:
-        failure = f"{type(reason).__name__}: {str(reason).strip().splitlines()[:1]}"
-    told = [None] * WORLD
-    dist.all_gather_object(told, failure)
-    if any(told):
-        raise Skip(f"inductor compiles nothing here: {next(filter(None, told))}")
+        words = " ".join(str(reason).split())[:200]
+        raise Skip(f"inductor compiles nothing here: {type(reason).__name__}: {words}") from None
     compiled(comm, "inductor")
 
 
@@ -353,8 +346,8 @@ def pool(comm):
         graph.replay()
         equal(f"replay {replay}", y,
               sum(common.values(r, 1 << 20, salt=replay) for r in range(WORLD)) + 1)  # fmt: skip
+    ops.barrier(id)
     torch.cuda.synchronize()
-    dist.barrier()
     del graph, y, x, memory
 
 
@@ -379,7 +372,6 @@ def engine(comm):
             torch.cuda.synchronize()
             del graph
     finally:
-        dist.barrier()
         ar.close()
 
 

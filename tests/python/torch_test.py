@@ -286,6 +286,8 @@ def test_symmetric_tensors(ranks):
                 use(x)
         with pytest.raises(SymwinInvalid, match="not symmetric|it is not"):
             st.window_of(torch.ones(3))
+        with pytest.raises(SymwinInvalid, match="tensor is a list"):
+            st.free([x])
         for shape in ((0, 3), (-1,), "x"):
             with pytest.raises(SymwinInvalid, match="shape is"):
                 st.empty(shape, torch.float32, comm)
@@ -537,6 +539,7 @@ def engine_body():
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         bad = st.CustomAllreduce(dist.group.WORLD, 99 if rank == 0 else 0)
+    bad.register_graph_buffers()
     assert bad.disabled and "disabled" in str(told[-1].message)
     assert bad.custom_all_reduce(x) is None
     query = symwin.Communicator.query
