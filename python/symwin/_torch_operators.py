@@ -83,6 +83,11 @@ def _check_type(name, tensor):
         raise invalid(f"{text(name, tensor)}; symwin has {', '.join(TYPES)}")
 
 
+def _check_given(name, tensor):
+    if tensor is None:  # torch lets it pass as a tensor
+        raise invalid(f"{name} is None; pass a tensor")
+
+
 def _check_room(name, tensor, shape, like):
     """That `tensor` has as many elements as `shape`, of the type of the tensor `like`."""
     if tensor.numel() != math.prod(shape) or tensor.dtype != like.dtype:
@@ -133,6 +138,8 @@ def _staged(comm, name, tensor):
         raise invalid(f"{text(name, tensor)}; expected memory of cuda:{comm.device}")
     if not tensor.is_contiguous():
         raise invalid(f"{text(name, tensor)}, not contiguous; pass {name}.contiguous()")
+    if tensor.untyped_storage().nbytes() < tensor.nbytes:
+        raise invalid(f"{text(name, tensor)}, whose memory was freed")
     info = _api.symwin_mem_info()
     if lib.symwin_mem_query(tensor.data_ptr(), info) == 0:
         return tensor
@@ -186,6 +193,7 @@ def _collective(name, arguments, shape, call):
     at = arguments[: arguments.index("int comm")].count(",")
 
     def functional(run, *given):
+        _check_given("input", given[0])
         comm, others = _find(given[at]), given[:at] + given[at + 1 :]
         size = shape(comm, *others)
         output = None if size is None else _new(comm, size, given[0])
@@ -193,10 +201,12 @@ def _collective(name, arguments, shape, call):
         return given[0].new_empty(0) if size is None else output
 
     def functional_fake(*given):
+        _check_given("input", given[0])
         size = shape(_find(given[at]), *given[:at], *given[at + 1 :])
         return given[0].new_empty(0 if size is None else size)
 
     def checked(*given):
+        _check_given("input", given[0])
         output, comm, others = given[at], _find(given[at + 1]), given[:at] + given[at + 2 :]
         size = shape(comm, *others)
         if size is None:
@@ -305,6 +315,7 @@ def _elements(input, counts):
 
 def _check_scatter(comm, input, output, root):
     """Returns what the rank passes: only the root's input counts."""
+    _check_given("output or like", output)
     if comm.rank != root:
         return None
     if input is None:
@@ -422,8 +433,9 @@ def _recv_fake(like, id, peer):
 
 def _scatter_kernel(run, input, like, id, root=0):
     comm = _find(id)
+    input = _check_scatter(comm, input, like, root)
     output = _new(comm, like.shape, like)
-    run(comm, _scatter, output, (_check_scatter(comm, input, like, root), root))
+    run(comm, _scatter, output, (input, root))
     return output
 
 

@@ -345,6 +345,8 @@ def operand(value, name, device):
         except KeyError:
             kind = _named(value, name)
         found = Operand(value.data_ptr(), value.numel(), _NUMBERS[kind], index, value)
+        if not found.ptr and found.count:
+            raise invalid(f"{name} is {_text(value)}, whose memory was freed")
     elif hasattr(value, "__cuda_array_interface__"):
         found = _of_interface(value, name, device)
     elif hasattr(value, "__dlpack__"):

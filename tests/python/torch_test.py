@@ -7,6 +7,7 @@ import warnings
 
 import pytest
 
+os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"  # or what an earlier run has compiled runs
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import torch.distributed as dist  # noqa: E402
@@ -359,11 +360,22 @@ def test_no_pool():
 # ---- wrong input ----
 
 X = torch.ones
+
+
+def freed(tensor):
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
 WRONG = [
     (lambda id: ops.allreduce(X(4, 4).T, id), "input is a tensor of shape (4, 4), dtype "
      "torch.float32, device cpu, not contiguous; pass input.contiguous()"),
     (lambda id: ops.allreduce_(X(4, 4)[:, :2], id), "tensor is a tensor of shape (4, 2)"),
     (lambda id: ops.allgather_out(X(4), X(2, 4).T, id), "output is a tensor of shape (4, 2)"),
+    (lambda id: ops.allreduce_(freed(X(4)), id), "tensor is a tensor of shape (4,), dtype "
+     "torch.float32, device cpu, whose memory was freed"),
+    (lambda id: ops.allgather(freed(X(4)), id), "memory was freed"),
+    (lambda id: ops.allgather_out(X(4), freed(X(4)), id), "memory was freed"),
     (lambda id: ops.allreduce(X(4).bool(), id), "dtype torch.bool, device cpu; symwin has f64"),
     (lambda id: ops.allreduce_(X(4).cfloat(), id), "dtype torch.complex64"),
     (lambda id: ops.allreduce(X(4), id, "median"), "op is 'median'"),
@@ -378,6 +390,8 @@ WRONG = [
     (lambda id: ops.gather_out(X(4), None, id), "output is None; rank 0"),
     (lambda id: ops.reduce_out(X(4), X(3), id), "output is a tensor of shape (3,)"),
     (lambda id: ops.scatter(None, X(4), id), "input is None; rank 0 is the root"),
+    (lambda id: ops.scatter(X(4), None, id), "like is None"),
+    (lambda id: ops.allgather_out(None, X(4), id), "input is None; pass a tensor"),
     (lambda id: ops.scatter(X(3), X(4), id), "input is a tensor of shape (3,)"),
     (lambda id: ops.scatter_out(X(4).double(), X(4), id), "dtype torch.float64"),
     (lambda id: ops.alltoallv(X(4), [1, 2], [4], id), "input_counts is [1, 2]"),
