@@ -121,7 +121,8 @@ def window_of(tensor):
 
 def free(tensor):
     """Deregisters the window of a symmetric tensor: local, when this rank's work with it is done.
-    The tensor is an ordinary one from then on; its memory goes with the last reference."""
+    The tensor is an ordinary one from then on. Its memory goes with the last reference, at once:
+    wait for streams that use it before you drop that."""
     window_of(tensor).deregister()
 
 

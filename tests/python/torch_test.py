@@ -22,6 +22,9 @@ from torch_cases import (  # noqa: E402
     unused_body, values,
 )  # fmt: skip
 
+if not symwin.is_emulated():
+    pytest.skip("on GPUs tests/gpu/gpu_symwin_torch.t tests it", allow_module_level=True)
+
 ops = torch.ops.symwin
 torch.set_num_threads(1)
 # torch 2.11 without a GPU crashes if the first thread that traces has ended: so it is this one.
