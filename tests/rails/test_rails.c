@@ -15,9 +15,9 @@ enum { RANDOM = 60, UNEQUAL = 12, GROUPED = 8, REPLAYS = 3, FEW = 0 };
 
 /* A letter for each rank: the host that it is on. */
 static const struct place places[] = {
-    {"2 x 2", 0, "aabb"},       {"in turn", 0, "abab"}, {"2 x 4", 0, "aaaabbbb"},
-    {"4 x 2", 0, "aabbccdd"},   {"3 + 1", 0, "aaab"},   {"3 + 2 + 1", 0, "aaabbc"},
-    {"one on each", 0, "abcd"},
+    {"2 x 2", 1, "aabb"},       {"in turn", 1, "abab"}, {"2 x 4", 1, "aaaabbbb"},
+    {"4 x 2", 1, "aabbccdd"},   {"3 + 1", 1, "aaab"},   {"3 + 2 + 1", 1, "aaabbc"},
+    {"one on each", 1, "abcd"},
 };
 
 static void run_any(const struct rank *r)
@@ -573,8 +573,8 @@ static int is_asked_for(const char *argument, const struct place *place, int is_
 int main(int argc, char **argv)
 {
     static const struct place large[] = {
-        {"8 x 8", 0, "aaaaaaaabbbbbbbbccccccccddddddddeeeeeeeeffffffffgggggggghhhhhhhh"},
-        {"18 + 17", 0, "aaaaaaaaaaaaaaaaaabbbbbbbbbbbbbbbbb"}};
+        {"8 x 8", 1, "aaaaaaaabbbbbbbbccccccccddddddddeeeeeeeeffffffffgggggggghhhhhhhh"},
+        {"18 + 17", 1, "aaaaaaaaaaaaaaaaaabbbbbbbbbbbbbbbbb"}};
     const size_t few = sizeof places / sizeof places[0];
     const char *argument = argc > 1 ? argv[1] : NULL;
     struct processes *p;

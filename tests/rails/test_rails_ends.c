@@ -567,7 +567,7 @@ static void split(struct processes *p, int rank)
 
 int main(int argc, char **argv)
 {
-    static const struct place two = {"2 x 2", 0, "aabb"};
+    static const struct place two = {"2 x 2", 1, "aabb"};
     const char *only = argc > 1 ? argv[1] : "";
     struct processes *p;
     size_t i;

@@ -117,7 +117,7 @@ static int is_right(const struct processes *p, const struct fault *f, int reache
 /* Whether the rank has made that call. */
 static int run(const struct fault *f)
 {
-    static const struct place two = {"2 x 2", 0, "aabb"};
+    static const struct place two = {"2 x 2", 1, "aabb"};
     const int64_t before = processes_now_us();
     struct processes *p;
     int ended = places_run(&two, RANKS, body, (void *)(uintptr_t)f, &p), reached, right, r;
