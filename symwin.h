@@ -268,8 +268,8 @@ SYMWIN_API symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *
  * and the collective (on another host than that of the rank that called: the rank).
  *
  * "collective 3" in a text is the third launch of the communicator that ran on the device: a call,
- * or calls of a group that share one. Replays of graphs count; calls with count 0, and those that
- * failed at once, do not. Host calls that are collective are counted by themselves.
+ * a piece of a long reduction, or calls of a group. Replays of graphs count; calls with count 0,
+ * and those that failed at once, do not. Collective host calls are counted by themselves.
  *
  * Between hosts one host decides the status: this call and symwin_comm_destroy() may wait up to 1 s
  * for it. SYMWIN_MISMATCH names the rank that differs from more than half of the ranks that come

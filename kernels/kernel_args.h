@@ -239,7 +239,7 @@ struct sw_kernel_args {
     uint64_t slot_bytes; /* half of a receive slot, a multiple of 16 */
     uint64_t report;     /* device address of the struct sw_kernel_report */
     uint64_t timeout_ns; /* longest wait for a peer; 0: no limit (abort still ends it) */
-    uint64_t bytes;      /* of `count` elements; for kernels that follow a pattern */
+    uint64_t bytes;      /* of this launch, of `count` elements or a piece; for patterns */
     /* The pattern (pattern.cuh): the ranks that this rank sends to and receives from, itself
      * included; and the bytes from one rank's part of `in` or `out` to the next, 0 if all ranks
      * have the same part. */

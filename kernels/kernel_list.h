@@ -6,9 +6,9 @@
  * SYMWIN_ALGO_LIST, SYMWIN_TYPE_LIST and SYMWIN_OP_LIST, but that `sum` is for averages too, and
  * `other` for all that is neither, pre-multiplied sums too: args.op says what it is.
  * `ranks` is n, any number, or 2, 4 or 8, and `shape` what the message must be (push.cuh; select.c
- * looks): any, aligned, whole, short, long or tiny. What is asked for most has kernels without the
- * code that it does not need; what is asked for least shares one, since each takes a third of a
- * millisecond to load when a communicator is created (H200). All take one struct by value
+ * looks): any, aligned, whole, short, long, tiny or read. What is asked for most has kernels
+ * without the code that it does not need; what is asked for least shares one, since each takes a
+ * third of a millisecond to load when a communicator is created (H200). All take one struct by value
  * (SW_KERNEL_ARGS_*), in grids of one dimension, any number of blocks, of as many threads as the
  * function's attribute says; those of copies once for each args.stage.
  *

@@ -52,8 +52,8 @@
  * receiver. With its counts the receiver writes its place into a record at the sender: an offset,
  * or that its output is in no window. With an offset the part has no rounds. The sender's blocks
  * share out its bytes and store them there, and each adds to a count at the receiver, with release,
- * when it has done so. Otherwise the part travels in rounds like others. Only the kernel for long
- * calls can do this; a rank without large parts in its tables may launch the other one.
+ * when it has done so. Otherwise the part travels in rounds like others. The kernels for long calls
+ * can do this, and those that read tables; a rank without large parts may launch another one.
  *   Before: nothing is stored unless the record has the sender's own epoch and digest, and as many
  *     bytes as the sender has. So the receiver is in the same call, and what its stream did with
  *     the output before has ended.
@@ -85,7 +85,8 @@
  *   Circles: the counts need all rounds of their receiver. What these wait for depends on turns
  *     (above), none of which waits for a count.
  *   In place, a rank's result overwrites its own part, which no peer loads. Parts that are only
- *     read may overlap, but a part that overlaps the result gets no place.
+ *     read may overlap. A part that overlaps the result, which callers must not pass, gets no
+ *     place: peers load nothing that changes meanwhile.
  *
  * A part in a table in device memory that passes the end of its buffer, or has elements although
  * the buffer is NULL, is treated as empty, and reported.

@@ -134,7 +134,7 @@ SYMWIN_DEVICE void sw_table_run_read(const struct sw_table_args &args)
 
     sw_call_order();
     fits = in.read(args, args.in, args.call.in);
-    fits = out.read(args, args.out, args.call.out) && fits;
+    fits = out.read(args, args.out, args.call.out) && fits && in.entries[0] == out.entries[0];
     if (SYMWIN_LIKELY(fits))
         sw_short_run<N, Receive>(args, in, out, false);
     else

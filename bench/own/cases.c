@@ -39,7 +39,7 @@ int room_open(struct rank *r, const struct subject *subject, size_t bytes, struc
     *room = (struct room){.bytes = bytes,
                           .kind = subject->about->windows || is->no_data ? MEMORY_WINDOW
                                                                          : MEMORY_PLAIN};
-    if (subject->own != NULL && is->by_parts)
+    if (is->by_parts && (subject->own != NULL || collective_on_device(subject->about->collective)))
         good = ok(sw_check(sw_drv.cuMemAlloc(&room->parts, ROOM_SLOTS * parts_bytes(r)),
                            "cuMemAlloc for counts and displacements"));
     return meet(r, good, NULL, 0) && pair_open(r, room->kind, bytes + 2 * AROUND, 1, &room->pair);
@@ -93,21 +93,37 @@ static uint64_t offset_of(const struct room *room, const unsigned char *at, int 
                   : room->pair.in_offset + (uint64_t)(at - (unsigned char *)room->pair.in);
 }
 
-static int library_call(struct rank *r, const struct subject *subject, const struct own_case *c,
-                        const struct spot *spot)
+/* Counts and displacements that case_fill() wrote. */
+static symwin_parts parts_on_device(const struct rank *r, CUdeviceptr at, uint64_t room)
 {
-    const struct perf_call call = {.comm = r->comm,
-                                   .in = spot->in,
-                                   .out = spot->out,
-                                   .count = c->count,
-                                   .type = c->type,
-                                   .op = c->op,
-                                   .root = c->which,
-                                   .options = {.size = sizeof(symwin_collective_options),
-                                               .algo = subject->algo,
-                                               .blocks = c->blocks,
-                                               .threads = c->threads}};
+    const uint64_t *const counts = (const uint64_t *)(uintptr_t)at;
 
+    return (symwin_parts){
+        .counts = counts, .displacements = counts + r->job->nranks, .room = room, .on_device = 1};
+}
+
+static int library_call(struct rank *r, const struct subject *subject, const struct room *room,
+                        const struct own_case *c, const struct spot *spot)
+{
+    const CUdeviceptr parts = parts_at(r, room, c);
+    struct perf_call call = {.comm = r->comm,
+                             .in = spot->in,
+                             .out = spot->out,
+                             .count = c->count,
+                             .type = c->type,
+                             .op = c->op,
+                             .root = c->which,
+                             .to = spot->is.send_to,
+                             .from = spot->is.recv_from,
+                             .options = {.size = sizeof(symwin_collective_options),
+                                         .algo = subject->algo,
+                                         .blocks = c->blocks,
+                                         .threads = c->threads}};
+
+    if (room->parts != 0) {
+        call.in_parts = parts_on_device(r, parts, spot->is.in);
+        call.out_parts = parts_on_device(r, parts + parts_bytes(r) / 2, spot->is.out);
+    }
     return collective_call(r, c->collective, &call);
 }
 
@@ -143,7 +159,7 @@ static int one_call(struct rank *r, const struct subject *subject, const struct 
     const struct spot spot = case_spot(r, room, c);
 
     return subject->own != NULL ? own_case_call(r, subject->own, room, c, &spot)
-                                : library_call(r, subject, c, &spot);
+                                : library_call(r, subject, room, c, &spot);
 }
 
 static int queue_copy(struct rank *r, const void *to, const void *from, size_t bytes)

@@ -185,8 +185,9 @@ static void report(struct hunt *h)
     stage_line(h->found, h->count, h->text);
 }
 
-/* What the library has: each algorithm of each collective. */
-enum { TURNS = SW_COLLECTIVES * SW_ALGOS };
+/* What the library has: each algorithm of each collective, sends and receives, and unequal parts
+ * with arrays in device memory too. */
+enum { TURNS = PERF_COLLECTIVES * SW_ALGOS };
 
 static symwin_collective turn_collective(int turn)
 {
@@ -198,33 +199,51 @@ static symwin_algo turn_algo(int turn)
     return (symwin_algo)(turn % SW_ALGOS);
 }
 
-/* Whether the options select it. Multicast is never raced. */
+static int is_sendrecv(int turn)
+{
+    return (int)turn_collective(turn) == PERF_SENDRECV;
+}
+
+/* The library's number of the collective, which sends and receives have not. */
+static symwin_collective turn_base(int turn)
+{
+    return (symwin_collective)(collective_of(turn_collective(turn)) - sw_collectives);
+}
+
+/* Whether the options select it. Multicast is never raced; sends and receives have no choice. */
 static int is_raced(const struct rank *r, int turn)
 {
-    const symwin_collective collective = turn_collective(turn);
     const symwin_algo algo = turn_algo(turn);
 
-    return (r->job->options.collectives & 1u << collective) != 0 &&
-           (r->job->options.algos & r->comm->algos & 1u << algo) != 0 &&
-           sw_algo_is_there(collective, algo) &&
-           !sw_algo_needs(collective, algo, SW_NEEDS_MULTICAST);
+    if ((r->job->options.collectives & 1u << turn_collective(turn)) == 0)
+        return 0;
+    if (is_sendrecv(turn))
+        return algo == SYMWIN_ALGO_AUTO;
+    return (r->job->options.algos & r->comm->algos & 1u << algo) != 0 &&
+           sw_algo_is_there(turn_base(turn), algo) &&
+           !sw_algo_needs(turn_base(turn), algo, SW_NEEDS_MULTICAST);
 }
 
 /* The algorithm as a kernel that is checked. */
 static void describe_algo(int turn, struct own_about *about, char *name, size_t bytes)
 {
     const symwin_collective collective = turn_collective(turn);
+    const symwin_algo algo = turn_algo(turn);
 
     *about = of_library;
     about->collective = collective;
-    about->out_of_place = sw_collectives[collective].no_data ||
-                          sw_algo_needs(collective, turn_algo(turn), SW_NEEDS_TWO_BUFFERS) ||
-                          sw_algorithm(collective, turn_algo(turn))->one_offset;
-    if (!sw_collectives[collective].reduces)
+    about->out_of_place = !collective_in_place(collective) ||
+                          (int)collective == PERF_ALLTOALLV_DEVICE || /* its tables differ */
+                          sw_algo_needs(turn_base(turn), algo, SW_NEEDS_TWO_BUFFERS) ||
+                          sw_algorithm(turn_base(turn), algo)->one_offset;
+    if (!collective_of(collective)->reduces)
         about->ops = 1u << SYMWIN_MAX; /* its test data has the most values */
-    snprintf(name, bytes, "%s%s%s", symwin_algo_name(turn_algo(turn)),
-             collective == SYMWIN_ALLREDUCE ? "" : " of ",
-             collective == SYMWIN_ALLREDUCE ? "" : symwin_collective_name(collective));
+    if (is_sendrecv(turn))
+        snprintf(name, bytes, "%s", collective_name(collective));
+    else
+        snprintf(name, bytes, "%s%s%s", symwin_algo_name(algo),
+                 collective == SYMWIN_ALLREDUCE ? "" : " of ",
+                 collective == SYMWIN_ALLREDUCE ? "" : collective_name(collective));
 }
 
 int race_all(struct rank *r)

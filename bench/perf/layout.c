@@ -5,7 +5,7 @@
 
 static const struct sw_collective sendrecv = {.call = "symwin_send"};
 
-static int is_on_device(symwin_collective collective)
+int collective_on_device(symwin_collective collective)
 {
     return (int)collective > PERF_SENDRECV;
 }
@@ -14,7 +14,7 @@ const struct sw_collective *collective_of(symwin_collective collective)
 {
     if ((int)collective == PERF_SENDRECV)
         return &sendrecv;
-    return &sw_collectives[is_on_device(collective)
+    return &sw_collectives[collective_on_device(collective)
                                ? SYMWIN_ALLTOALLV + ((int)collective - PERF_ALLTOALLV_DEVICE)
                                : (int)collective];
 }
@@ -105,7 +105,7 @@ int layout_kinds(symwin_collective collective, int nranks)
         return nranks;
     if ((int)collective == PERF_SENDRECV)
         return nranks + 2;
-    return is_on_device(collective) ? MOST_PARTS : 1;
+    return collective_on_device(collective) ? MOST_PARTS : 1;
 }
 
 struct layout layout_of(symwin_collective collective, int nranks, int rank, int which,
@@ -151,7 +151,7 @@ struct perf_data layout_data(const struct layout *layout, struct perf_data data)
 
 symwin_parts parts_of(struct rank *r, symwin_collective collective, uint64_t count)
 {
-    const int n = r->job->nranks, on_device = is_on_device(collective);
+    const int n = r->job->nranks, on_device = collective_on_device(collective);
     const int from = collective_of(collective) == &sw_collectives[SYMWIN_ALLTOALLV] ? r->rank : 0;
     const struct perf_data parts = {.nranks = n, .part = count};
     uint64_t *const counts = on_device ? (uint64_t *)(uintptr_t)r->device_counts : r->counts;

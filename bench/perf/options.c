@@ -531,9 +531,6 @@ static const char *check_collectives(const struct perf_options *o)
     if (o->collectives_given && o->kernel_count > 0)
         return "--kernel: the kernel says which collective it is (SYMWIN_KERNEL_ABOUT): leave out "
                "--collective";
-    if (o->race && o->kernel_count == 0 && o->collectives >> PERF_SENDRECV != 0)
-        return "--race without --kernel has no sends and receives, and unequal parts from host "
-               "memory only: leave sendrecv and what ends in _device out of --collective";
     if (o->root >= 0 && o->kernel_count > 0)
         return "--kernel: the check has every root, and the table root 0: leave out -r";
     if ((o->collectives & PERF_TORCH_COLLECTIVES) == 0 && (o->rivals & PERF_TORCH) != 0)

@@ -138,7 +138,8 @@ struct pair;
 /* As the library's names, of PERF_SENDRECV and those by parts too. */
 const char *collective_name(symwin_collective collective);
 int collective_has_root(symwin_collective collective);
-int collective_in_place(symwin_collective collective); /* whether it can be */
+int collective_in_place(symwin_collective collective);  /* whether it can be */
+int collective_on_device(symwin_collective collective); /* whether arrays of parts are there */
 
 /* A call on a rank; all lengths are in elements. A barrier, which has no data of its own, is that
  * of the all-gather by which it is checked (../own/cases.c). */
@@ -421,7 +422,8 @@ struct perf_call {
     symwin_op op;
     int root;
     symwin_collective_options options;
-    symwin_parts parts; /* set by collective_call() */
+    int to, from;                     /* of sendrecv; SYMWIN_NO_RANK: none */
+    symwin_parts in_parts, out_parts; /* without counts: collective_call() sets both */
 };
 
 /* Queues it. */

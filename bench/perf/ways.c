@@ -374,22 +374,20 @@ COLLECTIVE(scatter, DATA, c->root)
 COLLECTIVE(reduce_scatter, DATA, c->op)
 COLLECTIVE(reduce, DATA, c->op, c->root)
 COLLECTIVE(barrier, c->comm)
-COLLECTIVE(alltoallv, c->comm, c->in, &c->parts, c->out, &c->parts, c->type)
-COLLECTIVE(allgatherv, c->comm, c->in, c->out, &c->parts, c->type)
-COLLECTIVE(reduce_scatterv, c->comm, c->in, &c->parts, c->out, c->type, c->op)
+COLLECTIVE(alltoallv, c->comm, c->in, &c->in_parts, c->out, &c->out_parts, c->type)
+COLLECTIVE(allgatherv, c->comm, c->in, c->out, &c->out_parts, c->type)
+COLLECTIVE(reduce_scatterv, c->comm, c->in, &c->in_parts, c->out, c->type, c->op)
 
-/* To the next rank, and from the one before. */
 static symwin_status sendrecv_call(const struct perf_call *c, CUstream stream)
 {
-    const int n = c->comm->nranks, next = (c->comm->rank + 1) % n;
-    const int before = (c->comm->rank + n - 1) % n;
     symwin_status status = symwin_group_begin(), ended;
 
     if (status != SYMWIN_OK)
         return status;
-    status = symwin_send_with(c->comm, c->in, c->count, c->type, next, &c->options, stream);
-    if (status == SYMWIN_OK)
-        status = symwin_recv_with(c->comm, c->out, c->count, c->type, before, &c->options, stream);
+    if (c->to != SYMWIN_NO_RANK)
+        status = symwin_send_with(c->comm, c->in, c->count, c->type, c->to, &c->options, stream);
+    if (status == SYMWIN_OK && c->from != SYMWIN_NO_RANK)
+        status = symwin_recv_with(c->comm, c->out, c->count, c->type, c->from, &c->options, stream);
     ended = symwin_group_end();
     return status != SYMWIN_OK ? status : ended;
 }
@@ -436,6 +434,8 @@ static const void *scalar_of(struct rank *r, const struct result *result)
 static struct perf_call call_of(struct rank *r, const struct result *result,
                                 const struct pair *pair)
 {
+    const struct layout is = result_layout(r, result);
+
     return (struct perf_call){.comm = r->comm,
                               .in = result_in(r, result, pair),
                               .out = result_out(r, result, pair),
@@ -443,6 +443,8 @@ static struct perf_call call_of(struct rank *r, const struct result *result,
                               .type = result->type,
                               .op = result->op,
                               .root = r->job->options.root,
+                              .to = is.send_to,
+                              .from = is.recv_from,
                               .options = {.size = sizeof(symwin_collective_options),
                                           .algo = result->way->algo,
                                           .blocks = result->way->blocks,
@@ -454,8 +456,8 @@ int collective_call(struct rank *r, symwin_collective collective, const struct p
 {
     struct perf_call call = *c;
 
-    if (collective_of(collective)->by_parts)
-        call.parts = parts_of(r, collective, c->count);
+    if (collective_of(collective)->by_parts && c->in_parts.counts == NULL)
+        call.in_parts = call.out_parts = parts_of(r, collective, c->count);
     return ok(collectives[collective].call(&call, r->stream));
 }
 
@@ -464,7 +466,7 @@ int way_query(struct rank *r, const struct result *result, symwin_collective_inf
     struct perf_call call = call_of(r, result, &r->memory[result->way->memory][0]);
 
     if (collective_of(result->collective)->by_parts)
-        call.parts = parts_of(r, result->collective, result->count);
+        call.in_parts = call.out_parts = parts_of(r, result->collective, result->count);
     if (result->way->kind != WAY_OWN)
         return ok(collectives[result->collective].query(&call, info));
     *info = (symwin_collective_info){0};

@@ -424,24 +424,26 @@ symwin_status sw_kernel_queue(const struct sw_turn *turn, const struct sw_kernel
 }
 
 /* Launches the call's kernel, for all of the message or for one piece after the other. What ranks
- * compare is the whole call's. Adds the blocks to *counted. */
+ * compare is the whole call's, and the number of the piece. Adds the blocks to *counted. If a later
+ * piece is refused, the peers would wait for it. */
 static symwin_status queue_pieces(const struct sw_turn *turn, const struct sw_plan *plan,
                                   struct sw_kernel_args *args, unsigned *counted)
 {
-    const uint64_t element = args->count > 0 ? args->bytes / args->count : 1;
     uint64_t left = args->bytes;
     symwin_status status;
 
     do {
         args->bytes = left < plan->bytes ? left : plan->bytes;
-        args->count = args->bytes / element;
         status = sw_kernel_queue(turn, plan->kernel, &plan->grid, args, 1);
         if (status == SYMWIN_OK)
             *counted += plan->grid.blocks;
         args->in += args->bytes;
         args->out += args->bytes;
         left -= args->bytes;
+        args->digest++;
     } while (left > 0 && status == SYMWIN_OK);
+    if (status != SYMWIN_OK && *counted > 0 && !turn->captured)
+        (void)symwin_comm_abort(turn->calls->comm);
     return status;
 }
 

@@ -48,18 +48,22 @@ static const struct sw_algorithm *algorithm_of(const struct sw_query *q, symwin_
     return sw_algorithm(q->collective, sw_kernels_algo(q->collective, algo, q->type));
 }
 
-/* Bytes of the largest message that pushes send in one round. */
-static uint64_t round_bytes(const symwin_comm *comm, const struct sw_algorithm *a)
+/* Bytes of the largest message that pushes send in one round. Half of an entry is flags where a
+ * type has no spare pattern; the slots of those that have flags for any type are counted so. */
+static uint64_t round_bytes(const struct sw_query *q, const struct sw_algorithm *a)
 {
-    const int slots = a->round_slots == SW_ANY_RANKS ? comm->nranks : a->round_slots;
+    const int slots = a->round_slots == SW_ANY_RANKS ? q->comm->nranks : a->round_slots;
+    const uint64_t bytes = q->comm->slot_bytes * (uint64_t)slots;
 
-    return slots > 0 ? comm->slot_bytes * (uint64_t)slots : UINT64_MAX;
+    if (slots == 0)
+        return UINT64_MAX;
+    return a->flags || sw_type_is_float(q->type) ? bytes : bytes / 2;
 }
 
 /* Bytes of a call's launch; the last one may have fewer. */
 static uint64_t launch_bytes(const struct sw_query *q, const struct sw_algorithm *a)
 {
-    const uint64_t round = round_bytes(q->comm, a);
+    const uint64_t round = round_bytes(q, a);
 
     return q->bytes <= round * (uint64_t)a->launches && q->bytes > round ? round : q->bytes;
 }
@@ -150,7 +154,7 @@ static enum sw_kernel_shape shape_of(const struct sw_query *q, symwin_algo algo)
     if (has_bundles(q, a))
         return q->aligned && q->bytes % ITEM_BYTES == 0 && is_one_round(q) ? SW_SHAPE_long
                                                                            : SW_SHAPE_any;
-    if (!q->aligned || launch_bytes(q, a) > round_bytes(q->comm, a))
+    if (!q->aligned || launch_bytes(q, a) > round_bytes(q, a))
         return SW_SHAPE_any;
     if (a->words && a->flags && (q->bytes == 1 || q->bytes == 2 || q->bytes == 4))
         return SW_SHAPE_tiny;

@@ -695,6 +695,7 @@ int main(void)
         {.ranks = 3, .on_device = 1},
         {.ranks = 3, .windows = 1},
         {.ranks = 3, .on_device = 1, .windows = 1},
+        {.ranks = 4, .on_device = 1}, /* with kernels of its own for short parts */
         {.ranks = MANY},
     };
     struct row row;
@@ -717,7 +718,7 @@ int main(void)
             if (row.ranks == MANY && row.oddity == LATE)
                 continue; /* on a busy machine another one of so many is later */
             /* Behind the last rank's own part nothing else comes. */
-            row.odd = row.oddity == OWN ? 2 : number++ % 3;
+            row.odd = row.oddity == OWN ? row.ranks - 1 : number++ % 3;
             right = places_run(&places_all[0], row.ranks, body, &row, &p);
             for (r = 1; r < row.ranks && row.oddity > NULL_OUT; r++)
                 right &= strcmp(p->rank[r].text, p->rank[0].text) == 0;

@@ -605,6 +605,46 @@ static void rows(int shape, symwin_algo algo)
     }
 }
 
+/* A reduction of three launches, of which one fails on rank 0: after the first one its peers have
+ * begun with the call, and are told. */
+static void half_launched(struct processes *p, int rank)
+{
+    enum { ELEMENTS = 10000, MOST_CALLS = 100 }; /* rounds have 4,096 elements */
+    int told = 0, fired = 1, failed;
+    symwin_status status;
+    symwin_comm *comm;
+    unsigned nth;
+    float *in;
+
+    for (nth = 1; fired && nth < MOST_CALLS; nth++) {
+        host_must(processes_comm(p, rank, 10000, &comm), "symwin_comm_create");
+        in = host_alloc(rank, ELEMENTS * 2 * sizeof *in);
+        processes_barrier(p);
+        if (rank == 0)
+            sw_emu_fail_nth(nth, CUDA_ERROR_INVALID_VALUE, 0, 0);
+        status = symwin_reduce(comm, in, in + ELEMENTS, ELEMENTS, SYMWIN_F32, SYMWIN_SUM, 1, NULL);
+        if (rank == 0) {
+            fired = sw_emu_fault_fired();
+            sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
+            failed = status != SYMWIN_OK;
+            told += failed && symwin_comm_check(comm) == SYMWIN_ABORTED;
+            p->rank[0].number = fired;
+            if (failed)
+                (void)symwin_comm_abort(comm);
+        }
+        processes_barrier(p);
+        fired = (int)p->rank[0].number;
+        processes_barrier(p);
+        symwin_comm_destroy(comm);
+        host_must(symwin_mem_free(in), "symwin_mem_free");
+        p->id_made = 0;
+        processes_barrier(p);
+    }
+    must_be(nth > 3 && nth < MOST_CALLS, "each call failed once", rank);
+    if (rank == 0)
+        must_equal(told, 2, "a second and a third launch that failed", rank);
+}
+
 int main(void)
 {
     struct row row = {.oddity = SAME};
@@ -615,6 +655,10 @@ int main(void)
     for (place = 0; place < places_count(); place++) {
         right = places_run(&places_all[place], 3, body, &row, &p);
         tap_ok(right, "arguments that are wrong, %s", places_all[place].name);
+        processes_free(p);
+    }
+    if (sw_driver_is_emulated()) {
+        tap_ok(places_run(&places_all[0], 2, half_launched, NULL, &p), "half of a call");
         processes_free(p);
     }
     places_stay();

@@ -409,6 +409,8 @@ HARNESS_UNUSED int places_run(const struct place *place, int nranks,
     int right = 1, r;
 
     *out = p;
+    if (place->together < 1) /* processes without end */
+        abort();
     if (places_stays && places_one(place))
         return places_run_here(p);
     for (r = 0; r < nranks; r += place->together)

@@ -145,9 +145,6 @@ is(join(' ', map { $_->{collective} } @rows), 'allgather alltoall broadcast scat
 refused('', '-t 2 --algo put', 'no collective that was selected has put');
 refused('', '-t 2 --collective prefix',
     '--collective: unknown name "prefix"; names are allreduce allgather alltoall');
-refused('', '-t 2 --collective sendrecv,allgather --race',
-    'leave sendrecv and what ends in _device out of');
-refused('', '-t 2 --collective alltoallv_device --race', 'what ends in _device out of');
 refused('', '-t 2 --collective barrier,reduce_scatterv_device --tune a',
     'what ends in _device has the rows of the same call without it');
 refused('', '-t 2 --collective gather --against torch',

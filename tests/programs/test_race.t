@@ -145,11 +145,13 @@ for ('', '--algo all', '--algo put,twoshot') {
         $want, 'each that the all-reduce has, and no other, has its turn') or diag($output);
 }
 
-($status, $output) = hunt('', '--collective allgather,reduce,alltoallv,barrier --seconds 2');
+my $others = join ',', qw(allgather reduce alltoallv barrier sendrecv reduce_scatterv_device);
+($status, $output) = hunt('', "--collective $others --seconds 3");
 is($status, 0, "other collectives: exit status") or diag($output);
-is(join(', ', sort $output =~ /^ok      emulated driver, 3 ranks: (\w+ of \w+) \(\d+ bursts?\)$/mg),
+is(join(', ', sort $output =~ /^ok      emulated driver, 3 ranks: ([\w ]+) \(\d+ bursts?\)$/mg),
     'copies of allgather, oneshot of allgather, oneshot of alltoallv, oneshot of barrier, '
-      . 'oneshot of reduce, put of allgather, twoshot of reduce', 'each of theirs has its turn')
+      . 'oneshot of reduce, oneshot of reduce_scatterv_device, put of allgather, sendrecv, '
+      . 'twoshot of reduce', 'each of theirs has its turn')
   or diag($output);
 
 # ---- messages -----------------------------------------------------------------------------------

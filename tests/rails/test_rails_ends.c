@@ -366,7 +366,7 @@ static void be_ended(struct processes *p, int rank)
 
 static void check_ending(const struct place *place, const struct ending *e)
 {
-    const struct place other = {e->name, 0, e->hosts};
+    const struct place other = {e->name, 1, e->hosts};
     struct processes *p;
     int right, r;
 
