@@ -8,9 +8,9 @@
  * `ranks` is n, any number, or 2, 4 or 8, and `shape` what the message must be (push.cuh; select.c
  * looks): any, aligned, whole, short, long, tiny or read. What is asked for most has kernels
  * without the code that it does not need; what is asked for least shares one, since each takes a
- * third of a millisecond to load when a communicator is created (H200). All take one struct by value
- * (SW_KERNEL_ARGS_*), in grids of one dimension, any number of blocks, of as many threads as the
- * function's attribute says; those of copies once for each args.stage.
+ * third of a millisecond to load when a communicator is created (H200). All take one struct by
+ * value (SW_KERNEL_ARGS_*), in grids of one dimension, any number of blocks, of as many threads as
+ * the function's attribute says; those of copies once for each args.stage.
  *
  * The multicast kernels are those that PTX's multimem.ld_reduce has on sm_90 (no f32 or f64 min and
  * max, no prod, nothing of 8 bits). Images for earlier architectures hold them too, but they return
