@@ -9,6 +9,7 @@ import threading
 import weakref
 
 import torch
+from torch.autograd.graph import increment_version
 from torch.fx.node import has_side_effect
 
 from . import _api
@@ -102,6 +103,14 @@ def _check_no_gradient(*tensors):
                 f"{text('an argument', tensor)}, and requires a gradient, which calls that write "
                 "to their arguments have not; call the functional operator, or in torch.no_grad()"
             )
+
+
+def _write(run, comm, call, output, arguments):
+    """A call that writes to a tensor of the caller. autograd sees by the version of a tensor that
+    it is no longer what it had kept."""
+    run(comm, call, output, arguments)
+    if output is not None:
+        increment_version(output)
 
 
 def _run_on_cuda(comm, call, output, arguments):
@@ -221,7 +230,7 @@ def _collective(name, arguments, shape, call):
     _operator(f"{name}({arguments}) -> Tensor", functional, functional_fake)
     _operator(
         f"{name}_out({arguments.replace('int comm', 'Tensor(a!)? output, int comm')}) -> ()",
-        lambda run, *given: run(*checked(*given)),
+        lambda run, *given: _write(run, *checked(*given)),
         lambda *given: checked(*given) and None,
     )
 
@@ -230,7 +239,7 @@ def _in_place_kernel(call):
     def kernel(run, tensor, id, *others):
         if tensor.requires_grad:
             _check_no_gradient(tensor)
-        run(_find(id), call, tensor, others)
+        _write(run, _find(id), call, tensor, others)
 
     return kernel
 
@@ -447,7 +456,7 @@ def _scatter_fake(input, like, id, root=0):
 def _scatter_out_kernel(run, input, output, id, root=0):
     comm = _find(id)
     _check_no_gradient(input, output)
-    run(comm, _scatter, output, (_check_scatter(comm, input, output, root), root))
+    _write(run, comm, _scatter, output, (_check_scatter(comm, input, output, root), root))
 
 
 def _scatter_out_fake(input, output, id, root=0):

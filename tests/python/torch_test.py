@@ -151,6 +151,30 @@ def test_no_gradient(ranks):
     ranks(1, body)
 
 
+@pytest.mark.parametrize("call", [
+    lambda x, id: ops.allreduce_(x, id),
+    lambda x, id: ops.broadcast_(x, id),
+    lambda x, id: ops.reduce_(x, id),
+    lambda x, id: ops.allreduce_out(x.clone(), x, id),
+    lambda x, id: ops.alltoallv_out(x.clone(), [4], [4], x, id),
+    lambda x, id: ops.scatter_out(x.clone(), x, id),
+])  # fmt: skip
+def test_written_in_a_graph(ranks, call):
+    """What autograd has kept, and a call has written to, is refused by the backward pass."""
+
+    def body(comm):
+        w, x = torch.ones(4, requires_grad=True), own(comm, torch.ones(4))
+        h = w * x
+        call(x, st.comm_id(comm))
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            h.sum().backward()
+        (w * x).sum().backward()
+        with torch.inference_mode():
+            call(own(comm, torch.ones(4)), st.comm_id(comm))
+
+    ranks(1, body)
+
+
 # ---- compilers ----
 
 
