@@ -110,12 +110,12 @@ class Window:
 
     def deregister(self):
         """Deregisters it; a second time, or after the communicator's end, it does nothing."""
-        handle, self._handle = self._handle, None
-        if handle is None or self.comm._handle is None:
+        if self._handle is None or self.comm._handle is None:
             return
         with self.comm._using() as comm:
-            check(lib.symwin_window_deregister(comm, handle))
-        del self.comm._windows[handle]
+            check(lib.symwin_window_deregister(comm, self._handle))
+            del self.comm._windows[self._handle]
+            self._handle = None
 
     def __enter__(self):
         return self

@@ -260,23 +260,28 @@ def test_abort_from_another_thread(ranks):
 def test_two_threads(ranks):
     def body(comm):
         if comm.rank == 1:
+            comm.window(comm.empty(4))
             time.sleep(0.5)
             comm.window(comm.empty(4))
             return
-        other = []
+        other, window = [], comm.window(comm.empty(4))
 
         def second():
             time.sleep(0.1)
-            try:
-                comm.check()
-            except SymwinError as error:
-                other.append(error.status)
+            for call in comm.check, window.deregister:
+                try:
+                    call()
+                except SymwinError as error:
+                    other.append(error.status)
 
         thread = threading.Thread(target=second)
         thread.start()
         comm.window(comm.empty(4))  # waits for rank 1
         thread.join()
-        assert other == [Status.BUSY]
+        assert other == [Status.BUSY, Status.BUSY]
+        assert comm.query()["windows"] == 2
+        window.deregister()  # the window was not lost
+        assert comm.query()["windows"] == 1
 
     ranks(2, body)
 
