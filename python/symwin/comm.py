@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from . import _api
 from ._library import ask, check, lib
 from .errors import Status, error, invalid
-from .memory import Array, Buffer, operand
+from .memory import Array, Buffer, is_emulated, operand
 from .streams import handle_of
 
 _byref = ctypes.byref
@@ -180,19 +180,28 @@ class Communicator:
 
     @classmethod
     def from_torch(cls, group=None, device=None, **options):
-        """The ranks of a torch.distributed group (None: all). The device is torch's current one,
-        unless it is given."""
-        import torch
+        """The ranks of a torch.distributed group (None: all). The device is an int or what
+        torch.device() takes, or else torch's current one. What fails on one rank before all have
+        the id fails on all."""
         import torch.distributed as dist
 
-        group = group if group is not None else dist.group.WORLD
-        rank, made = dist.get_rank(group), [None]
-        if rank == 0:
-            made = [_tried(unique_id)]
-        dist.broadcast_object_list(made, dist.get_global_rank(group, 0), group)
-        if device is None:
-            device = torch.cuda.current_device() if torch.cuda.is_available() else 0
-        return cls(_untried(made[0]), dist.get_world_size(group), rank, device, **options)
+        group = torch_group(group)
+        rank, nranks = dist.get_rank(group), dist.get_world_size(group)
+
+        def prepare():
+            at = _number(torch_ordinal(device), "device", -1)
+            _comm_options(options)
+            return at, unique_id() if rank == 0 else None
+
+        mine, told = _tried(prepare), [None] * nranks
+        failed = isinstance(mine, Exception)
+        dist.all_gather_object(told, mine if failed else mine[1], group)
+        failures = [reason for reason in told if isinstance(reason, Exception)]
+        if failures:
+            if rank == 0 and not failed:
+                unique_id_release(mine[1])
+            raise mine if failed else failures[0]
+        return cls(told[0], nranks, rank, mine[0], **options)
 
     # ---- the handle ----
 
@@ -544,7 +553,7 @@ def _comm_options(options):
 
 
 def _tried(make):
-    """What rank 0 tells the others: the id, or why it has none. So all fail together."""
+    """What a rank tells the others: what it made, or why not. So all fail together."""
     try:
         return make()
     except Exception as reason:
@@ -555,6 +564,38 @@ def _untried(made):
     if isinstance(made, Exception):
         raise made
     return made
+
+
+def torch_group(group):
+    """A torch.distributed group; None: that of all ranks."""
+    import torch.distributed as dist
+
+    group = dist.group.WORLD if group is None else group
+    if group is None:
+        raise invalid("there is no process group; call torch.distributed.init_process_group()")
+    if isinstance(group, int):  # GroupMember.NON_GROUP_MEMBER
+        raise invalid(
+            f"group is {group}, which torch.distributed.new_group() gives to ranks that are not in "
+            "the group; call this on the group's ranks only"
+        )
+    return group
+
+
+def torch_ordinal(device):
+    """The number of a device: an int, or what torch.device() takes; None: torch's current one. On
+    the emulated driver "cpu" is device 0."""
+    import torch
+
+    if isinstance(device, int):
+        return device
+    if device is None:
+        return torch.cuda.current_device() if torch.cuda.is_available() else 0
+    device = torch.device(device)
+    if device.type == "cuda":
+        return torch.cuda.current_device() if device.index is None else device.index
+    if device.type == "cpu" and is_emulated():
+        return 0
+    raise invalid(f"device is {device}; expected a CUDA device")
 
 
 class _Opened(threading.local):

@@ -28,7 +28,7 @@ import torch.distributed as dist
 
 from ._library import lib, library_path
 from ._torch_operators import comm_id, known_types, text
-from .comm import Communicator
+from .comm import Communicator, _tried, torch_group, torch_ordinal
 from .errors import Status, SymwinError, error, invalid
 from .memory import TYPES, dtype_name, is_emulated
 
@@ -49,34 +49,19 @@ def communicator(group=None, device=None, **options):
     """The communicator of a torch.distributed group (None: all ranks). The first call of a group
     makes it by Communicator.from_torch(), and is collective; so is the first one after destroy().
     It lives until destroy(), or until the group is dropped."""
-    group = dist.group.WORLD if group is None else group
-    if group is None:
-        raise invalid("there is no process group; call torch.distributed.init_process_group()")
+    group = torch_group(group)
     with _lock:
         comm = _of_group.get(group)
     if comm is None or comm._handle is None:
-        comm = Communicator.from_torch(group, _ordinal(device), **options)
+        comm = Communicator.from_torch(group, device, **options)
         with _lock:
             _of_group[group] = comm
-    elif options or _ordinal(device) not in (None, comm.device):
+    elif options or (device is not None and torch_ordinal(device) != comm.device):
         raise invalid(
             f"device is {device} and options are {options}, but the group has {comm!r} already; "
             "pass them in the first call"
         )
     return comm
-
-
-def _ordinal(device):
-    """The number of a device: an int, or what torch.device() takes. On the emulated driver "cpu" is
-    device 0, as None is."""
-    if device is None or isinstance(device, int):
-        return device
-    device = torch.device(device)
-    if device.type == "cuda":
-        return torch.cuda.current_device() if device.index is None else device.index
-    if device.type == "cpu" and is_emulated():
-        return 0
-    raise invalid(f"device is {device}; expected a CUDA device")
 
 
 # ---- memory ----
@@ -155,14 +140,17 @@ class CustomAllreduce:
 
     def __init__(self, group, device, max_size=8 << 20, symm_mem_enabled=False):
         self.disabled, self._comm = True, None
-        self.group = group
-        self.device = torch.device(*(("cuda", device) if isinstance(device, int) else (device,)))
+        self.group = group = torch_group(group)
+        made = _tried(
+            lambda: torch.device(*(("cuda", device) if isinstance(device, int) else (device,)))
+        )
+        self.device = None if isinstance(made, Exception) else made
         self.rank, self.world_size = dist.get_rank(group), dist.get_world_size(group)
         self.max_size, self.fully_connected = max_size, True
         if self.world_size == 1:
             return
         try:
-            self._comm = Communicator.from_torch(group, _ordinal(device))
+            self._comm = Communicator.from_torch(group, device)
             failure = None if self._comm.query()["domains"] == 1 else "there are several domains"
         except Exception as reason:
             failure = str(reason)

@@ -545,7 +545,17 @@ def group_body():
     with pytest.raises(SymwinInvalid, match="device is meta"):
         st.communicator(None, "meta")
     pair = dist.new_group([0, 2])
-    if comm.rank != 1:
+    if comm.rank == 1:
+        with pytest.raises(SymwinInvalid, match="group is -100, .*not in the group"):
+            st.communicator(pair)
+    else:
+        # One rank's arguments are wrong: both fail, with its sentence, and nobody waits.
+        for last in (False, True):
+            wrong = last == (comm.rank == 2)
+            with pytest.raises(SymwinInvalid, match="device is meta"):
+                st.communicator(pair, "meta" if wrong else "cpu")
+            with pytest.raises(TypeError, match="color is no option"):
+                st.communicator(pair, **({"color": 1} if wrong else {}))
         two = st.communicator(pair, timeout_ms=9000)
         assert two.nranks == 2 and st.communicator(pair) is two
         assert ops.allreduce(torch.ones(3), st.comm_id(two)).tolist() == [2] * 3
@@ -581,6 +591,8 @@ def engine_body():
         warnings.simplefilter("always")
         bad = st.CustomAllreduce(dist.group.WORLD, 99 if rank == 0 else 0)
     bad.register_graph_buffers()
+    with pytest.warns(UserWarning, match="disabled: .*no-such"):
+        assert st.CustomAllreduce(dist.group.WORLD, "no-such" if rank == 1 else "cpu").disabled
     assert bad.disabled and "disabled" in str(told[-1].message)
     assert bad.custom_all_reduce(x) is None
     query = symwin.Communicator.query
