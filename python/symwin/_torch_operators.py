@@ -117,8 +117,6 @@ def _run_on_cuda(comm, call, output, arguments):
     if is_emulated():
         raise invalid("tensors are of CUDA, and symwin's driver is the emulated one; unset SYMWIN_"
                       "DRIVER, or pass tensors of the CPU")  # fmt: skip
-    if opened.depth:  # the group's end launches it: the memory must not be reused before
-        opened.keep.append((output, arguments))
     call(comm, _raw_stream(comm.device), output, *arguments)
 
 
@@ -131,7 +129,6 @@ def _run_on_host(comm, call, output, arguments):
         if isinstance(tensor, torch.Tensor):
             tensors[i] = _staged(comm, name, tensor)
     if opened.depth:
-        opened.keep.append(tensors)
         call(comm, None, *tensors)
         return
     with Stream(comm.device) as stream:

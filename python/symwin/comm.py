@@ -317,7 +317,7 @@ class Communicator:
         b = a if output is None else self._like(a, output, a.count, "output")
         self._call(
             lib.symwin_allreduce_with, a.ptr, b.ptr, a.count, a.type,
-            _choice(_api.OP_NAMES, op, "op"), options=options, operand=a, stream=stream,
+            _choice(_api.OP_NAMES, op, "op"), options=options, operands=(a, b), stream=stream,
         )  # fmt: skip
         return input if output is None else output
 
@@ -326,8 +326,8 @@ class Communicator:
         a = operand(input, "input", self.device)
         b = self._like(a, output, a.count * self.nranks, "output")
         self._call(
-            lib.symwin_allgather_with, a.ptr, b.ptr, a.count, a.type, options=options, operand=a,
-            stream=stream,
+            lib.symwin_allgather_with, a.ptr, b.ptr, a.count, a.type,
+            options=options, operands=(a, b), stream=stream,
         )  # fmt: skip
         return output
 
@@ -337,7 +337,7 @@ class Communicator:
         a = self._like(b, input, b.count * self.nranks, "input")
         self._call(
             lib.symwin_reduce_scatter_with, a.ptr, b.ptr, b.count, b.type,
-            _choice(_api.OP_NAMES, op, "op"), options=options, operand=b, stream=stream,
+            _choice(_api.OP_NAMES, op, "op"), options=options, operands=(b, a), stream=stream,
         )  # fmt: skip
         return output
 
@@ -347,7 +347,7 @@ class Communicator:
         b = self._like(a, output, a.count, "output")
         self._call(
             lib.symwin_alltoall_with, a.ptr, b.ptr, self._share(a, "input"), a.type,
-            options=options, operand=a, stream=stream,
+            options=options, operands=(a, b), stream=stream,
         )  # fmt: skip
         return output
 
@@ -359,7 +359,7 @@ class Communicator:
         a = b if input is None or input is output else self._like(b, input, b.count, "input")
         self._call(
             lib.symwin_broadcast_with, a.ptr, b.ptr, b.count, b.type, _number(root, "root"),
-            options=options, operand=b, stream=stream,
+            options=options, operands=(b, a), stream=stream,
         )  # fmt: skip
         return output
 
@@ -369,32 +369,34 @@ class Communicator:
         b = a if output is None else self._like(a, output, a.count, "output")
         self._call(
             lib.symwin_reduce_with, a.ptr, b.ptr, a.count, a.type,
-            _choice(_api.OP_NAMES, op, "op"), _number(root, "root"), options=options, operand=a,
-            stream=stream,
+            _choice(_api.OP_NAMES, op, "op"), _number(root, "root"),
+            options=options, operands=(a, b), stream=stream,
         )  # fmt: skip
         return input if output is None else output
 
     def gather(self, input, output=None, root=0, *, stream=None, **options):
         """The root gets the parts of all ranks in `output`; others pass None."""
         a = operand(input, "input", self.device)
-        at = None
+        b = None
         if output is not None:
-            at = self._like(a, output, a.count * self.nranks, "output").ptr
+            b = self._like(a, output, a.count * self.nranks, "output")
         self._call(
-            lib.symwin_gather_with, a.ptr, at, a.count, a.type, _number(root, "root"),
-            options=options, operand=a, stream=stream,
+            lib.symwin_gather_with, a.ptr, None if b is None else b.ptr, a.count,
+            a.type, _number(root, "root"),
+            options=options, operands=(a, b), stream=stream,
         )  # fmt: skip
         return output
 
     def scatter(self, input, output, root=0, *, stream=None, **options):
         """Every rank gets the part of the root's `input` that is for it; others pass None."""
         b = operand(output, "output", self.device)
-        at = None
+        a = None
         if input is not None:
-            at = self._like(b, input, b.count * self.nranks, "input").ptr
+            a = self._like(b, input, b.count * self.nranks, "input")
         self._call(
-            lib.symwin_scatter_with, at, b.ptr, b.count, b.type, _number(root, "root"),
-            options=options, operand=b, stream=stream,
+            lib.symwin_scatter_with, None if a is None else a.ptr, b.ptr, b.count,
+            b.type, _number(root, "root"),
+            options=options, operands=(b, a), stream=stream,
         )  # fmt: skip
         return output
 
@@ -404,8 +406,8 @@ class Communicator:
         self._same_type(a, b, "input", "output")
         self._call(
             lib.symwin_alltoallv_with, a.ptr, self._parts(a, input_counts, "input_counts"), b.ptr,
-            self._parts(b, output_counts, "output_counts"), a.type, options=options, operand=a,
-            stream=stream,
+            self._parts(b, output_counts, "output_counts"), a.type,
+            options=options, operands=(a, b), stream=stream,
         )  # fmt: skip
         return output
 
@@ -416,8 +418,8 @@ class Communicator:
         parts = self._parts(b, counts, "counts")
         self._exactly(a, counts[self.rank], "input")
         self._call(
-            lib.symwin_allgatherv_with, a.ptr, b.ptr, parts, a.type, options=options, operand=a,
-            stream=stream,
+            lib.symwin_allgatherv_with, a.ptr, b.ptr, parts, a.type,
+            options=options, operands=(a, b), stream=stream,
         )  # fmt: skip
         return output
 
@@ -429,20 +431,20 @@ class Communicator:
         self._exactly(b, counts[self.rank], "output")
         self._call(
             lib.symwin_reduce_scatterv_with, a.ptr, parts, b.ptr, a.type,
-            _choice(_api.OP_NAMES, op, "op"), options=options, operand=a, stream=stream,
+            _choice(_api.OP_NAMES, op, "op"), options=options, operands=(a, b), stream=stream,
         )  # fmt: skip
         return output
 
     def barrier(self, *, stream=None, **options):
         """What follows in the stream waits for what all ranks' streams have before it."""
-        self._call(lib.symwin_barrier_with, options=options, operand=None, stream=stream)
+        self._call(lib.symwin_barrier_with, options=options, operands=(), stream=stream)
 
     def send(self, input, peer, *, stream=None, **options):
         """Sends to rank `peer`, which makes the receive."""
         a = operand(input, "input", self.device)
         self._call(
             lib.symwin_send_with, a.ptr, a.count, a.type, _number(peer, "peer"), options=options,
-            operand=a, stream=stream,
+            operands=(a,), stream=stream,
         )  # fmt: skip
 
     def recv(self, output, peer, *, stream=None, **options):
@@ -450,15 +452,15 @@ class Communicator:
         b = operand(output, "output", self.device)
         self._call(
             lib.symwin_recv_with, b.ptr, b.count, b.type, _number(peer, "peer"), options=options,
-            operand=b, stream=stream,
+            operands=(b,), stream=stream,
         )  # fmt: skip
         return output
 
     # ---- helpers of these ----
 
-    def _call(self, function, *arguments, options, operand, stream):
+    def _call(self, function, *arguments, options, operands, stream):
         handle = 0 if stream is None else handle_of(stream, self.device)
-        kept = _Options(options, operand) if options else None
+        kept = _Options(options, operands[0] if operands else None) if options else None
         chosen = kept.struct if kept else self._default
         self._enter()
         try:
@@ -467,6 +469,8 @@ class Communicator:
             self._lock.release()
         if status:
             check(status)
+        if opened.depth:  # the group's end launches it: the memory must not be reused before
+            opened.keep.append((operands, kept))
 
     def _same_type(self, a, b, one, other):
         if a.type != b.type:

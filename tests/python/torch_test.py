@@ -1,9 +1,11 @@
 """symwin.torch: operators against single computations, gradients, compilers, symmetric tensors,
 what engines and DistributedDataParallel use, and wrong input."""
 
+import gc
 import os
 import threading
 import warnings
+import weakref
 
 import pytest
 
@@ -113,6 +115,43 @@ def test_groups(ranks):
         symwin.synchronize(comm.device)
         assert [x[3].item() for x in found] == [2 * (i + 1) for i in range(5)]
         assert symwin.comm.opened.keep == () and symwin.comm.opened.depth == 0
+
+    ranks(2, body)
+
+
+def test_temporaries_of_groups(ranks):
+    """A communicator's calls in a group keep their tensors until its end too."""
+
+    def body(comm):
+        n, r = comm.nranks, comm.rank
+
+        def tensor(*shape):
+            made = own(comm, torch.ones(*shape))
+            seen.append(weakref.ref(made.untyped_storage()))
+            return made
+
+        seen = []
+        with symwin.group():
+            comm.allreduce(tensor(4), tensor(4))
+            comm.allreduce(tensor(4))
+            comm.allreduce(tensor(4), op="mulsum", scalar=tensor(1))
+            comm.allgather(tensor(4), tensor(n, 4))
+            comm.reduce_scatter(tensor(n, 4), tensor(4))
+            comm.alltoall(tensor(n, 4), tensor(n, 4))
+            comm.broadcast(tensor(4), tensor(4))
+            comm.reduce(tensor(4), tensor(4))
+            comm.gather(tensor(4), tensor(n, 4) if r == 0 else None)
+            comm.scatter(tensor(n, 4) if r == 0 else None, tensor(4))
+            comm.allgatherv(tensor(4), tensor(n, 4), [4] * n)
+            comm.reduce_scatterv(tensor(n, 4), [4] * n, tensor(4))
+            comm.alltoallv(tensor(n, 4), [4] * n, tensor(n, 4), [4] * n)
+            comm.send(tensor(4), (r + 1) % n)
+            comm.recv(tensor(4), (r - 1) % n)
+            gc.collect()
+            held = [one() is not None for one in seen]
+        symwin.synchronize(comm.device)
+        assert all(held), held
+        assert len(held) == (27 if r == 0 else 25) and symwin.comm.opened.keep == ()
 
     ranks(2, body)
 
@@ -361,7 +400,9 @@ def test_the_way_of_cuda(ranks, monkeypatch):
             meet.wait(10)
             with symwin.group():
                 operators._run_on_cuda(comm, operators._allreduce_, x, ("sum",))
-                assert symwin.comm.opened.keep == [(x, ("sum",))]
+                assert [[a.keep is x for a in kept] for kept, _ in symwin.comm.opened.keep] == [
+                    [True, True]
+                ]
             stream.synchronize()
         assert torch.equal(x, values(0, 9) + values(1, 9))
         meet.wait(10)
