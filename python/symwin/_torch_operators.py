@@ -520,12 +520,12 @@ def _allreduce_gradient(gradient, comm, op):
 
 def _reduce_scatter_gradient(gradient, comm, op):
     _linear("reduce_scatter", op)
-    return _averaged(_ops.allgather(gradient, comm), comm, op)
+    return _ops.allgather(_averaged(gradient, comm, op), comm)
 
 
 def _reduce_scatterv_gradient(gradient, counts, comm, op):
     _linear("reduce_scatterv", op)
-    return _averaged(_ops.allgatherv(gradient, counts, comm), comm, op)
+    return _ops.allgatherv(_averaged(gradient, comm, op), counts, comm)
 
 
 def _no_gradient(name):
