@@ -8,6 +8,7 @@ driver, whose memory is host memory, also `__array_interface__`, so that numpy w
 import ctypes
 import functools
 import math
+import operator
 import threading
 
 from . import _api, _dlpack
@@ -53,6 +54,17 @@ def dtype_name(dtype):
 def is_emulated():
     """Whether the emulated driver is in use, whose device memory is host memory."""
     return ask(lib.symwin_driver_query, _api.symwin_driver_info)["name"] == "emu"
+
+
+def shape_of(shape, least=0):
+    """A shape as a tuple of ints: of a number or a sequence, numpy's integers too."""
+    try:
+        dims = tuple(map(operator.index, shape if hasattr(shape, "__iter__") else (shape,)))
+    except TypeError:
+        dims = None
+    if dims is None or any(length < least for length in dims):
+        raise invalid(f"shape is {shape!r}; pass numbers of elements, {least} or more")
+    return dims
 
 
 class Buffer:
@@ -152,9 +164,7 @@ class Array:
     )  # fmt: skip
 
     def __init__(self, buffer, shape, dtype="f32", offset=0):
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        if not all(isinstance(length, int) and length >= 0 for length in shape):
-            raise invalid(f"shape is {shape}; pass numbers of elements, 0 or more")
+        shape = shape_of(shape)
         self.dtype = dtype_name(dtype)
         self.type, size = _api.TYPE_NAMES[self.dtype], TYPES[self.dtype]
         self.buffer, self.offset, self.shape, self.device = buffer, offset, shape, buffer.device
@@ -285,9 +295,7 @@ def usage(device=0):
 
 def empty(shape, dtype="f32", device=0):
     """A new array in a buffer of its own. An array without elements takes a byte."""
-    dims = (shape,) if isinstance(shape, int) else tuple(shape)
-    if not all(isinstance(length, int) and length >= 0 for length in dims):
-        raise invalid(f"shape is {shape}; pass numbers of elements, 0 or more")
+    dims = shape_of(shape)
     nbytes = math.prod(dims) * TYPES[dtype_name(dtype)]
     return Array(Buffer(max(nbytes, 1), device), dims, dtype)
 
@@ -345,7 +353,10 @@ def operand(value, name, device):
         except KeyError:
             kind = _named(value, name)
         found = Operand(value.data_ptr(), value.numel(), _NUMBERS[kind], index, value)
-        if not found.ptr and found.count:
+        if found.count and (
+            not found.ptr
+            or (value.storage_offset() and value.untyped_storage().nbytes() < value.nbytes)
+        ):
             raise invalid(f"{name} is {_text(value)}, whose memory was freed")
     elif hasattr(value, "__cuda_array_interface__"):
         found = _of_interface(value, name, device)

@@ -30,7 +30,7 @@ from ._library import lib, library_path
 from ._torch_operators import comm_id, known_types, text
 from .comm import Communicator, _tried, torch_group, torch_ordinal
 from .errors import Status, SymwinError, error, invalid
-from .memory import TYPES, dtype_name, is_emulated
+from .memory import TYPES, dtype_name, shape_of
 
 __all__ = [
     "CustomAllreduce", "comm_id", "communicator", "ddp_hook", "empty", "free", "mem_pool",
@@ -75,9 +75,7 @@ def empty(shape, dtype, comm):
     free() deregisters the window. A tensor that is dropped without it keeps window and memory until
     comm.destroy(), since peers may still use them. The memory is freed once neither a window nor a
     tensor is on it, so a tensor that outlives its communicator stays valid."""
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    if not all(isinstance(length, int) and length > 0 for length in shape):
-        raise invalid(f"shape is {shape}; pass numbers of elements, 1 or more")
+    shape = shape_of(shape, least=1)
     nbytes = math.prod(shape) * TYPES[dtype_name(dtype)]
     try:
         array = comm.empty(shape, dtype)

@@ -7,6 +7,7 @@ import threading
 import warnings
 import weakref
 
+import numpy
 import pytest
 
 os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"  # or what an earlier run has compiled runs
@@ -355,11 +356,15 @@ def test_symmetric_tensors(ranks):
             st.window_of(torch.ones(3))
         with pytest.raises(SymwinInvalid, match="tensor is a list"):
             st.free([x])
-        for shape in ((0, 3), (-1,), "x"):
+        for shape in ((0, 3), (-1,), "x", 2.0, None):
             with pytest.raises(SymwinInvalid, match="shape is"):
                 st.empty(shape, torch.float32, comm)
         with pytest.raises(SymwinInvalid, match="dtype is torch.complex64"):
             st.empty((3,), torch.complex64, comm)
+        for shape in (numpy.int64(6), (numpy.int32(2), 3), torch.Size([6])):
+            numbers = st.empty(shape, torch.int8, comm)
+            assert numbers.numel() == 6
+            st.free(numbers)
         dropped = st.empty(5, torch.int32, comm)  # keeps its memory until the communicator ends
         before = symwin.memory.usage(comm.device)["asked_bytes"]
         del dropped
@@ -472,6 +477,18 @@ WRONG = [
     (lambda id: ops.recv_(X(4), id, -1), "peer is -1"),
     (lambda id: ops.recv(X(4, 4).T[:2].bool(), id, 0), "bool"),
 ]  # fmt: skip
+
+
+def test_freed_storage(ranks):
+    """A view with an offset keeps an address that is not 0."""
+
+    def body(comm):
+        for view in (X(8), X(8)[2:]):
+            assert freed(view).storage_offset() in (0, 2)
+            with pytest.raises(SymwinInvalid, match="input is .*whose memory was freed"):
+                comm.allreduce(view)
+
+    ranks(1, body)
 
 
 @pytest.mark.parametrize("call, words", WRONG)
