@@ -10,6 +10,7 @@ import weakref
 
 import torch
 from torch.autograd.graph import increment_version
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import has_side_effect
 
 from . import _api
@@ -89,10 +90,24 @@ def _check_given(name, tensor):
         raise invalid(f"{name} is None; pass a tensor")
 
 
+def _require(condition, sentence, told=False):
+    """Raises the sentence unless the condition is true. Where a compiler traces numbers that are
+    data, the call checks them. `told`: the compiler is told the condition and checks it; but an
+    equality that it is told it believes, and puts the one number in place of the other."""
+    if not isinstance(condition, torch.SymBool):
+        if not condition:
+            raise invalid(sentence())
+    elif told or not free_unbacked_symbols(condition):
+        torch._check(condition, sentence)
+
+
 def _check_room(name, tensor, shape, like):
     """That `tensor` has as many elements as `shape`, of the type of the tensor `like`."""
-    if tensor.numel() != math.prod(shape) or tensor.dtype != like.dtype:
-        raise invalid(f"{text(name, tensor)}; expected shape {tuple(shape)}, dtype {like.dtype}")
+    for condition in (tensor.dtype == like.dtype, tensor.numel() == math.prod(shape)):
+        _require(
+            condition,
+            lambda: f"{text(name, tensor)}; expected shape {tuple(shape)}, dtype {like.dtype}",
+        )
 
 
 def _check_no_gradient(*tensors):
@@ -291,10 +306,17 @@ def _at_root(shape):
 
 def _check_counts(comm, name, counts, input=None, rows=None):
     """That there is a count for each rank, and that `input` has so many rows."""
-    if len(counts) != comm.nranks or any(count < 0 for count in counts):
-        raise invalid(f"{name} is {list(counts)}; pass the rows of each of {comm.nranks} ranks")
-    if rows is not None and _rows(input) != rows:
-        raise invalid(f"{text('input', input)}; {name} {list(counts)} needs {rows} rows")
+    for condition in (len(counts) == comm.nranks, *(count >= 0 for count in counts)):
+        _require(
+            condition,
+            lambda: f"{name} is {list(counts)}; pass the rows of each of {comm.nranks} ranks",
+            told=True,
+        )
+    if rows is not None:
+        _require(
+            _rows(input) == rows,
+            lambda: f"{text('input', input)}; {name} {list(counts)} needs {rows} rows",
+        )
 
 
 def _alltoallv_shape(comm, input, input_counts, output_counts):

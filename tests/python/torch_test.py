@@ -271,6 +271,51 @@ def test_compile(ranks, backend):
     ranks(1, lambda comm: compiled_body(comm, backend))
 
 
+@torch._dynamo.config.patch(capture_scalar_outputs=True)
+def test_counts_that_are_data(ranks):
+    """One compiled function serves all counts, and the call checks them. Gradients are right."""
+
+    def body(comm):
+        id, frames = st.comm_id(comm), []
+
+        def backend(graph, example):
+            frames.append(graph)
+            return aot_eager(graph, example)
+
+        def into(x, counts):
+            y = torch.empty_like(x)
+            ops.alltoallv_out(x, counts, counts, y, id)
+            return y
+
+        for call in (
+            lambda x, counts: ops.alltoallv(x, counts, counts, id),
+            lambda x, counts: ops.allgatherv(x, counts, id),
+            lambda x, counts: ops.reduce_scatterv(x, counts, id),
+            into,
+        ):
+            torch._dynamo.reset()
+            frames.clear()
+            step = torch.compile(
+                lambda x, counts: call(x, counts.tolist()) * 2, fullgraph=True, backend=backend,
+                dynamic=True,
+            )  # fmt: skip
+            for n in (4, 6):
+                x = values(0, n, 2)
+                assert torch.equal(step(x, torch.tensor([n])), x * 2)
+            for wrong, words in (5, "5 rows"), (-1, ">= 0"):
+                with pytest.raises((RuntimeError, SymwinInvalid), match=words):
+                    step(x, torch.tensor([wrong]))
+            assert len(frames) == 1
+            for n in (4, 6) if call is not into else ():
+                x = values(0, n, 2).requires_grad_()
+                step(x, torch.tensor([n])).sum().backward()
+                assert torch.equal(x.grad, torch.full((n, 2), 2.0))
+
+    from torch._dynamo.backends.debugging import aot_eager
+
+    ranks(1, body)
+
+
 def test_fake_kernels(ranks):
     """What compilers trace has the shapes and the errors of what runs."""
     def body(comm):
