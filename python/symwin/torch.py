@@ -9,10 +9,12 @@ vLLM's custom all-reduce, and a communication hook for DistributedDataParallel.
     torch.ops.symwin.allreduce_(x, id)                 # in the current stream, in place
     y = torch.ops.symwin.allgather(x, id)              # functional; has a gradient
 
-Operators work eagerly, in torch.compile and in CUDA graphs. The host waits for nothing, and nothing
-is registered by them. Tensors are contiguous, and on the communicator's device. On the emulated
-driver they are tensors of the CPU. Those that are not in symwin's memory are copied there and back,
-and the call returns with its result, because operators of the CPU know no streams.
+Operators work eagerly, in torch.compile and in CUDA graphs. Eager ones register nothing, and the
+host waits for nothing. Captured ones may connect buffers, and then wait for the other ranks at
+capture; SYMWIN_GRAPH_REGISTER=0 on all ranks turns it off. Tensors are contiguous, and on the
+communicator's device. On the emulated driver they are tensors of the CPU. Those that are not in
+symwin's memory are copied there and back, and the call returns with its result, because operators
+of the CPU know no streams.
 """
 
 import ctypes
@@ -105,7 +107,8 @@ def window_of(tensor):
 def free(tensor):
     """Deregisters the window of a symmetric tensor: local, when this rank's work with it is done.
     The tensor is an ordinary one from then on. Its memory goes with the last reference, at once:
-    wait for streams that use it before you drop that."""
+    before you drop that, wait for streams that use it, and for kernels of peers that use it by
+    peer_ptr()."""
     window_of(tensor).deregister()
 
 
@@ -192,12 +195,14 @@ class CustomAllreduce:
         self.register_graph_buffers()
 
     def register_graph_buffers(self):
-        """Captured calls need nothing; this raises why the communicator has failed, if it has."""
+        """Captured calls have connected their buffers; this raises why the communicator has failed,
+        if it has."""
         if self._comm is not None:
             self._comm.check()
 
     def close(self):
-        """Destroys the communicator, after this rank's calls; a second time it does nothing."""
+        """Destroys the communicator, after this rank's calls; a second time it does nothing. Graphs
+        with its calls must not be replayed afterwards."""
         comm, self._comm, self.disabled = self._comm, None, True
         if comm is not None:
             comm.destroy()
