@@ -750,6 +750,7 @@ wheel: $(SHARED) $(NCCL) $(NCCL_FULL) $(INFO) $(PERF)
 	install -m 644 symwin.h $(WHEEL)/symwin/include
 	install -m 644 $(filter symwin/%,$(PUBLIC_HEADERS)) $(WHEEL)/symwin/include/symwin
 	$(PYTHON) python/bindings.py . $(WHEEL)/symwin/_api.py
+	install -m 644 bench/plot.py $(WHEEL)/symwin/_plot.py
 	mkdir -p dist && rm -f dist/symwin-*.whl
 	$(PYTHON) -m pip wheel -q --no-deps --wheel-dir dist $(WHEEL)
 	@ls dist/symwin-*.whl

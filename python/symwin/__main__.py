@@ -1,9 +1,7 @@
 """python -m symwin: selftest, info, bench."""
 
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 USAGE = """usage: python -m symwin COMMAND
 
@@ -13,17 +11,6 @@ USAGE = """usage: python -m symwin COMMAND
 """
 
 
-def program(name):
-    """The path of a program of the wheel, or of the build in SYMWIN_BUILD."""
-    beside = Path(__file__).resolve().parent / "bin" / name
-    build = os.environ.get("SYMWIN_BUILD")
-    places = [beside] + ([Path(build) / name, Path(build) / "bench" / name] if build else [])
-    for place in places:
-        if place.exists():
-            return str(place)
-    sys.exit(f"symwin: no {name} here; install the wheel, or set SYMWIN_BUILD to a build folder")
-
-
 def main(arguments):
     command, *rest = arguments or [""]
     if command == "selftest" and not rest:
@@ -31,8 +18,14 @@ def main(arguments):
 
         return selftest()
     if command in ("info", "bench"):
-        name = {"info": "symwin-info", "bench": "symwin-perf"}[command]
-        return subprocess.call([program(name), *rest])
+        from ._library import program
+        from .errors import SymwinError
+
+        try:
+            path = program({"info": "symwin-info", "bench": "symwin-perf"}[command])
+        except SymwinError as reason:
+            sys.exit(f"symwin: {reason}")
+        return subprocess.call([path, *rest])
     print(USAGE, end="", file=sys.stdout if command in ("-h", "--help") else sys.stderr)
     return 0 if command in ("-h", "--help") else 2
 

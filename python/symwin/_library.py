@@ -54,6 +54,20 @@ def include_path():
     return str(_HERE / "include")
 
 
+def program(name):
+    """The path of a program of the wheel, or of the build in SYMWIN_BUILD."""
+    build = os.environ.get("SYMWIN_BUILD")
+    places = [_HERE / "bin" / name]
+    places += [Path(build) / name, Path(build) / "bench" / name] if build else []
+    for place in places:
+        if place.exists():
+            return str(place)
+    raise error(
+        _api.SYMWIN_UNSUPPORTED,
+        f"no {name} here; install the wheel, or set SYMWIN_BUILD to a build folder",
+    )
+
+
 def last_error():
     return lib.symwin_last_error().decode(errors="replace")
 
