@@ -608,7 +608,7 @@ static int dies(const struct place *place, int rank, int victim)
 /* Whether the last error names a rank of the victim's process. */
 static int names_one(const struct place *place, int victim)
 {
-    char name[16];
+    char name[24];
     int r, does = 0;
 
     for (r = 0; r < RANKS; r++) {
