@@ -128,7 +128,8 @@ def run(kernel, ranks=None, *, compile="", seconds=0, arguments=()):
         words = ["--kernel", kernel]
         words += ["-t", ranks] if ranks is not None else []
         words += ["--compile", compile] if compile else []
-        result = bench(*words, *arguments)
+        # symwin-perf draws a kernel's picture too, into the current folder unless it is told where.
+        result = bench(*words, "--picture", Path(folder) / "picture.svg", *arguments)
         if seconds and result.ok:
             status, output = _start([*words, "--race", "--seconds", seconds])
             hunted = Result(status == 0, output, {}, None)

@@ -79,12 +79,14 @@ def test_kernel_that_is_wrong():
 
 
 @needs_compiler
-def test_kernel_that_is_right():
+def test_kernel_that_is_right(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     kernel = f"{ROOT}/tests/own/collectives.cu:broadcast"
     result = lab.run(kernel, ranks=2, seconds=1, arguments=SMALL)
     assert result.ok and not result.wrong, result.output
     assert any("bursts" in line.text for line in result.lines)  # the hunt
     assert {row["algo"] for row in result.rows} > {"broadcast"}
+    assert not list(tmp_path.iterdir())  # nothing is left in the current folder
 
 
 @needs_compiler
