@@ -258,24 +258,6 @@ static void by_table(struct processes *p, int rank)
     close_rank(p, &r);
 }
 
-static void tables(void)
-{
-    char name[] = "/tmp/symwin-test.XXXXXX";
-    const int fd = mkstemp(name);
-    struct processes *p;
-    int n;
-
-    if (fd < 0 || write(fd, rows, strlen(rows)) != (ssize_t)strlen(rows) || close(fd) != 0)
-        abort();
-    setenv("SYMWIN_TUNING", name, 1);
-    for (n = 2; n <= 4; n++) {
-        tap_ok(places_run(&places_all[0], n, by_table, NULL, &p), "%d ranks, by a table", n);
-        processes_free(p);
-    }
-    unlink(name);
-    unsetenv("SYMWIN_TUNING");
-}
-
 /* ---- grids ---- */
 
 static CUresult (*plain_launch)(const CUlaunchConfig *, CUfunction, void **, void **);
@@ -502,7 +484,7 @@ static void many(struct processes *p, int rank)
 int main(void)
 {
     everywhere(body, MOST_RANKS);
-    tables();
+    parts_by_table(rows, 4, by_table);
     places_stay();
     with_many_ranks(many_ranks, sizeof many_ranks / sizeof many_ranks[0], many);
     return tap_done();

@@ -718,24 +718,6 @@ static void by_table(struct processes *p, int rank)
     close_rank(p, &r);
 }
 
-static void tables(void)
-{
-    char name[] = "/tmp/symwin-test.XXXXXX";
-    const int fd = mkstemp(name);
-    struct processes *p;
-    int n;
-
-    if (fd < 0 || close(fd) != 0)
-        abort();
-    setenv("SYMWIN_TUNING", name, 1);
-    for (n = 2; n <= 3; n++) {
-        tap_ok(places_run(&places_all[0], n, by_table, NULL, &p), "%d ranks, by a table", n);
-        processes_free(p);
-    }
-    unlink(name);
-    unsetenv("SYMWIN_TUNING");
-}
-
 /* One rank's own part passes the room of `in`, whose table it has: nothing is reduced. */
 static void passes_room(struct processes *p, int rank)
 {
@@ -816,7 +798,7 @@ int main(void)
     tap_ok(places_run(&places_all[0], 3, fails, &row, &p), "arguments that are wrong");
     processes_free(p);
     with_many_ranks(many_ranks, sizeof many_ranks / sizeof many_ranks[0], many);
-    tables();
+    parts_by_table("", 3, by_table);
     for (r = 0; r < 2; r++) {
         tap_ok(places_run(&places_all[0], 1, passes_room, past[r], &p),
                "a part of %d elements from element %d on", (int)past[r][0], (int)past[r][1]);

@@ -260,4 +260,24 @@ HARNESS_UNUSED void with_many_ranks(const int *ranks, size_t n,
     }
 }
 
+/* With 2 to `most` ranks, by a table of choices that has these rows; the body may write others. */
+HARNESS_UNUSED void parts_by_table(const char *rows, int most,
+                                   void (*body)(struct processes *, int))
+{
+    char name[] = "/tmp/symwin-test.XXXXXX";
+    const int fd = mkstemp(name);
+    struct processes *p;
+    int n;
+
+    if (fd < 0 || write(fd, rows, strlen(rows)) != (ssize_t)strlen(rows) || close(fd) != 0)
+        abort();
+    setenv("SYMWIN_TUNING", name, 1);
+    for (n = 2; n <= most; n++) {
+        tap_ok(places_run(&places_all[0], n, body, NULL, &p), "%d ranks, by a table", n);
+        processes_free(p);
+    }
+    unlink(name);
+    unsetenv("SYMWIN_TUNING");
+}
+
 #endif
