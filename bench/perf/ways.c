@@ -434,8 +434,10 @@ static const void *scalar_of(struct rank *r, const struct result *result)
 static struct perf_call call_of(struct rank *r, const struct result *result,
                                 const struct pair *pair)
 {
-    const struct layout is = result_layout(r, result);
+    struct layout is = {.send_to = SYMWIN_NO_RANK, .recv_from = SYMWIN_NO_RANK};
 
+    if ((int)result->collective == PERF_SENDRECV) /* others' calls are timed without it */
+        is = result_layout(r, result);
     return (struct perf_call){.comm = r->comm,
                               .in = result_in(r, result, pair),
                               .out = result_out(r, result, pair),
