@@ -199,10 +199,11 @@ enum sw_loads_stage {
     SW_LOADS_ROOT = 2   /* reduces this rank's share of the message, for the root: reduce */
 };
 
-/* args.stage of a push that moves bytes. */
+/* args.stage of a push by a pattern. */
 enum sw_move_stage {
     SW_MOVE_FLAGS = 0,
-    SW_MOVE_BUNDLES = 1 /* parts are large: all ranks send bundles (bundles.cuh) */
+    SW_MOVE_BUNDLES = 1, /* parts are large: all ranks send bundles (bundles.cuh) */
+    SW_MOVE_SHARES = 2   /* of the root's message, each other rank passes a share on (shares.cuh) */
 };
 
 /* Bits of args.stage of the put, and of the gather by loads. */

@@ -15,7 +15,7 @@
  * round, and entry i of each part is its own in `in` as in `out`.
  */
 #include "any.cuh"
-#include "bundles.cuh"
+#include "shares.cuh"
 
 struct sw_move {
     typedef sw_byte element;
@@ -146,7 +146,12 @@ SYMWIN_DEVICE void sw_move_run(const struct sw_kernel_args &args)
     if constexpr (shape == SW_SHAPE_short || shape == SW_SHAPE_tiny)
         sw_pattern_run_short<N, sw_move_short<N, shape>>(args, args, sw_role_of_thread(), 0);
     else if constexpr (shape == SW_SHAPE_long)
-        sw_bundles_run<sw_items_whole>(args);
+        if (args.stage == SW_MOVE_SHARES)
+            sw_shares_run<sw_items_whole>(args);
+        else
+            sw_bundles_run<sw_items_whole>(args);
+    else if (args.stage == SW_MOVE_SHARES)
+        sw_shares_run<sw_items_any>(args);
     else if (args.stage == SW_MOVE_BUNDLES)
         sw_bundles_run<sw_items_any>(args);
     else

@@ -124,37 +124,41 @@ struct sw_item {
     uint32_t entry; /* of the round; it does not exist if it is beyond the round's extent */
 };
 
-/* The items of all peers' shares in a row, the next rank's first. Item `n` is handled by worker `n`
- * modulo the workers. */
-template <int N, class W>
-SYMWIN_DEVICE uint32_t sw_items(const struct sw_kernel_args &args, const sw_twoshot_round<W> &round)
-{
-    return (uint32_t)(sw_ranks<N>(args) - 1) * round.each;
-}
-
-template <int N, class W>
-SYMWIN_DEVICE sw_item sw_item_of(const struct sw_kernel_args &args,
-                                 const sw_twoshot_round<W> &round, uint32_t n)
-{
-    int32_t step = 1;
-    sw_item item;
-
-    if (N == 0) {
-        step += (int32_t)(n / round.each);
-        n %= round.each;
+/* A share for each rank: the items of all peers' shares in a row, the next rank's first. Item `n` is
+ * handled by worker `n` modulo the workers. */
+template <int N>
+struct sw_shares_of_all {
+    template <class W>
+    SYMWIN_DEVICE uint32_t items(const struct sw_kernel_args &args,
+                                 const sw_twoshot_round<W> &round)
+    {
+        return (uint32_t)(sw_ranks<N>(args) - 1) * round.each;
     }
-    SYMWIN_UNROLL
-    for (int s = 2; s < N; s++) {
-        const bool later = n >= round.each;
 
-        step += later ? 1 : 0;
-        n -= later ? round.each : 0;
+    template <class W>
+    SYMWIN_DEVICE sw_item item(const struct sw_kernel_args &args, const sw_twoshot_round<W> &round,
+                               uint32_t n)
+    {
+        int32_t step = 1;
+        sw_item item;
+
+        if (N == 0) {
+            step += (int32_t)(n / round.each);
+            n %= round.each;
+        }
+        SYMWIN_UNROLL
+        for (int s = 2; s < N; s++) {
+            const bool later = n >= round.each;
+
+            step += later ? 1 : 0;
+            n -= later ? round.each : 0;
+        }
+        item.peer = sw_rank_after<N>(args, step);
+        item.i = n;
+        item.entry = (uint32_t)item.peer * round.each + n;
+        return item;
     }
-    item.peer = sw_rank_after<N>(args, step);
-    item.i = n;
-    item.entry = (uint32_t)item.peer * round.each + n;
-    return item;
-}
+};
 
 template <class W>
 SYMWIN_DEVICE sw_twoshot_round<W> sw_twoshot_round_of(const struct sw_kernel_args &args,
@@ -171,15 +175,15 @@ SYMWIN_DEVICE sw_twoshot_round<W> sw_twoshot_round_of(const struct sw_kernel_arg
     return round;
 }
 
-template <int N, class R, class W>
+template <int N, class R, class W, class Shares = sw_shares_of_all<N>>
 SYMWIN_DEVICE sw_twoshot_round<W> sw_twoshot_begin(const struct sw_kernel_args &args,
                                                    const sw_role &role, const sw_rounds &rounds,
                                                    uint32_t each, uint32_t c)
 {
     sw_twoshot_round<W> round = sw_twoshot_round_of<W>(args, rounds, each, c);
 
-    if (role.works && role.index < sw_items<N>(args, round)) {
-        const sw_item item = sw_item_of<N>(args, round, role.index);
+    if (role.works && role.index < Shares::items(args, round)) {
+        const sw_item item = Shares::item(args, round, role.index);
 
         if (item.entry < round.extent)
             sw_input_load<R, W>(args, round.in, item.entry, round.first);
@@ -188,21 +192,21 @@ SYMWIN_DEVICE sw_twoshot_round<W> sw_twoshot_begin(const struct sw_kernel_args &
 }
 
 /* The next item is loaded while the current one is sent. */
-template <int N, class R, class W>
+template <int N, class R, class W, class Shares = sw_shares_of_all<N>>
 SYMWIN_DEVICE void sw_scatter(const struct sw_kernel_args &args, const sw_call &call,
                               const sw_role &role, const sw_twoshot_round<W> &round)
 {
     const uint64_t place = sw_slot_place<N>(args, call.round + round.number, args.rank, 0);
-    const uint32_t items = sw_items<N>(args, round);
+    const uint32_t items = Shares::items(args, round);
     symwin_v16 next = W::encode(round.first);
 
     SYMWIN_NO_UNROLL
     for (uint32_t n = role.index; n < items; n += role.workers) {
-        const sw_item item = sw_item_of<N>(args, round, n);
+        const sw_item item = Shares::item(args, round, n);
         const symwin_v16 entry = next;
 
         if (n + role.workers < items) {
-            const sw_item after = sw_item_of<N>(args, round, n + role.workers);
+            const sw_item after = Shares::item(args, round, n + role.workers);
             uint64_t word[W::words] = {};
 
             if (after.entry < round.extent)
@@ -243,16 +247,16 @@ SYMWIN_DEVICE void sw_reduce_share(const struct sw_kernel_args &args, sw_call &c
     }
 }
 
-template <int N, class R, class W>
+template <int N, class R, class W, class Shares = sw_shares_of_all<N>>
 SYMWIN_DEVICE void sw_collect(const struct sw_kernel_args &args, sw_call &call, const sw_role &role,
                               const sw_twoshot_round<W> &round)
 {
     const uint64_t slots = call.state + sw_slot_place<N>(args, call.round + round.number, 0, 1);
-    const uint32_t items = sw_items<N>(args, round);
+    const uint32_t items = Shares::items(args, round);
 
     SYMWIN_NO_UNROLL
     for (uint32_t n = role.index; n < items; n += role.workers) {
-        const sw_item item = sw_item_of<N>(args, round, n);
+        const sw_item item = Shares::item(args, round, n);
         const uint64_t from = slots + (uint64_t)(uint32_t)item.peer * 2 * args.slot_bytes +
                               (uint64_t)item.i * SW_ENTRY_BYTES;
         sw_wait wait = {0, 0, 0};

@@ -377,6 +377,8 @@ const struct sw_kernel *sw_kernels_get(const struct sw_kernels *kernels,
     const uint16_t *of = ops[!reduces || op == SYMWIN_AVG ? 0 : op];
     const struct sw_kernel *kernel;
 
+    if (a->shares != SYMWIN_ALGO_AUTO)
+        return sw_kernels_get(kernels, collective, a->shares, type, op, shape);
     if (by_parts && sw_collectives[collective].reduces)
         of = ops[OP_other];
     if (!has_kernel(kernels, of) && op != SYMWIN_SUM)

@@ -141,6 +141,23 @@ double sw_model_collect(const struct sw_model *m)
     return sent_us(m, pushed(m), slower ? least(rate, COLLECT_BYTES_US) : rate);
 }
 
+/* A message of the root, or for it, in shares of the other ranks, by push: each sends and receives
+ * as many bytes as the root, and handles them in between. */
+static double shares_us(const struct sw_model *m, double sent)
+{
+    return 2 * HOP_US + sent / alone_rate(m) + 2 * sent / BESIDE_BYTES_US;
+}
+
+double sw_model_pass_on(const struct sw_model *m)
+{
+    return m->nranks > 2 ? shares_us(m, 8.0 / 7 * (double)m->bytes) : sw_model_send(m);
+}
+
+double sw_model_collect_shares(const struct sw_model *m)
+{
+    return m->nranks > 2 ? shares_us(m, pushed(m)) : sw_model_collect(m);
+}
+
 /* Parts of several ranks. On one device nothing is handled beside a transfer. */
 static double parts_us(const struct sw_model *m, double rate)
 {

@@ -43,17 +43,32 @@ static size_t size_of(const struct sw_query *q)
     return sw_collective_size(q->collective, q->comm->nranks, q->bytes);
 }
 
+/* Whether the root's message is divided among the other ranks: if there are several, and their
+ * slots hold what is sent in one piece. */
+static int divides(const struct sw_query *q, const struct sw_algorithm *a)
+{
+    return q->comm->nranks > 2 && q->comm->slot_bytes >= (a->bundles ? GROUP_BYTES : ITEM_BYTES);
+}
+
 static const struct sw_algorithm *algorithm_of(const struct sw_query *q, symwin_algo algo)
 {
-    return sw_algorithm(q->collective, sw_kernels_algo(q->collective, algo, q->type));
+    const struct sw_algorithm *a = sw_algorithm(q->collective,
+                                                sw_kernels_algo(q->collective, algo, q->type));
+
+    return a->shares && !divides(q, a) ? sw_algorithm(q->collective, a->shares) : a;
 }
 
 /* Bytes of the largest message that pushes send in one round. Half of an entry is flags where a
  * type has no spare pattern; the slots of those that have flags for any type are counted so. */
 static uint64_t round_bytes(const struct sw_query *q, const struct sw_algorithm *a)
 {
-    const int slots = a->round_slots == SW_ANY_RANKS ? q->comm->nranks : a->round_slots;
-    const uint64_t bytes = q->comm->slot_bytes * (uint64_t)slots;
+    const int slots = a->shares                        ? q->comm->nranks - 1
+                      : a->round_slots == SW_ANY_RANKS ? q->comm->nranks
+                                                       : a->round_slots;
+    const uint64_t slot = a->shares && a->bundles
+                              ? q->comm->slot_bytes / GROUP_BYTES * (WARP * BUNDLE_BYTES)
+                              : q->comm->slot_bytes;
+    const uint64_t bytes = slot * (uint64_t)slots;
 
     if (slots == 0)
         return UINT64_MAX;
@@ -65,7 +80,7 @@ static uint64_t launch_bytes(const struct sw_query *q, const struct sw_algorithm
 {
     const uint64_t round = round_bytes(q, a);
 
-    return q->bytes <= round * (uint64_t)a->launches && q->bytes > round ? round : q->bytes;
+    return q->bytes > round && (q->bytes - 1) / round < (uint64_t)a->launches ? round : q->bytes;
 }
 
 /* The limit on the blocks if it slows this message; 0: it does not. Tables are measured without a
@@ -114,7 +129,15 @@ static int has_bundles(const struct sw_query *q, const struct sw_algorithm *a)
 {
     const uint64_t least = sw_driver_is_emulated() ? EMULATED_BUNDLES : BUNDLES_BYTES;
 
+    if (a->shares)
+        return a->bundles;
     return a->bundles && bytes_to_all(q) >= least && 2 * q->comm->slot_bytes >= GROUP_BYTES;
+}
+
+/* Bundles that a rank sends or receives at most. */
+static uint64_t bundles_of(const struct sw_query *q, const struct sw_algorithm *a)
+{
+    return (a->shares ? q->bytes : bytes_to_all(q)) / BUNDLE_BYTES;
 }
 
 /* Whether a part is one round of them. */
@@ -149,8 +172,10 @@ static enum sw_kernel_shape shape_of(const struct sw_query *q, symwin_algo algo)
         return SW_SHAPE_long;
     if (q->short_parts)
         return SW_SHAPE_short;
-    if (a->any)
+    if (a->any || (a->shares && !a->bundles))
         return SW_SHAPE_any;
+    if (a->shares)
+        return q->aligned && q->bytes % ITEM_BYTES == 0 ? SW_SHAPE_long : SW_SHAPE_any;
     if (has_bundles(q, a))
         return q->aligned && q->bytes % ITEM_BYTES == 0 && is_one_round(q) ? SW_SHAPE_long
                                                                            : SW_SHAPE_any;
@@ -388,7 +413,7 @@ static struct sw_grid spread(const struct sw_query *q, const struct sw_algorithm
                           : a->control_warps              ? entry_bytes(q, a)
                                                           : ITEM_BYTES;
     const int all = (a->needs & SW_NEEDS_WINDOWS) != 0; /* a push handles all parts together */
-    const uint64_t items = bundles ? bytes_to_all(q) / BUNDLE_BYTES
+    const uint64_t items = bundles ? bundles_of(q, a)
                                    : ((all ? size_of(q) : q->bytes) + size - 1) / size;
     const uint64_t workers = whole > 0 ? most - control
                              : bundles ? bundle_workers(q, items, most_blocks, most - control)
@@ -578,6 +603,8 @@ int sw_select_wants_windows(const struct sw_query *q, symwin_algo algo)
 
 static uint32_t stage_of(const struct sw_query *q, const struct sw_algorithm *a)
 {
+    if (a->shares)
+        return SW_MOVE_SHARES;
     if (has_bundles(q, a))
         return SW_MOVE_BUNDLES;
     return a->stage | (a->vectors > 0 && q->comm->sharers == 1 ? (uint32_t)SW_PUT_BESIDE : 0);

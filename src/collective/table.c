@@ -1,6 +1,8 @@
 /* The table of collectives: see table.h. */
 #include "src/collective/table.h"
 
+#include <limits.h>
+
 #include "kernels/kernel_args.h"
 #include "src/collective/copies.h"
 
@@ -94,14 +96,25 @@ static const struct sw_algorithm allreduce[SW_ALGOS] = {
                             .only_words = 1,                                                       \
                             .queue = sw_copies_queue}
 
+/* By the kernels of the one-shot, in launches of one round. */
+#define SHARES(us, kernels)                                                                        \
+    [SYMWIN_ALGO_TWOSHOT_PUSH] = {.chosen = SW_CHOSEN,                                             \
+                                  .model_us = us,                                                  \
+                                  .family = kernels,                                               \
+                                  .control_warps = 1,                                              \
+                                  .launches = INT_MAX,                                             \
+                                  .shares = SYMWIN_ALGO_ONESHOT,                                   \
+                                  .bundles = (kernels) == SW_FAMILY_move,                          \
+                                  .flags = (kernels) == SW_FAMILY_move}
+
 static const struct sw_algorithm spread[SW_ALGOS] = {
     MOVE(sw_model_exchange), PUT(sw_model_move, 0, 0), COPY(sw_model_parts_copied, 0, 0), CAST};
 static const struct sw_algorithm exchange[SW_ALGOS] = {
     MOVE(sw_model_exchange), PUT(sw_model_move, SW_NEEDS_TWO_BUFFERS, 0),
     COPY(sw_model_parts_copied, SW_NEEDS_TWO_BUFFERS, 0)};
 static const struct sw_algorithm broadcast[SW_ALGOS] = {
-    MOVE(sw_model_send), PUT(sw_model_store, 0, 0), GET(sw_model_pass, LOADS),
-    COPY(sw_model_root_copied, 0, 0), CAST};
+    MOVE(sw_model_send),       SHARES(sw_model_pass_on, SW_FAMILY_move), PUT(sw_model_store, 0, 0),
+    GET(sw_model_pass, LOADS), COPY(sw_model_root_copied, 0, 0),         CAST};
 static const struct sw_algorithm gather[SW_ALGOS] = {MOVE(sw_model_send),
                                                      GET(sw_model_offered, .vectors = VECTORS),
                                                      COPY(sw_model_root_copied, 0, 1)};
@@ -122,6 +135,7 @@ static const struct sw_algorithm scatter[SW_ALGOS] = {MOVE(sw_model_scatter),
 
 static const struct sw_algorithm reduce[SW_ALGOS] = {
     PARTS(sw_model_collect, 16),
+    SHARES(sw_model_collect_shares, SW_FAMILY_parts),
     [SYMWIN_ALGO_TWOSHOT] = {.chosen = SW_CHOSEN,
                              .needs = SW_NEEDS_WINDOWS,
                              .model_us = sw_model_root,

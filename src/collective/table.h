@@ -73,11 +73,15 @@ struct sw_algorithm {
     /* half slots that a round uses; SW_ANY_RANKS: one per rank; 0: any size */
     int round_slots;
     int launches; /* each round has a launch of its own, up to this many */
-    int shared;   /* its blocks use the maximum of shared memory */
-    int words;    /* has kernels for short messages, with entries of one word */
-    int bundles;  /* large parts are sent in bundles (bundles.cuh) */
-    int flags; /* half of an entry is flags whatever the type; otherwise those of integers' are */
-    int any;   /* only its kernels for any message serve the collective */
+    /* The message is divided among all ranks but the root, by kernels of this algorithm
+     * (shares.cuh); AUTO: it is not. With two ranks, or slots that are too small, this algorithm
+     * itself serves the call. */
+    symwin_algo shares;
+    int shared;  /* its blocks use the maximum of shared memory */
+    int words;   /* has kernels for short messages, with entries of one word */
+    int bundles; /* large parts are sent in bundles (bundles.cuh) */
+    int flags;   /* half of an entry is flags whatever the type; otherwise those of integers' are */
+    int any;     /* only its kernels for any message serve the collective */
     /* number of ranks with kernels for long messages, or SW_ANY_RANKS; 0: none */
     int long_ranks;
     unsigned most_blocks; /* more are not faster; 0: more are */
@@ -176,6 +180,8 @@ double sw_model_send(const struct sw_model *m);  /* bytes from one rank, or to o
 double sw_model_exchange(const struct sw_model *m); /* parts from each rank, the same way */
 double sw_model_scatter(const struct sw_model *m);  /* parts from one rank, the same way */
 double sw_model_collect(const struct sw_model *m);  /* one-shot to one rank, which reduces */
+double sw_model_pass_on(const struct sw_model *m);  /* bytes of the root, in shares, by push; */
+double sw_model_collect_shares(const struct sw_model *m); /* ... and sums for it */
 double sw_model_sentinel(const struct sw_model *m); /* by entries that are all payload, of floats */
 double sw_model_parts_pushed(const struct sw_model *m); /* the same, a part for each rank */
 double sw_model_push(const struct sw_model *m);

@@ -17,9 +17,13 @@ enum { IN_FLIGHT = 16, CAPTURED = SHAPES, TURNS = 20, PINNED = SWEEP / 8 };
 
 static symwin_algo algo_of(const struct shape *is, uint32_t random, int windows)
 {
-    if (random % (ALGOS + 1) == 0)
+    const uint32_t which = random % (ALGOS + 2);
+
+    if (which == ALGOS)
         return SYMWIN_ALGO_AUTO;
-    return is->algos[!shape_is_over(is, windows) ? 0 : random % (ALGOS + 1) - 1];
+    if (which == ALGOS + 1 && is->shares != SYMWIN_ALGO_AUTO)
+        return is->shares;
+    return is->algos[!shape_is_over(is, windows) ? 0 : which % ALGOS];
 }
 
 /* Counts around words, entries and rounds, zero among them; in total at most `room` bytes. */

@@ -126,6 +126,7 @@ static void body(struct processes *p, int rank)
         equal_parts(&r, i, SYMWIN_ALGO_AUTO);
         equal_parts(&r, i, SYMWIN_ALGO_ONESHOT);
     }
+    equal_parts(&r, REDUCE, SYMWIN_ALGO_TWOSHOT_PUSH);
     for (i = 0; i < TYPES * GRIDS * 2 * RUNS; i++)
         unequal_parts(&r, types[i % TYPES], i / TYPES % GRIDS, i / TYPES / GRIDS % 2);
     host_must(symwin_window_register(r.comm, r.in, ROOM, 0, &windows[0]), "register");

@@ -305,6 +305,7 @@ static void by_one_thread(struct processes *p, int rank)
     n = prepare(r, 4000, 0, all_jobs[rank]);
     for (q = 0; q < n; q++) { /* those that run no agreement in a capture */
         all_jobs[rank][q].is = &shapes[q % 5];
+        all_jobs[rank][q].options.algo = SYMWIN_ALGO_AUTO;
         job_prepare(r, &all_jobs[rank][q]);
     }
     processes_barrier(p);

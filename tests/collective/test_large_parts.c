@@ -31,13 +31,17 @@ static struct job large_job(const struct rank *r, unsigned number)
 
     do
         j.is = &shapes[mix(all + number++) % SHAPES];
-    while (j.is->reduces);
+    while (j.is->reduces && j.is->shares == SYMWIN_ALGO_AUTO);
+    if (j.is->reduces || (j.is->shares != SYMWIN_ALGO_AUTO && all / 64 % 3 != 0))
+        j.options.algo = j.is->shares;
+    if (j.is->reduces && all / 256 % 3 != 0)
+        j.type = all / 256 % 3 == 1 ? SYMWIN_BF16 : SYMWIN_F32;
     if (all % 2 == 0)
         bytes = bytes / 16 * 16; /* whole items, */
-    j.count = bytes;
+    j.count = bytes / symwin_type_bytes(j.type);
     if (all % 4 != 0) { /* which are aligned on some ranks */
-        j.in += own / 16 % 3 * 8 + own / 64 % 2;
-        j.out += own / 128 % 3 * 8 + own / 512 % 2;
+        j.in += own / 16 % 3 * 8 + own / 64 % 2 * symwin_type_bytes(j.type);
+        j.out += own / 128 % 3 * 8 + own / 512 % 2 * symwin_type_bytes(j.type);
     }
     return j;
 }

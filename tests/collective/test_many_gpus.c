@@ -37,6 +37,8 @@ static void body(struct processes *p, int rank)
     for (s = 0; s < SHAPES; s++) {
         run(&r, &shapes[s], SYMWIN_ALGO_AUTO, 1, 0);
         run(&r, &shapes[s], SYMWIN_ALGO_AUTO, 67, s % 2);
+        if (shapes[s].shares != SYMWIN_ALGO_AUTO)
+            run(&r, &shapes[s], shapes[s].shares, 67, s % 2);
     }
     host_must(symwin_window_register(r.comm, r.in, ROOM, 0, &windows[0]), "register");
     host_must(symwin_window_register(r.comm, r.out, ROOM, 0, &windows[1]), "register");

@@ -71,6 +71,9 @@ static void every_algorithm(struct processes *p, const struct rank *r)
     for (s = 0; s < SHAPES; s++)
         for (a = 0; a < ALGOS && shapes[s].algos[a] != SYMWIN_ALGO_AUTO; a++)
             run(r, s, shapes[s].algos[a]);
+    for (s = 0; s < SHAPES; s++)
+        if (shapes[s].shares != SYMWIN_ALGO_AUTO)
+            run(r, s, shapes[s].shares);
     for (i = 0; i < sizeof reduces / sizeof reduces[0]; i++) {
         const struct job j = {.is = &allreduce,
                               .options = {.size = sizeof j.options, .algo = reduces[i]},

@@ -34,6 +34,7 @@ struct shape {
     int decides;              /* the buffer that the algorithms over windows need in a window */
     int any_offset;           /* where it lies there, ranks may differ; but not with COPIES */
     symwin_algo algos[ALGOS]; /* for any memory; and over windows, AUTO where there are fewer */
+    symwin_algo shares;       /* for any memory too, by shares of the message; AUTO: none */
     symwin_algo multicast;    /* AUTO: none */
 };
 
@@ -55,6 +56,7 @@ static const struct shape shapes[] = {
      .root_sends = 1,
      .decides = OUT,
      .algos = {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_PUT, SYMWIN_ALGO_TWOSHOT, SYMWIN_ALGO_COPIES},
+     .shares = SYMWIN_ALGO_TWOSHOT_PUSH,
      .multicast = SYMWIN_ALGO_ONESHOT_MC},
     {.name = "gather",
      .collective = SYMWIN_GATHER,
@@ -83,6 +85,7 @@ static const struct shape shapes[] = {
      .root_receives = 1,
      .decides = IN,
      .algos = {SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT},
+     .shares = SYMWIN_ALGO_TWOSHOT_PUSH,
      .multicast = SYMWIN_ALGO_TWOSHOT_MC},
     {.name = "barrier", .collective = SYMWIN_BARRIER, .algos = {SYMWIN_ALGO_ONESHOT}},
 };
