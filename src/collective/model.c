@@ -19,6 +19,8 @@
 #define COPY_US 7.0    /* per copy */
 #define PARTS_US 15.0  /* copies of parts: events and flags */
 #define ROOT_US 5.9    /* loads and stores of a share for one rank: barriers; */
+#define PASS_US 0.5    /* shares by push: a rank passes its own on, */
+#define SUM_US 1.4     /* ... or adds it up */
 #define BOTH_WAYS 1.18 /* ... times the message: what is loaded over a link goes back over it */
 #define COPY_BYTES_US 392e3
 #define COLLECT_BYTES (64 << 20)
@@ -143,19 +145,21 @@ double sw_model_collect(const struct sw_model *m)
 
 /* A message of the root, or for it, in shares of the other ranks, by push: each sends and receives
  * as many bytes as the root, and handles them in between. */
-static double shares_us(const struct sw_model *m, double sent)
+static double shares_us(const struct sw_model *m, double sent, double between_us)
 {
-    return 2 * HOP_US + sent / alone_rate(m) + 2 * sent / BESIDE_BYTES_US;
+    const double beside = m->one_device ? 0 : between_us + 2 * sent / BESIDE_BYTES_US;
+
+    return 2 * HOP_US + sent / push_rate(m) + beside;
 }
 
 double sw_model_pass_on(const struct sw_model *m)
 {
-    return m->nranks > 2 ? shares_us(m, 8.0 / 7 * (double)m->bytes) : sw_model_send(m);
+    return m->nranks > 2 ? shares_us(m, 8.0 / 7 * (double)m->bytes, PASS_US) : sw_model_send(m);
 }
 
 double sw_model_collect_shares(const struct sw_model *m)
 {
-    return m->nranks > 2 ? shares_us(m, pushed(m)) : sw_model_collect(m);
+    return m->nranks > 2 ? shares_us(m, pushed(m), SUM_US) : sw_model_collect(m);
 }
 
 /* Parts of several ranks. On one device nothing is handled beside a transfer. */

@@ -26,7 +26,8 @@ enum {
     BUNDLES_BYTES = 256 << 10,
     /* for each multiprocessor: more threads with bundles are slower (two and four H100s, 4 MiB and
      * more: by a third, and by half). Ranks that share a device have fewer blocks each, and as much
-     * more threads in them */
+     * more threads in them; but not where a message goes in shares (four ranks on one H200, 1 MiB:
+     * 6.1 us with 160 workers in a block, 6.7 with 288, 10.5 with 608) */
     BUNDLE_WORKERS = 192,
     EMULATED_BUNDLES = 16 << 10,
     EMULATED_SHORT = 4 << 10, /* on the emulated driver, whose threads soon have several entries */
@@ -386,13 +387,14 @@ unsigned sw_select_workers(const struct sw_algorithm *a, const symwin_comm *comm
 }
 
 /* Threads of a block for a bundle each, if all blocks are there: as few as can be. */
-static uint64_t bundle_workers(const struct sw_query *q, uint64_t bundles, uint64_t blocks,
-                               uint64_t most)
+static uint64_t bundle_workers(const struct sw_query *q, const struct sw_algorithm *a,
+                               uint64_t bundles, uint64_t blocks, uint64_t most)
 {
     const uint64_t processors = (uint64_t)sw_kernels_multiprocessors(q->comm->kernels);
     const uint64_t each = (bundles + blocks - 1) / blocks;
     const uint64_t warps = (each + WARP - 1) / WARP * WARP;
-    const uint64_t enough = BUNDLE_WORKERS * processors / blocks / WARP * WARP;
+    const uint64_t whole = a->shares ? blocks : processors;
+    const uint64_t enough = BUNDLE_WORKERS * whole / blocks / WARP * WARP;
     const uint64_t room = enough < most ? enough : most;
     const uint64_t workers = warps < LEAST_WORKERS ? LEAST_WORKERS : warps;
 
@@ -416,7 +418,7 @@ static struct sw_grid spread(const struct sw_query *q, const struct sw_algorithm
     const uint64_t items = bundles ? bundles_of(q, a)
                                    : ((all ? size_of(q) : q->bytes) + size - 1) / size;
     const uint64_t workers = whole > 0 ? most - control
-                             : bundles ? bundle_workers(q, items, most_blocks, most - control)
+                             : bundles ? bundle_workers(q, a, items, most_blocks, most - control)
                                        : sw_select_workers(a, q->comm, items, most_blocks,
                                                            (unsigned)(most - control));
     uint64_t blocks = (items + workers - 1) / workers;

@@ -153,6 +153,8 @@ static void is_fastest(const struct fastest *f, int one_device)
                                .is_float = 1,
                                .most_blocks = f->blocks,
                                .own_loads = f->collective == SYMWIN_REDUCE_SCATTER,
+                               .bundles = c->algos[c->small].bundles &&
+                                          f->bytes * (size_t)f->nranks >= 256 * KIB,
                                .one_device = one_device};
     int a, found = (int)c->small;
 
@@ -182,6 +184,7 @@ static void one_device(void)
         {SYMWIN_REDUCE_SCATTER, 4, 4 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
         {SYMWIN_REDUCE_SCATTER, 8, 256 * KIB, SYMWIN_ALGO_TWOSHOT, 0},
         {SYMWIN_REDUCE, 4, 256 * KIB, SYMWIN_ALGO_ONESHOT, 0},
+        {SYMWIN_REDUCE, 4, MIB, SYMWIN_ALGO_TWOSHOT_PUSH, 0},
         {SYMWIN_REDUCE, 4, 2 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
         {SYMWIN_REDUCE, 8, 2 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
         {SYMWIN_ALLGATHER, 4, 64 * KIB, SYMWIN_ALGO_ONESHOT, 0},
@@ -189,6 +192,8 @@ static void one_device(void)
         {SYMWIN_ALLTOALL, 8, 32 * KIB, SYMWIN_ALGO_ONESHOT, 0},
         {SYMWIN_ALLTOALL, 8, 256 * KIB, SYMWIN_ALGO_PUT, 0},
         {SYMWIN_BROADCAST, 4, 256 * KIB, SYMWIN_ALGO_ONESHOT, 0},
+        {SYMWIN_BROADCAST, 4, MIB, SYMWIN_ALGO_TWOSHOT_PUSH, 0},
+        {SYMWIN_BROADCAST, 4, 4 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
         {SYMWIN_BROADCAST, 8, 2 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
         {SYMWIN_GATHER, 4, 4 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
         {SYMWIN_GATHER, 8, 2 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
@@ -225,7 +230,7 @@ static void two_devices(void)
         {SYMWIN_ALLTOALL, 2, 32 * MIB, SYMWIN_ALGO_PUT, 0},
         {SYMWIN_ALLTOALL, 2, 256 * MIB, SYMWIN_ALGO_PUT, 0},
         {SYMWIN_BROADCAST, 2, 256 * KIB, SYMWIN_ALGO_ONESHOT, 0},
-        {SYMWIN_BROADCAST, 2, 2 * MIB, SYMWIN_ALGO_PUT, 0},
+        {SYMWIN_BROADCAST, 2, 2 * MIB, SYMWIN_ALGO_ONESHOT, 0},
         {SYMWIN_BROADCAST, 2, 64 * MIB, SYMWIN_ALGO_PUT, 0},
         {SYMWIN_BROADCAST, 2, 512 * MIB, SYMWIN_ALGO_COPIES, 0},
         {SYMWIN_SCATTER, 2, MIB, SYMWIN_ALGO_ONESHOT, 0},
@@ -247,29 +252,31 @@ static void two_devices(void)
         is_fastest(&cases[i], 0);
 }
 
-/* What was fastest on four H100s, or at most a twentieth slower, by tuning/h100-x4.csv. */
+/* What was fastest on four H100s, or at most a twentieth slower, by tuning/h100-x4.csv. Broadcasts
+ * and reductions in shares came later: they are fastest with four ranks on two H200s
+ * (bench/results/2026-11-30-2-x-nvidia-h200-shares-4-ranks.csv). */
 static void four_devices(void)
 {
     static const struct fastest cases[] = {
         {SYMWIN_ALLGATHER, 4, 256 * KIB, SYMWIN_ALGO_ONESHOT, 0},
-        {SYMWIN_ALLGATHER, 4, MIB, SYMWIN_ALGO_PUT, 0},
+        {SYMWIN_ALLGATHER, 4, MIB, SYMWIN_ALGO_ONESHOT, 0},
         {SYMWIN_ALLGATHER, 4, 256 * MIB, SYMWIN_ALGO_PUT, 0},
         {SYMWIN_ALLTOALL, 4, 256 * KIB, SYMWIN_ALGO_ONESHOT, 0},
-        {SYMWIN_ALLTOALL, 4, MIB, SYMWIN_ALGO_PUT, 0},
+        {SYMWIN_ALLTOALL, 4, MIB, SYMWIN_ALGO_ONESHOT, 0},
         {SYMWIN_ALLTOALL, 4, 16 * MIB, SYMWIN_ALGO_PUT, 0},
         {SYMWIN_ALLTOALL, 4, 256 * MIB, SYMWIN_ALGO_PUT, 0},
         {SYMWIN_BROADCAST, 4, 256 * KIB, SYMWIN_ALGO_ONESHOT, 0},
-        {SYMWIN_BROADCAST, 4, MIB, SYMWIN_ALGO_TWOSHOT, 0},
+        {SYMWIN_BROADCAST, 4, MIB, SYMWIN_ALGO_TWOSHOT_PUSH, 0},
         {SYMWIN_BROADCAST, 4, 256 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
         {SYMWIN_GATHER, 4, 256 * KIB, SYMWIN_ALGO_ONESHOT, 0},
-        {SYMWIN_GATHER, 4, 4 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
+        {SYMWIN_GATHER, 4, 4 * MIB, SYMWIN_ALGO_ONESHOT, 0},
         {SYMWIN_SCATTER, 4, 256 * KIB, SYMWIN_ALGO_ONESHOT, 0},
         {SYMWIN_SCATTER, 4, 4 * MIB, SYMWIN_ALGO_PUT, 0},
         {SYMWIN_REDUCE_SCATTER, 4, MIB, SYMWIN_ALGO_ONESHOT, 0},
         {SYMWIN_REDUCE_SCATTER, 4, 4 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
         {SYMWIN_REDUCE_SCATTER, 4, 64 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
-        {SYMWIN_REDUCE, 4, MIB, SYMWIN_ALGO_ONESHOT, 0},
-        {SYMWIN_REDUCE, 4, 4 * MIB, SYMWIN_ALGO_TWOSHOT, 0},
+        {SYMWIN_REDUCE, 4, MIB, SYMWIN_ALGO_TWOSHOT_PUSH, 0},
+        {SYMWIN_REDUCE, 4, 4 * MIB, SYMWIN_ALGO_TWOSHOT_PUSH, 0},
         {SYMWIN_REDUCE, 4, 256 * MIB, SYMWIN_ALGO_TWOSHOT, 0}};
     size_t i;
 
