@@ -124,8 +124,8 @@ struct sw_item {
     uint32_t entry; /* of the round; it does not exist if it is beyond the round's extent */
 };
 
-/* A share for each rank: the items of all peers' shares in a row, the next rank's first. Item `n` is
- * handled by worker `n` modulo the workers. */
+/* A share for each rank: the items of all peers' shares in a row, the next rank's first. Item `n`
+ * is handled by worker `n` modulo the workers. */
 template <int N>
 struct sw_shares_of_all {
     template <class W>
