@@ -73,8 +73,8 @@ struct sw_algorithm {
     /* half slots that a round uses; SW_ANY_RANKS: one per rank; 0: any size */
     int round_slots;
     int launches; /* each round has a launch of its own, up to this many */
-    /* The message is divided among all ranks but the root, by this algorithm's kernels (shares.cuh);
-     * AUTO: it is not. Two ranks, and slots that are too small, have this algorithm instead. */
+    /* All ranks but the root divide the message, by this algorithm's kernels (shares.cuh); AUTO:
+     * they do not. Two ranks, and slots that are too small, have this algorithm instead. */
     symwin_algo shares;
     int shared;  /* its blocks use the maximum of shared memory */
     int words;   /* has kernels for short messages, with entries of one word */
