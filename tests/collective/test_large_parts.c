@@ -34,6 +34,8 @@ static struct job large_job(const struct rank *r, unsigned number)
     while (j.is->reduces && j.is->shares == SYMWIN_ALGO_AUTO);
     if (j.is->reduces || (j.is->shares != SYMWIN_ALGO_AUTO && all / 64 % 3 != 0))
         j.options.algo = j.is->shares;
+    if (j.options.algo != SYMWIN_ALGO_ONESHOT)
+        bytes *= 1 + all / 1024 % 5; /* several launches */
     if (j.is->reduces && all / 256 % 3 != 0)
         j.type = all / 256 % 3 == 1 ? SYMWIN_BF16 : SYMWIN_F32;
     if (all % 2 == 0)
