@@ -19,6 +19,7 @@ struct sw_request {
     const symwin_collective_options *options; /* NULL: the defaults; otherwise checked */
     CUstream stream;
     const struct sw_stream_seen *seen; /* NULL, or whether it is captured */
+    int is_checked;    /* sw_request_check_grouped() has found the buffers, and they are memory */
     uint64_t scalar;   /* of a pre-multiplied sum: an element, or its address in device memory */
     int scalar_unread; /* it is an address there, though the options say that the host has it */
     /* Of a collective by parts: those of `in` and `out`, and the arguments of the kernel, which are
@@ -47,8 +48,9 @@ symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info 
 symwin_status sw_request_query(struct sw_request *r, symwin_collective_info *info);
 
 /* Checks a call of a group, which is launched later. If its ranks are to agree on its buffers
- * first, what depends on that is left out. */
-symwin_status sw_request_check_grouped(const struct sw_request *r);
+ * first, what depends on that is left out, and a buffer that is wrong fails there, on all ranks.
+ * *is_checked: for the request, later. */
+symwin_status sw_request_check_grouped(const struct sw_request *r, int *is_checked);
 
 /* ---- parts.c --------------------------------------------------------------------------------- */
 

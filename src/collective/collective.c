@@ -210,6 +210,7 @@ static symwin_status find_or_agree(struct call *c, symwin_status status,
     if (!launched->agrees)
         return found;
     launched->agrees = later;
+    launched->is_checked = launched->is_checked || found == SYMWIN_OK;
     return later ? SYMWIN_OK : look_up(c, status, launched);
 }
 
@@ -559,11 +560,13 @@ struct call sw_call_of(const struct sw_request *r)
     return c;
 }
 
-/* `info`: NULL: launches. `later`: checks what is launched later. */
-static symwin_status run(const struct sw_request *r, symwin_collective_info *info, int later)
+/* `info`: NULL: launches. `is_checked`: NULL, or the call is launched later, and this is as
+ * sw_request_check_grouped() says. */
+static symwin_status run(const struct sw_request *r, symwin_collective_info *info, int *is_checked)
 {
     struct call c = sw_call_of(r);
     symwin_status status = sw_comm_enter(r->comm, r->name);
+    const int later = is_checked != NULL;
     struct sw_launched launched = {.stream = c.stream, .later = later, .checks = later};
     struct sw_scope scope;
 
@@ -580,6 +583,8 @@ static symwin_status run(const struct sw_request *r, symwin_collective_info *inf
             status = info != NULL ? answer(&c, info, later) : sw_call_launch(&c);
         sw_scope_leave(&scope);
     }
+    if (is_checked != NULL)
+        *is_checked = !launched.agrees || launched.is_checked;
     sw_comm_leave(r->comm);
     return status;
 }
@@ -588,23 +593,21 @@ symwin_status sw_request_run(const struct sw_request *r, symwin_collective_info 
 {
     const struct sw_wide_calls *wide = sw_wide_calls_of(r->comm);
 
-    return wide != NULL ? wide->run(r, info) : run(r, info, 0);
+    return wide != NULL ? wide->run(r, info) : run(r, info, NULL);
 }
 
-symwin_status sw_request_check_grouped(const struct sw_request *r)
+symwin_status sw_request_check_grouped(const struct sw_request *r, int *is_checked)
 {
     const struct sw_wide_calls *wide = sw_wide_calls_of(r->comm);
     symwin_collective_info info;
 
-    return wide != NULL ? wide->check(r) : run(r, &info, 1);
+    return wide != NULL ? wide->check(r) : run(r, &info, is_checked);
 }
 
 symwin_status sw_request_find(const struct sw_request *r, struct call *found, int *agrees)
 {
-    struct sw_launched launched = {.stream = r->stream,
-                                   .seen = r->seen,
-                                   .later = agrees != NULL,
-                                   .is_checked = 1}; /* when it was added to the group */
+    struct sw_launched launched = {
+        .stream = r->stream, .seen = r->seen, .later = agrees != NULL, .is_checked = r->is_checked};
     symwin_status status = sw_comm_enter(r->comm, r->name);
     symwin_collective_info info;
     struct sw_scope scope;

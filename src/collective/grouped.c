@@ -137,10 +137,10 @@ static void copy_parts(struct grouped_call *c, int b, const symwin_parts *parts,
 symwin_status sw_grouped_add(const struct sw_request *r, symwin_status status)
 {
     struct grouped_call *c;
-    int b;
+    int is_checked = 0, b;
 
     if (status == SYMWIN_OK)
-        status = sw_request_check_grouped(r);
+        status = sw_request_check_grouped(r, &is_checked);
     if (status != SYMWIN_OK)
         return note(status);
     if (sw_collectives[r->collective].by_parts && !find_words((size_t)r->comm->nranks))
@@ -150,6 +150,7 @@ symwin_status sw_grouped_add(const struct sw_request *r, symwin_status status)
     if (c == NULL)
         return note(SYMWIN_NO_MEMORY);
     c->request = *r;
+    c->request.is_checked = is_checked;
     if (r->options != NULL)
         c->options = *r->options;
     for (b = 0; b < 2; b++)

@@ -457,6 +457,34 @@ static void refused_in_a_capture(struct processes *p, struct rank *r)
     host_must(symwin_mem_free(decides == own.in ? own.out : own.in), "symwin_mem_free");
 }
 
+/* A captured group with an all-reduce, on which the ranks agree. The last rank's buffer is too
+ * short for it, or no device memory: the group fails on all ranks. */
+static void wrong_in_a_capture(struct processes *p, struct rank *r)
+{
+    unsigned char *const memory = host_alloc(r->device, 64);
+    char on_host[64];
+    CUgraphExec exec;
+    int turn;
+
+    for (turn = 0; turn < 2; turn++) {
+        void *const odd = turn == 0 ? (void *)memory : (void *)on_host;
+
+        host_must_cuda(
+            sw_drv.cuStreamBeginCapture(r->streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+            "cuStreamBeginCapture");
+        host_must(symwin_group_begin(), "symwin_group_begin");
+        host_must(symwin_allreduce(r->comm, r->in, r->rank == r->nranks - 1 ? odd : r->out,
+                                   turn == 0 ? 17 : 1, SYMWIN_U32, SYMWIN_SUM, r->streams[0]),
+                  "a captured call of a group");
+        must_be(symwin_group_end() == SYMWIN_INVALID, "a wrong buffer in a captured group",
+                r->rank);
+        exec = host_end_capture(r->streams[0], NULL);
+        host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    }
+    processes_barrier(p);
+    host_must(symwin_mem_free(memory), "symwin_mem_free");
+}
+
 static void refused_in_a_group(struct processes *p, struct rank *r, const struct job *j)
 {
     refused_beside(p, r, j, NULL);
@@ -531,6 +559,7 @@ static void body(struct processes *p, int rank)
         each_algorithm(p, &r, refused_in_a_group);
     if (r.nranks == 2) {
         refused_in_a_capture(p, &r);
+        wrong_in_a_capture(p, &r);
         refused_in_a_thread(p, &r);
     }
     sw_scope_leave(&scope);
