@@ -133,7 +133,7 @@ static void if_it_makes_a_difference(struct processes *p, struct rank *r)
             host_must(job_call(r, &over, 0), is->name);
             job_wait(r, 0);
             host_must(job_query(r, &j, &info), "a query");
-            goes = info.algo != is->algos[0];
+            goes = info.algo != is->algos[0] && info.algo != is->shares;
             processes_barrier(p);
             leave(r, &ranges);
             enter(r, deciding(r, is), 1, &ranges);
