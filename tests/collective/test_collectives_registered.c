@@ -122,6 +122,7 @@ static void if_it_makes_a_difference(struct processes *p, struct rank *r)
         const struct shape *is = &shapes[s];
         struct job j = job_by(r, is, SYMWIN_ALGO_AUTO);
 
+        j.whole = 1; /* AUTO may go by multicast, which adds in any order */
         for (j.count = most; shape_connects(is) && j.count > 0; j.count /= 64) {
             struct job over = j;
             symwin_collective_info info = {.algo = SYMWIN_ALGO_AUTO};
