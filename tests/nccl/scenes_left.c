@@ -34,7 +34,7 @@ static int entries(const char *path, int are_threads)
 
         if (entry->d_name[0] == '.')
             continue;
-        snprintf(name, sizeof name, "%s/%s/comm", path, entry->d_name);
+        snprintf(name, sizeof name, "/proc/%s/comm", entry->d_name); /* see tap.h */
         if (are_threads)
             file = fopen(name, "r");
         if (file != NULL) {

@@ -241,7 +241,7 @@ static int threads_of_process(void)
         char path[300], name[32] = "";
         FILE *file;
 
-        snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
+        snprintf(path, sizeof path, "/proc/%s/comm", entry->d_name); /* see tap.h */
         file = fopen(path, "r");
         if (file == NULL)
             continue;
