@@ -77,13 +77,14 @@ static symwin_status wait_for_id(struct processes *p, int rank)
 {
     struct board *b = board_of(p);
     symwin_status status = SYMWIN_OK;
+    unsigned slept = 0;
 
     if (rank == 0) {
         status = symwin_unique_id_create(&b->id);
         b->id_made = status == SYMWIN_OK ? 1 : -1;
     }
     while (!b->id_made)
-        usleep(20);
+        nap(&slept);
     return status;
 }
 
@@ -381,8 +382,10 @@ static void fault_life(struct processes *p, int process)
     processes_on_host(b->hosts, process);
     host_must(sw_driver_load(), "sw_driver_load");
     for (;;) {
+        unsigned slept = 0;
+
         while (b->round == round && !b->quit)
-            usleep(20);
+            nap(&slept);
         if (b->quit)
             return;
         round++;

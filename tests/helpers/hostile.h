@@ -277,8 +277,10 @@ HARNESS_UNUSED symwin_status hostile_job(struct processes *p, int rank)
 
 HARNESS_UNUSED void hostile_wait_for_id(struct processes *p)
 {
+    unsigned slept = 0;
+
     while (!p->id_made)
-        usleep(50);
+        nap(&slept);
 }
 
 #endif

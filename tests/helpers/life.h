@@ -36,10 +36,12 @@ __attribute__((unused)) static const char *const life_stages[] = {
 /* Rank 0 creates the id. Returns 0 if it ends before: then there is nothing to test. */
 HARNESS_UNUSED int life_wait_for_id(struct processes *p, int rank)
 {
+    unsigned slept = 0;
+
     if (rank == 0)
         return processes_id(p, rank) != NULL;
     while (!p->id_made && p->rank[0].number == 0)
-        usleep(50);
+        nap(&slept);
     return p->id_made;
 }
 

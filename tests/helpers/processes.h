@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "harness.h"
+#include "nap.h"
 
 /* Beside other tests on two slow cores, ranks need several times as long as alone. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -116,12 +117,14 @@ HARNESS_UNUSED void must_equal(long long got, long long want, const char *what, 
 /* The id, which rank 0 creates. */
 HARNESS_UNUSED const symwin_unique_id *processes_id(struct processes *p, int rank)
 {
+    unsigned slept = 0;
+
     if (rank == 0) {
         host_must(symwin_unique_id_create(&p->id), "symwin_unique_id_create");
         p->id_made = 1;
     }
     while (!p->id_made)
-        usleep(50);
+        nap(&slept);
     return &p->id;
 }
 
@@ -129,9 +132,10 @@ HARNESS_UNUSED void processes_barrier(struct processes *p)
 {
     const int mine = atomic_fetch_add(&p->arrived, 1);
     const int all = (mine / p->count + 1) * p->count;
+    unsigned slept = 0;
 
     while (p->arrived < all)
-        usleep(50);
+        nap(&slept);
 }
 
 HARNESS_UNUSED symwin_status processes_comm_with(struct processes *p, int rank,

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include "nap.h"
 #include "scenes.h"
 
 struct world *world;
@@ -47,17 +48,20 @@ void flag_set(int flag)
 
 void flag_wait(int flag, int value)
 {
+    unsigned slept = 0;
+
     while (atomic_load(&world->flags[flag]) < value)
-        usleep(100);
+        nap(&slept);
 }
 
 void meet(const struct rank *rank)
 {
     const int ticket = atomic_fetch_add(&world->arrived, 1);
     const int all = (ticket / rank->ranks + 1) * rank->ranks;
+    unsigned slept = 0;
 
     while (atomic_load(&world->arrived) < all)
-        usleep(100);
+        nap(&slept);
 }
 
 /* ---- calls ---- */
@@ -99,10 +103,11 @@ long long sum(const struct rank *rank, ncclComm_t comm, long long mine)
 int drains(CUstream stream)
 {
     const long long until = now_us() + 5000000;
+    unsigned slept = 0;
     CUresult result;
 
     while ((result = cu.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY && now_us() < until)
-        usleep(200);
+        nap(&slept);
     return result == CUDA_SUCCESS;
 }
 

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "nap.h"
 #include "stand_in_user.h"
 
 struct world *world;
@@ -36,16 +37,19 @@ void flag_set(int flag)
 
 void flag_wait(int flag, int value)
 {
+    unsigned slept = 0;
+
     while (atomic_load(&world->flags[flag]) < value)
-        usleep(200);
+        nap(&slept);
 }
 
 ncclResult_t wait_ready(ncclComm_t comm)
 {
     ncclResult_t error = ncclInProgress;
+    unsigned slept = 0;
 
     while (ncclCommGetAsyncError(comm, &error) == ncclSuccess && error == ncclInProgress)
-        usleep(200);
+        nap(&slept);
     return error;
 }
 
