@@ -43,14 +43,17 @@ like($errors, qr/^usage: .*run.sh PROGRAM/, 'and the usage');
 is("$status $errors", qq{2 run.sh: HOSTS is "x" and RANKS "2": give numbers\n}, 'no number');
 
 # A table of ways between domains, and calls that take them by it.
+# Under sanitizers fewer sizes and one type: it measures each way all the same.
+my $sanitized = slurp("$build/flags") =~ /-fsanitize/;
 my $perf = "$build/bench/symwin-perf -t 1 --collective allreduce,allgather -b 8K -e 512K -f 8";
-($status, $output, $errors) = run_hosts('', "$perf --tune $folder/table -d bf16,i32");
+my $tune = $sanitized ? '-e 64K -d bf16' : '-d bf16,i32';
+($status, $output, $errors) = run_hosts('', "$perf --tune $folder/table $tune");
 is("$status $errors", '0 ', 'symwin-perf --tune over two hosts: exit status');
 my @rows = grep { /,/ && !/^#|^collective/ } split /\n/, slurp("$folder/table");
 my $row =
   qr/^all(reduce|gather),symwin emulated GPU in 2 domains,4,[24],(float|integer),0,\d+,(\w+),/;
 is(scalar(grep { !/$row/ || $3 !~ /^(oneshot|rails|nccl)$/ } @rows), 0, 'each row names a way');
-cmp_ok(scalar @rows, '>=', 4, 'and each key has rows');
+cmp_ok(scalar @rows, '>=', $sanitized ? 2 : 4, 'and each key has rows');
 my $header = 'collective,gpu,nranks,width,kind,registered,bytes,algo,blocks,threads';
 my $key = 'symwin emulated GPU in 2 domains,4,2,float,0';
 open my $table, '>', "$folder/own" or die $!;

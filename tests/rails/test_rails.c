@@ -7,8 +7,9 @@
 #include "rails_jobs.h"
 #include <sys/syscall.h>
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { RANDOM = 25, UNEQUAL = 4, GROUPED = 4, REPLAYS = 2, FEW = 1 };
+#if defined(__SANITIZE_THREAD__) ||                                                                \
+    defined(__SANITIZE_ADDRESS__) /* the kinds of calls, once or so */
+enum { RANDOM = 12, UNEQUAL = 2, GROUPED = 2, REPLAYS = 2, FEW = 1 };
 #else
 enum { RANDOM = 60, UNEQUAL = 12, GROUPED = 8, REPLAYS = 3, FEW = 0 };
 #endif
