@@ -356,6 +356,8 @@ static int may_serve(const struct part parts[RANKS], int place)
     return 1;
 }
 
+static int keeps; /* an agreement was made for the same group, which alone removes connections */
+
 /* An agreement on one or two buffers; `places` are the connections that serve them afterwards. 0:
  * the model has no room. */
 static int meet(struct comm *comm, struct part parts[2][RANKS], size_t bytes, int places[2])
@@ -364,10 +366,13 @@ static int meet(struct comm *comm, struct part parts[2][RANKS], size_t bytes, in
         useful, b, r;
 
     /* What is over by now is not offered. */
-    find_over(comm);
+    if (!keeps)
+        find_over(comm);
     for (b = 0; b < 2; b++)
         places[b] = parts[b]->none ? NOTHING : common_place(comm, parts[b], bytes);
-    take_down(comm);
+    if (!keeps)
+        take_down(comm);
+    keeps = 1;
     for (r = 0; r < model.nranks; r++) {
         same &= !parts[0][r].none && !parts[1][r].none && parts[0][r].ptr == parts[1][r].ptr;
         near &= parts[0][r].registered && parts[1][r].registered &&

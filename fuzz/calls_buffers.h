@@ -281,19 +281,24 @@ static char *choose_table(const struct step *s, int rank, const struct planned *
     return m->ptr + m->bytes - 1024 + (size_t)rank * sizeof calls->parts;
 }
 
-static void set_parts(struct call *c, int rank)
+/* Of each rank's part of a buffer. */
+static void lengths_of(const struct sw_collective *is, uint64_t count, int rank,
+                       struct lengths parts[2])
 {
-    const struct sw_collective *is = shape_of(c->collective);
     int b, p;
 
     for (b = 0; b < 2 && is->by_parts; b++)
         for (p = 0; p < model.nranks; p++) {
-            c->parts[b].counts[p] = c->bytes == SIZE_MAX ? SIZE_MAX
-                                    : b == 0             ? part_between(is, c->bytes, rank, p)
-                                                         : part_between(is, c->bytes, p, rank);
-            c->parts[b].places[p] = p > 0 ? c->parts[b].places[p - 1] + c->parts[b].counts[p - 1]
-                                          : 0;
+            parts[b].counts[p] = count == SIZE_MAX ? SIZE_MAX
+                                 : b == 0          ? part_between(is, count, rank, p)
+                                                   : part_between(is, count, p, rank);
+            parts[b].places[p] = p > 0 ? parts[b].places[p - 1] + parts[b].counts[p - 1] : 0;
         }
+}
+
+static void set_parts(struct call *c, int rank)
+{
+    lengths_of(shape_of(c->collective), c->bytes, rank, c->parts);
     c->table = planned[rank].table;
     if (c->table != NULL && planned[rank].in_bytes == 0)
         c->ptr = NULL;
@@ -301,19 +306,12 @@ static void set_parts(struct call *c, int rank)
         c->out = NULL;
 }
 
-/* One element less of what goes between a rank and the next one. Returns whether it differs. */
-static int set_parts_apart(struct call *c)
-{
-    const int next = (c->rank + 1) % model.nranks;
-    uint64_t *count = &c->parts[is_gatherv(shape_of(c->collective))].counts[next];
-
-    if (*count == 0)
-        return 0;
-    (*count)--;
-    return 1;
-}
-
 /* ---- queries ---- */
+
+static int launches_once(const struct call *c)
+{
+    return c->member_count == 0 && !c->ends_early;
+}
 
 /* A launch must be what was said of it. In a group, a send and a receive share one. */
 static void check_launched(const struct call *c, int blocks, int threads)
@@ -355,13 +353,13 @@ static void check_answers(int rank, const struct call *c)
                   shape_of(c->collective)->call, (int)info->algo, (int)planned[rank].algo,
                   info->measured);
         /* Copies launch several kernels, and so does a group. */
-        if (!planned[rank].meets && info->algo != SYMWIN_ALGO_COPIES && c->member_count == 0)
+        if (!planned[rank].meets && info->algo != SYMWIN_ALGO_COPIES && launches_once(c))
             check_launched(c, info->blocks, info->threads);
         return;
     }
     check_message(rank, c, 0);
     check_message(rank, c, 1);
-    if (c->root == 0 && c->member_count == 0)
+    if (c->root == 0 && launches_once(c))
         check_launched(c, message->blocks, message->threads);
 }
 

@@ -24,8 +24,16 @@ enum {
 };
 
 /* How a step makes a collective: as its arguments say; with another argument on one rank, which
- * ends the communicator; by copies; with others in a group. */
-enum how { AS_SAID, WITH_ONE_APART, BY_COPIES, IN_A_GROUP };
+ * ends the communicator; by copies; with others in a group, also by copies, and with a rank that
+ * differs in one of them. */
+enum how {
+    AS_SAID,
+    WITH_ONE_APART,
+    BY_COPIES,
+    IN_A_GROUP, /* and all below */
+    COPIES_IN_A_GROUP,
+    APART_IN_A_GROUP
+};
 
 /* One step of the script, for all ranks. */
 struct step {
