@@ -182,9 +182,11 @@ typedef symwin_collective_options symwin_allreduce_options;
  * COPIES is for the largest messages; in place, kernels move a quarter of the data. It queues
  * copies, which no failure stops. If the ranks' calls differ, or a rank does not make the call, the
  * peers' outputs of this call are still overwritten, with undefined contents, until this rank's
- * stream has passed the call. So after a failure, let all ranks' streams drain before you use an
- * output for anything else. Without failures, an output is written between the beginning and the
- * end of its rank's call, as with all algorithms.
+ * stream has passed the call. If counts or offsets differ, a rank copies as many bytes as its own
+ * call has, to its own call's offset, also where peers have no output of the call. So after a
+ * failure, let all ranks' streams drain before you use an output for anything else. Without
+ * failures, an output is written between the beginning and the end of its rank's call, as with all
+ * algorithms.
  *
  * A communicator over several domains has other algorithms, for the way between the domains: RAILS,
  * in which each rail moves a share of the message in `blocks` pieces (0: the library's number; of
