@@ -194,7 +194,7 @@ NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alon
 
 .PHONY: all run test tests race test-sanitize soak mutants mutants-check test-gpu gpu-tests bench \
     benches fuzz fuzz-check fuzz-minimise fuzzers install uninstall format check-format \
-    wheel test-python clean help FORCE
+    wheel python-extension test-python clean help FORCE
 
 all: $(STATIC) $(SHARED) $(NCCL) $(NCCL_FULL) $(BUILD)/allreduce_sm $(BUILD)/allreduce_ub \
     $(BUILD)/with_nccl \
@@ -291,7 +291,8 @@ help:
 # | make fuzz-check      the same for 4 s each; with gcc, random changes of the kept inputs
 # | make fuzz-minimise   leaves out inputs of fuzz/corpus that reach nothing new; needs clang
 # | make wheel           dist/symwin-*.whl for Python; make test-python tests it in an environment
-# |                      of its own, in which pip installs numpy and pytest
+# |                      of its own, in which pip installs numpy and pytest; its extension is made
+# |                      if PYTHON (python3) has headers
 # | make install         PREFIX=/usr/local DESTDIR=
 # | make format          clang-format in place; make check-format only checks
 # | make clean
@@ -741,7 +742,24 @@ PYTHON ?= python3
 WHEEL  := $(BUILD)/wheel
 VENV   := $(BUILD)/venv
 
-wheel: $(SHARED) $(NCCL) $(NCCL_FULL) $(INFO) $(PERF)
+# The extension: with the headers of $(PYTHON), and by the stable ABI for every CPython from 3.9 on.
+# Where there are no headers the wheel has none, and calls go by ctypes.
+FAST := $(BUILD)/_fast.abi3.so
+
+python-extension:
+	@mkdir -p $(BUILD) && rm -f $(FAST)
+	@folder=$$($(PYTHON) -c 'import sys, sysconfig; \
+	    fits = sys.implementation.name == "cpython" and sys.version_info >= (3, 9); \
+	    print(sysconfig.get_path("include") if fits else "")'); \
+	if [ -n "$$folder" ] && [ -e "$$folder/Python.h" ]; then \
+	    set -x; \
+	    $(COMPILE_C) -MF $(BUILD)/_fast.d -isystem "$$folder" -shared $(LDFLAGS) -o $(FAST) \
+	        python/_fast.c; \
+	else \
+	    echo "$(PYTHON) has no Python.h: the wheel has no extension, and calls by ctypes"; \
+	fi
+
+wheel: $(SHARED) $(NCCL) $(NCCL_FULL) $(INFO) $(PERF) python-extension
 	rm -rf $(WHEEL) && cp -r python $(WHEEL)
 	cd $(WHEEL)/symwin && rm -rf __pycache__ && mkdir -p lib bin include/symwin
 	install -m 755 $(SHARED) $(WHEEL)/symwin/lib/$(SONAME)
@@ -751,6 +769,7 @@ wheel: $(SHARED) $(NCCL) $(NCCL_FULL) $(INFO) $(PERF)
 	install -m 644 $(filter symwin/%,$(PUBLIC_HEADERS)) $(WHEEL)/symwin/include/symwin
 	$(PYTHON) python/bindings.py . $(WHEEL)/symwin/_api.py
 	install -m 644 bench/plot.py $(WHEEL)/symwin/_plot.py
+	[ ! -e $(FAST) ] || install -m 755 $(FAST) $(WHEEL)/symwin
 	mkdir -p dist && rm -f dist/symwin-*.whl
 	$(PYTHON) -m pip wheel -q --no-deps --wheel-dir dist $(WHEEL)
 	@ls dist/symwin-*.whl
@@ -761,13 +780,17 @@ test-python: wheel
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install -q pytest dist/symwin-*.whl
 	cd $(VENV) && SYMWIN_DRIVER=$${SYMWIN_DRIVER:-emu} bin/python -m symwin selftest
-	cd $(VENV) && SYMWIN_DRIVER=$${SYMWIN_DRIVER:-emu} bin/python -m pytest -q \
-	    -p no:cacheprovider $(abspath tests/python)
+	export SYMWIN_DRIVER=$${SYMWIN_DRIVER:-emu}; cd $(VENV) && \
+	for extension in $$([ ! -e $(abspath $(FAST)) ] || echo 1) 0; do \
+	    echo "SYMWIN_PYTHON_EXTENSION=$$extension"; \
+	    SYMWIN_PYTHON_EXTENSION=$$extension bin/python -m pytest -q -p no:cacheprovider \
+	        $(abspath tests/python) || exit 1; \
+	done
 
 # ---- style ------------------------------------------------------------------------------------
 
 CLANG_FORMAT ?= clang-format
-FORMATTED := $(sort $(wildcard $(foreach d,. symwin src src/* bench bench/* emu \
+FORMATTED := $(sort $(wildcard $(foreach d,. python symwin src src/* bench bench/* emu \
     fuzz kernels nccl nccl/full tests/* tools tools/info \
     examples/*,$(addprefix $(d)/*.,c h cc cu cuh))))
 

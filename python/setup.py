@@ -1,5 +1,6 @@
 """What pyproject.toml cannot say: the version, which is symwin.h's, and the wheel's platform. The
-wheel has no code of Python's or torch's ABI, so one serves all versions."""
+wheel has no code of torch's ABI. Of Python's it has only the extension, by the stable ABI, without
+which all works as well. So one wheel serves all versions."""
 
 import platform
 import re
@@ -18,7 +19,7 @@ def version():
 
 def newest_glibc():
     """The minor number of the newest glibc 2.N that a library or program of the wheel asks for."""
-    files = [str(f) for folder in ("lib", "bin") for f in (HERE / folder).iterdir()]
+    files = [str(f) for pattern in ("lib/*", "bin/*", "*.so") for f in HERE.glob(pattern)]
     text = subprocess.run(
         ["readelf", "-V", *files], check=True, capture_output=True, text=True
     ).stdout

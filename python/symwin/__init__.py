@@ -12,6 +12,7 @@
 SymwinError, with a status and a sentence that says what to do.
 """
 
+from ._extension import has_extension
 from ._library import include_path, library_path, nccl_library_path
 from .comm import Communicator, Window, device, device_count, driver, group, launch
 from .comm import unique_id, unique_id_from_env, unique_id_release
@@ -23,6 +24,7 @@ from ._api import SYMWIN_VERSION as __version__
 __all__ = [
     "Array", "Buffer", "Communicator", "Status", "Stream", "SymwinError", "SymwinInvalid",
     "SymwinMemory", "SymwinTimeout", "Window", "__version__", "device", "device_count", "driver",
-    "empty", "from_host", "group", "include_path", "is_emulated", "launch", "library_path",
-    "nccl_library_path", "synchronize", "unique_id", "unique_id_from_env", "unique_id_release",
+    "empty", "from_host", "group", "has_extension", "include_path", "is_emulated", "launch",
+    "library_path", "nccl_library_path", "synchronize", "unique_id", "unique_id_from_env",
+    "unique_id_release",
 ]  # fmt: skip

@@ -26,7 +26,7 @@ from .streams import Stream
 # is not found for a communicator of another size.
 _RANK_BITS = 18
 _serial = itertools.count(1)
-_comms = weakref.WeakValueDictionary()
+_comms = {}  # id -> weak reference
 _lock = threading.Lock()
 
 
@@ -40,12 +40,13 @@ def comm_id(comm):
         if id is None:
             id = ((next(_serial) << _RANK_BITS) + comm.rank << _RANK_BITS) + comm.nranks
             comm._torch_id = id
-            _comms[id] = comm
+            _comms[id] = weakref.ref(comm, lambda _, comms=_comms: comms.pop(id, None))
     return id
 
 
 def _find(id):
-    comm = _comms.get(id)
+    reference = _comms.get(id)
+    comm = reference and reference()
     if comm is None:
         raise invalid(
             f"comm is {id}, and no communicator of this process has this id: it was dropped, or "
@@ -125,7 +126,7 @@ def _write(run, comm, call, output, arguments):
     it is no longer what it had kept."""
     run(comm, call, output, arguments)
     if output is not None:
-        increment_version(output)
+        increment_version((output,))
 
 
 def _run_on_cuda(comm, call, output, arguments):

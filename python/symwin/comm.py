@@ -1,6 +1,7 @@
 """Communicators and their calls."""
 
 import ctypes
+import functools
 import threading
 import warnings
 from contextlib import contextmanager
@@ -8,10 +9,13 @@ from contextlib import contextmanager
 from . import _api
 from ._library import ask, check, lib
 from .errors import Status, error, invalid
+from . import _dlpack
+from ._extension import fast
 from .memory import Array, Buffer, is_emulated, operand
-from .streams import handle_of
+from .streams import Stream, handle_of
 
 _byref = ctypes.byref
+_OPTIONS_BYTES = ctypes.sizeof(_api.symwin_collective_options)
 
 
 # ---- ids ----
@@ -124,7 +128,18 @@ class Window:
         self.deregister()
 
 
-class Communicator:
+class _Plain:
+    """What the extension keeps in C: the handle, and whether a thread is in a call."""
+
+    def __new__(cls, *_, **__):
+        made = object.__new__(cls)
+        lock = threading.Lock()
+        made._acquire, made._release = functools.partial(lock.acquire, False), lock.release
+        made._handle = None
+        return made
+
+
+class Communicator(fast.Slots if fast else _Plain):
     """A rank of a communicator. Creation is collective: every rank passes the same id.
 
     id       128 bytes of unique_id()
@@ -137,8 +152,9 @@ class Communicator:
     ends calls that wait. destroy(), or the end of a `with` block, ends the communicator.
     """
 
+    _default = _api.symwin_collective_options(size=_OPTIONS_BYTES)
+
     def __init__(self, id, nranks, rank, device=0, **options):
-        self._handle, self._lock = None, threading.Lock()
         handle = ctypes.c_void_p()
         check(
             lib.symwin_comm_create(
@@ -153,10 +169,9 @@ class Communicator:
         self._adopt(handle.value)
 
     def _adopt(self, handle):
-        self._handle, self._lock, self._windows = handle, threading.Lock(), {}
+        self._handle, self._windows, self._emulated = handle, {}, is_emulated()
         info = ask(lib.symwin_comm_query, _api.symwin_comm_info, handle)
         self.nranks, self.rank, self.device = info["nranks"], info["rank"], info["device"]
-        self._default = _api.symwin_collective_options(size=_OPTIONS_BYTES)
 
     @classmethod
     def from_env(cls, device=None, **options):
@@ -212,22 +227,22 @@ class Communicator:
         try:
             yield self._handle
         finally:
-            self._lock.release()
+            self._release()
 
     def _enter(self):
-        if not self._lock.acquire(False):
+        if not self._acquire():
             raise error(Status.BUSY, "another thread is in a call of this communicator")
         if self._handle is None:
-            self._lock.release()
+            self._release()
             raise invalid("the communicator was destroyed")
 
     def destroy(self):
         """Destroys the communicator, its windows included; a second time it does nothing. Waits
         for this rank's calls, which abort() ends."""
-        if not self._lock.acquire(False):
+        if not self._acquire():
             raise error(Status.BUSY, "another thread is in a call of this communicator")
         handle, self._handle = self._handle, None
-        self._lock.release()
+        self._release()
         if handle is not None:
             lib.symwin_comm_destroy(handle)
             self._windows.clear()
@@ -264,7 +279,7 @@ class Communicator:
             )
         if handle.value is None:
             return None
-        part = object.__new__(type(self))
+        part = type(self).__new__(type(self))
         part._adopt(handle.value)
         return part
 
@@ -466,7 +481,7 @@ class Communicator:
         try:
             status = function(self._handle, *arguments, chosen, handle)
         finally:
-            self._lock.release()
+            self._release()
         if status:
             check(status)
         if opened.depth:  # the group's end launches it: the memory must not be reused before
@@ -507,9 +522,6 @@ class Communicator:
         return _api.symwin_parts(
             counts=(ctypes.c_uint64 * self.nranks)(*counts), displacements=None, room=found.count
         )
-
-
-_OPTIONS_BYTES = ctypes.sizeof(_api.symwin_collective_options)
 
 
 class _Options:
@@ -611,6 +623,12 @@ class _Opened(threading.local):
 opened = _Opened()
 
 
+def _deeper(step):
+    opened.depth += step
+    if fast:
+        fast.groups(opened.depth)
+
+
 @contextmanager
 def group():
     """Collects calls of this thread, and launches them together at the end of the block. If the
@@ -618,7 +636,7 @@ def group():
     check(lib.symwin_group_begin())
     if not opened.depth:
         opened.keep = []
-    opened.depth += 1
+    _deeper(1)
     try:
         yield
     except BaseException:
@@ -627,7 +645,7 @@ def group():
     else:
         check(lib.symwin_group_end())
     finally:
-        opened.depth -= 1
+        _deeper(-1)
         if not opened.depth:
             opened.keep = ()
 
@@ -654,3 +672,39 @@ def driver():
 def device(ordinal=0):
     """symwin_device_info of a device as a dict."""
     return ask(lib.symwin_device_query, _api.symwin_device_info, ordinal)
+
+
+# ---- the extension ----
+
+by_ctypes = {
+    name: function
+    for name, function in vars(Communicator).items()
+    if f"symwin_{name}_with" in _api.PROTOTYPES
+}
+
+
+def _text(function):
+    """A call's docstring, with its signature as functions of C have it."""
+    code, defaults = function.__code__, function.__defaults__ or ()
+    names = code.co_varnames[1 : code.co_argcount]
+    pairs = [""] * (len(names) - len(defaults)) + [f"={value!r}" for value in defaults]
+    parts = ["$self", *map("".join, zip(names, pairs)), "*", "stream=None", "**options"]
+    return f"{function.__name__}({', '.join(parts)})\n--\n\n{function.__doc__}"
+
+
+def _install():
+    """Puts the extension's calls in the place of those of the class, which they call when an
+    argument is not one that they know."""
+    calls = {
+        name: (ctypes.cast(getattr(lib, f"symwin_{name}_with"), ctypes.c_void_p).value, function,
+               _text(function))
+        for name, function in by_ctypes.items()
+    }  # fmt: skip
+    types = [(code, bits, _api.TYPE_NAMES[name]) for name, (code, bits) in _dlpack.CODES.items()]
+    fast.install(
+        Communicator, Array, Buffer, Stream, calls, _api.OP_NAMES, types, check, handle_of
+    )
+
+
+if fast:
+    _install()

@@ -9,9 +9,11 @@ import ctypes
 import functools
 import math
 import operator
+import sys
 import threading
 
 from . import _api, _dlpack
+from ._extension import fast
 from ._library import ask, check, lib
 from .errors import Status, SymwinInvalid, error, invalid
 from .streams import handle_of
@@ -332,6 +334,19 @@ def _named(value, name):
         raise invalid(f"{name} is {_text(value)}: {reason}") from None
 
 
+_told = set()
+
+
+def _tell(kind):
+    """Tells the extension of a class of tensors. Not of subclasses, which may have methods of their
+    own; nor of those of a PyTorch without DLPack's table of functions (before 2.10)."""
+    _told.add(kind)
+    torch = sys.modules.get("torch")
+    table = getattr(kind, "__dlpack_c_exchange_api__", None)
+    if table is not None and torch and kind in (torch.Tensor, torch.nn.Parameter):
+        fast.tensor_class(kind, table)
+
+
 def operand(value, name, device):
     """The Operand of an argument, or itself if it is an Array. `name` is the argument's, for
     messages; `device` that of the communicator."""
@@ -340,6 +355,8 @@ def operand(value, name, device):
             return value
         found = value
     elif hasattr(value, "data_ptr") and hasattr(value, "is_contiguous"):  # torch's
+        if fast and type(value) not in _told:
+            _tell(type(value))
         if not value.is_contiguous():
             raise invalid(f"{name} is {_text(value)}, not contiguous; pass {name}.contiguous()")
         if value.is_cuda:

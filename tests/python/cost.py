@@ -1,6 +1,6 @@
 """What Python adds to a call's host time: calls without elements, which C returns from at once.
 With torch also what its operators add. On the CPU they wait for their result, so it is a copy of
-the operator that makes the call as on CUDA.
+the operator that makes the call as on CUDA. The second column is without the extension.
 
     python tests/python/cost.py     (the wheel installed, or PYTHONPATH and SYMWIN_LIBRARY set)
 """
@@ -9,7 +9,22 @@ import functools
 import time
 
 import symwin
-from symwin.comm import lib
+from symwin.comm import by_ctypes, lib
+
+
+class ByCtypes:
+    """The class's calls are those by ctypes, inside."""
+
+    def __enter__(self):
+        self.calls = {name: getattr(symwin.Communicator, name) for name in by_ctypes}
+        self.set(by_ctypes)
+
+    def __exit__(self, *_):
+        self.set(self.calls)
+
+    def set(self, calls):
+        for name, call in calls.items():
+            setattr(symwin.Communicator, name, call)
 
 
 def microseconds(call, calls=40000, runs=5):
@@ -70,9 +85,12 @@ def main():
                 ("allreduce(x, stream=stream)", lambda: comm.allreduce(x, stream=stream)),
                 ("allgather(x, y)", lambda: comm.allgather(x, y)),
             ]
+            print(f"{'':30} {'extension' if symwin.has_extension() else '':>9}    ctypes")
             for name, call in rows + torch_rows(comm):
                 if call is not None:
-                    print(f"{name:30} {microseconds(call):5.2f} us")
+                    made = f"{microseconds(call):6.2f} us" if symwin.has_extension() else ""
+                    with ByCtypes():
+                        print(f"{name:30} {made:>9} {microseconds(call):6.2f} us")
 
 
 if __name__ == "__main__":

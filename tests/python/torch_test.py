@@ -3,6 +3,7 @@ what engines and DistributedDataParallel use, and wrong input."""
 
 import gc
 import os
+import sys
 import threading
 import warnings
 import weakref
@@ -754,3 +755,104 @@ def compile_body():
 
 def test_compile_in_processes(tmp_path):
     run_processes(tmp_path, 2, compile_body)
+
+
+# ---- the extension ----
+
+
+class Odd(torch.Tensor):
+    """A subclass with answers of its own."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, arguments=(), named=None):
+        if function is torch.Tensor.numel:
+            return 3
+        return super().__torch_function__(function, types, arguments, named or {})
+
+
+def freed_view(comm, nbytes):
+    """A view whose storage has become smaller than it."""
+    base = torch.ones(1000)
+    view = base[100:]
+    base.untyped_storage().resize_(nbytes)
+    return view
+
+
+TENSORS = {
+    "plain": lambda comm: own(comm, torch.ones(4)),
+    "bf16": lambda comm: own(comm, torch.ones(4, dtype=torch.bfloat16)),
+    "e4m3": lambda comm: own(comm, torch.ones(4).to(torch.float8_e4m3fn)),
+    "of several dimensions": lambda comm: own(comm, torch.ones(2, 1, 2)),
+    "a number": lambda comm: own(comm, torch.ones(())),
+    "with a gradient": lambda comm: own(comm, torch.ones(4)).requires_grad_(),
+    "a parameter": lambda comm: torch.nn.Parameter(own(comm, torch.ones(4))),
+    "a view": lambda comm: own(comm, torch.ones(8))[4:],
+    "of strange strides": lambda comm: own(comm, torch.ones(4)).as_strided((1, 4), (77, 1)),
+    "empty": lambda comm: own(comm, torch.ones(1))[:0],
+    "empty and strided": lambda comm: own(comm, torch.ones(4, 4))[:0, ::2],
+    "strided": lambda comm: own(comm, torch.ones(8))[::2],
+    "expanded": lambda comm: own(comm, torch.ones(1)).expand(4),
+    "of the host": lambda comm: torch.ones(4),
+    "bool": lambda comm: own(comm, torch.ones(4, dtype=torch.uint8)).view(torch.bool),
+    "complex": lambda comm: own(comm, torch.ones(4)).view(torch.complex64),
+    "freed": lambda comm: freed_view(comm, 0),
+    "smaller": lambda comm: freed_view(comm, 16),
+    "meta": lambda comm: torch.ones(4, device="meta"),
+    "sparse": lambda comm: torch.ones(4).to_sparse(),
+    "of a subclass": lambda comm: own(comm, torch.ones(4)).as_subclass(Odd),
+}
+
+
+@pytest.mark.skipif(not symwin.has_extension(), reason="no extension here")
+@pytest.mark.parametrize("kind", TENSORS)
+def test_tensors_of_the_extension(ranks, kind):
+    """As by ctypes: results and sentences; ordinary tensors come to no function of comm.py."""
+    ordinary = kind in [*TENSORS][: [*TENSORS].index("strided")]
+
+    def outcome(call, *given):
+        try:
+            return call(*given) is given[-1]
+        except Exception as error:
+            return type(error), str(error)
+
+    def body(comm):
+        comm.allreduce(own(comm, torch.ones(1)))  # the classes are known from now on
+        comm.allreduce(torch.nn.Parameter(own(comm, torch.ones(1))))
+        x, y, seen = TENSORS[kind](comm), own(comm, torch.ones(4)), []
+        slow = symwin.comm.by_ctypes
+        sys.setprofile(lambda frame, event, _: seen.append(event))
+        found = outcome(comm.allreduce, x)
+        sys.setprofile(None)
+        assert found == outcome(slow["allreduce"], comm, x)
+        assert found is True or not ordinary
+        assert not ordinary or seen.count("call") == 1  # of outcome()
+        for given in (x, y), (y, x):
+            assert outcome(comm.allgather, *given) == outcome(slow["allgather"], comm, *given)
+        symwin.synchronize(comm.device)
+
+    ranks(1, body)
+
+
+@pytest.mark.skipif(not symwin.has_extension(), reason="no extension here")
+def test_tensors_do_not_leak(ranks):
+    def body(comm):
+        kept = [own(comm, torch.ones(4)), own(comm, torch.ones(8))[4:], freed_view(comm, 16)]
+
+        def repeat():
+            for x in kept:
+                for _ in range(300):
+                    try:
+                        comm.allreduce(x)
+                    except SymwinInvalid:
+                        pass
+
+        repeat()
+        gc.collect()
+        blocks, references = sys.getallocatedblocks(), [sys.getrefcount(x) for x in kept]
+        repeat()
+        gc.collect()
+        assert sys.getallocatedblocks() - blocks < 100
+        assert references == [sys.getrefcount(x) for x in kept]
+        symwin.synchronize(comm.device)
+
+    ranks(1, body)

@@ -1,0 +1,815 @@
+/* The communicator's calls for CPython, without ctypes: symwin/_fast.abi3.so of the wheel.
+ *
+ * By the stable ABI, so one file serves CPython 3.9 and later. It takes what calls get as a rule,
+ * which is arrays of symwin's and tensors of torch's with nothing unusual about them. For all else
+ * it calls the function of comm.py whose place it has taken, which makes the call by ctypes or says
+ * what is wrong. So no message is written here, and without this file all works as well.
+ *
+ * The interpreter's lock guards what is static here; free-threaded interpreters do not load it. */
+#define Py_LIMITED_API 0x03090000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#include <stdint.h>
+#include <string.h>
+
+#include "symwin.h"
+
+#ifndef METH_FASTCALL /* of the stable ABI since 3.10; in CPython the same since 3.7 */
+#define METH_FASTCALL 0x0080
+#endif
+
+/* ---- a communicator's part in C ---- */
+
+struct rank {
+    PyObject_HEAD symwin_comm *handle; /* NULL: None */
+    int nranks, rank, device;
+    int emulated;
+    int busy; /* a thread is in a call */
+};
+
+static PyObject *rank_handle(PyObject *self, void *closure)
+{
+    struct rank *rank = (struct rank *)self;
+
+    (void)closure;
+    if (rank->handle == NULL)
+        Py_RETURN_NONE;
+    return PyLong_FromVoidPtr(rank->handle);
+}
+
+static int rank_set_handle(PyObject *self, PyObject *value, void *closure)
+{
+    void *handle = NULL;
+
+    (void)closure;
+    if (value == NULL) {
+        PyErr_SetString(PyExc_TypeError, "_handle cannot be deleted");
+        return -1;
+    }
+    if (value != Py_None) {
+        handle = PyLong_AsVoidPtr(value);
+        if (PyErr_Occurred())
+            return -1;
+    }
+    ((struct rank *)self)->handle = handle;
+    return 0;
+}
+
+static PyObject *rank_acquire(PyObject *self, PyObject *unused)
+{
+    struct rank *rank = (struct rank *)self;
+
+    (void)unused;
+    if (rank->busy)
+        Py_RETURN_FALSE;
+    rank->busy = 1;
+    Py_RETURN_TRUE;
+}
+
+static PyObject *rank_release(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    ((struct rank *)self)->busy = 0;
+    Py_RETURN_NONE;
+}
+
+static PyMemberDef rank_members[] = {
+    {"nranks", T_INT, offsetof(struct rank, nranks), 0, NULL},
+    {"rank", T_INT, offsetof(struct rank, rank), 0, NULL},
+    {"device", T_INT, offsetof(struct rank, device), 0, NULL},
+    {"_emulated", T_INT, offsetof(struct rank, emulated), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef rank_getset[] = {
+    {"_handle", rank_handle, rank_set_handle, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef rank_methods[] = {
+    {"_acquire", rank_acquire, METH_NOARGS, NULL},
+    {"_release", rank_release, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot rank_slots[] = {
+    {Py_tp_members, rank_members},
+    {Py_tp_getset, rank_getset},
+    {Py_tp_methods, rank_methods},
+    {0, NULL},
+};
+
+static PyType_Spec rank_spec = {
+    "symwin._fast.Slots", sizeof(struct rank), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    rank_slots,
+};
+
+/* ---- what comm.py tells in install() ---- */
+
+/* The calls: the array whose count and type the call has; what the other array is if it is not
+ * given; whether that one has the parts of all ranks; the parameters in order. Calls with counts
+ * for each rank stay with ctypes. */
+#define CALLS(X)                                                                                   \
+    X(allreduce, INPUT, SAME, 0, INPUT, OUTPUT, OP)                                                \
+    X(allgather, INPUT, WRONG, 1, INPUT, OUTPUT)                                                   \
+    X(reduce_scatter, OUTPUT, WRONG, 1, INPUT, OUTPUT, OP)                                         \
+    X(alltoall, INPUT, WRONG, 0, INPUT, OUTPUT)                                                    \
+    X(broadcast, OUTPUT, SAME, 0, INPUT, OUTPUT, ROOT)                                             \
+    X(reduce, INPUT, SAME, 0, INPUT, OUTPUT, OP, ROOT)                                             \
+    X(gather, INPUT, NONE, 1, INPUT, OUTPUT, ROOT)                                                 \
+    X(scatter, OUTPUT, NONE, 1, INPUT, OUTPUT, ROOT)                                               \
+    X(barrier, NO_ARRAY, NONE, 0, STREAM)                                                          \
+    X(send, INPUT, NONE, 0, INPUT, PEER)                                                           \
+    X(recv, OUTPUT, NONE, 0, OUTPUT, PEER)
+
+/* STREAM is given by its name only, so it ends the list of those that may be positional. */
+enum { STREAM, INPUT, OUTPUT, OP, ROOT, PEER, PARAMETERS, NO_ARRAY = STREAM };
+enum { SAME, NONE, WRONG };
+
+#define X(name, ...) CALL_##name,
+enum { CALLS(X) CALL_COUNT };
+#undef X
+
+static struct {
+#define X(name, ...) __typeof__(&symwin_##name##_with) name;
+    CALLS(X)
+#undef X
+} library;
+
+static const struct {
+    const char *name;
+    unsigned char first, without, parts, order[5];
+} calls[CALL_COUNT] = {
+#define X(name, first, without, parts, ...) {#name, first, without, parts, {__VA_ARGS__}},
+    CALLS(X)
+#undef X
+};
+
+static PyObject *slow[CALL_COUNT]; /* the functions of comm.py */
+static PyObject *parameters[PARAMETERS];
+static PyObject *array_class, *buffer_class, *stream_class, *op_names, *check, *handle_of;
+
+static struct {
+    PyObject *buffer, *offset, *count, *type, *device, *address, *handle, *device_index;
+    PyObject *storage_offset, *untyped_storage, *nbytes;
+} name;
+
+static _Thread_local int depth; /* of this thread's groups */
+
+/* ---- memory ---- */
+
+struct operand {
+    void *ptr;
+    uint64_t count;
+    int type;
+};
+
+/* 1: found. 0: not what is known here, or wrong: the slow path decides. -1: an exception. */
+
+static int number(PyObject *from, PyObject *attribute, unsigned long long *value)
+{
+    PyObject *found = PyObject_GetAttr(from, attribute);
+    int known;
+
+    if (found == NULL)
+        return PyErr_ExceptionMatches(PyExc_Exception) ? (PyErr_Clear(), 0) : -1;
+    known = PyLong_CheckExact(found);
+    if (known) {
+        *value = PyLong_AsUnsignedLongLong(found);
+        if (*value == (unsigned long long)-1 && PyErr_Occurred()) {
+            PyErr_Clear();
+            known = 0;
+        }
+    }
+    Py_DECREF(found);
+    return known;
+}
+
+static int array_operand(PyObject *value, int device, struct operand *found)
+{
+    unsigned long long where, address, offset, count, type;
+    PyObject *buffer;
+    int known;
+
+    buffer = PyObject_GetAttr(value, name.buffer);
+    if (buffer == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    known = (PyObject *)Py_TYPE(buffer) == buffer_class;
+    if (known == 1) /* None if it was freed */
+        known = number(buffer, name.address, &address);
+    Py_DECREF(buffer);
+    if (known == 1)
+        known = number(value, name.device, &where);
+    if (known == 1)
+        known = number(value, name.offset, &offset);
+    if (known == 1)
+        known = number(value, name.count, &count);
+    if (known == 1)
+        known = number(value, name.type, &type);
+    if (known != 1)
+        return known;
+    if (where != (unsigned long long)device || type > 255)
+        return 0;
+    found->ptr = (void *)(uintptr_t)(address + offset);
+    found->count = count;
+    found->type = (int)type;
+    return 1;
+}
+
+/* DLPack's table of functions of a class (version 1): https://dmlc.github.io/dlpack/ */
+
+struct dl_tensor {
+    void *data;
+    struct {
+        int32_t type, id;
+    } device;
+    int32_t ndim;
+    struct {
+        uint8_t code, bits;
+        uint16_t lanes;
+    } type;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+};
+
+struct dl_exchange {
+    struct {
+        uint32_t major, minor;
+    } version;
+    void *previous;
+    void *allocate, *managed_from_object, *managed_to_object;
+    int (*tensor_from_object)(void *object, struct dl_tensor *out);
+    int (*current_stream)(int32_t device_type, int32_t device, void **out);
+};
+
+enum { DL_CPU = 1, DL_CUDA = 2 };
+
+/* torch.Tensor and torch.nn.Parameter, once they have been seen. */
+static struct {
+    PyObject *class;
+    const struct dl_exchange *exchange;
+} tensors[4];
+static int tensor_classes;
+
+static struct {
+    uint8_t code, bits;
+    int type;
+} types[32];
+static int type_count;
+
+/* Whether the storage of a tensor has still the bytes that it needs: a view of one that was resized
+ * has an address behind its end. */
+static int has_storage(PyObject *value)
+{
+    PyObject *found = PyObject_CallMethodObjArgs(value, name.storage_offset, NULL);
+    unsigned long long bytes, needed;
+    long long offset;
+    int known;
+
+    if (found == NULL)
+        return -1;
+    offset = PyLong_AsLongLong(found);
+    Py_DECREF(found);
+    if (offset == 0)
+        return 1;
+    if (offset < 0) {
+        PyErr_Clear();
+        return 0;
+    }
+    known = number(value, name.nbytes, &needed);
+    if (known != 1)
+        return known;
+    found = PyObject_CallMethodObjArgs(value, name.untyped_storage, NULL);
+    if (found == NULL)
+        return -1;
+    value = found;
+    found = PyObject_CallMethodObjArgs(value, name.nbytes, NULL);
+    Py_DECREF(value);
+    if (found == NULL)
+        return -1;
+    bytes = PyLong_AsUnsignedLongLong(found);
+    Py_DECREF(found);
+    if (bytes == (unsigned long long)-1) {
+        PyErr_Clear();
+        return 0;
+    }
+    return bytes >= needed;
+}
+
+static int tensor_operand(PyObject *value, const struct dl_exchange *exchange,
+                          const struct rank *rank, struct operand *found)
+{
+    struct dl_tensor tensor;
+    int64_t count = 1;
+    int i, contiguous = 1;
+
+    memset(&tensor, 0, sizeof tensor);
+    if (exchange->tensor_from_object(value, &tensor) != 0) {
+        PyErr_Clear();
+        return 0;
+    }
+    if (tensor.device.type == DL_CUDA ? tensor.device.id != rank->device
+                                      : tensor.device.type != DL_CPU || !rank->emulated)
+        return 0;
+    for (i = tensor.ndim - 1; i >= 0; i--) {
+        if (tensor.strides != NULL && tensor.shape[i] != 1 && tensor.strides[i] != count)
+            contiguous = 0;
+        if (__builtin_mul_overflow(count, tensor.shape[i], &count))
+            return 0;
+    }
+    for (i = 0; i < type_count; i++)
+        if (types[i].code == tensor.type.code && types[i].bits == tensor.type.bits)
+            break;
+    if (i == type_count || tensor.type.lanes != 1 || count < 0)
+        return 0;
+    found->ptr = (char *)tensor.data + tensor.byte_offset;
+    found->count = (uint64_t)count;
+    found->type = types[i].type;
+    if (count == 0)
+        return 1;
+    return contiguous && tensor.data != NULL ? has_storage(value) : 0;
+}
+
+static int memory(PyObject *value, const struct rank *rank, struct operand *found)
+{
+    PyObject *class;
+    int i;
+
+    if (value == NULL)
+        return 0;
+    class = (PyObject *)Py_TYPE(value);
+    if (class == array_class)
+        return array_operand(value, rank->device, found);
+    for (i = 0; i < tensor_classes; i++)
+        if (class == tensors[i].class)
+            return tensor_operand(value, tensors[i].exchange, rank, found);
+    return 0;
+}
+
+/* ---- other arguments ---- */
+
+static int operation(PyObject *value, int *op)
+{
+    PyObject *found;
+
+    *op = SYMWIN_SUM;
+    if (value == NULL)
+        return 1;
+    if (!PyUnicode_CheckExact(value))
+        return 0;
+    found = PyDict_GetItemWithError(op_names, value);
+    if (found == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    *op = (int)PyLong_AsLong(found);
+    return 1;
+}
+
+static int rank_number(PyObject *value, int *rank)
+{
+    long found;
+
+    if (!PyLong_CheckExact(value))
+        return 0;
+    found = PyLong_AsLong(value);
+    if (found < 0 || found > INT32_MAX) {
+        PyErr_Clear();
+        return 0;
+    }
+    *rank = (int)found;
+    return 1;
+}
+
+static int stream_number(PyObject *value, struct CUstream_st **stream)
+{
+    unsigned long long found = PyLong_AsUnsignedLongLong(value);
+
+    if (found == (unsigned long long)-1 && PyErr_Occurred()) {
+        PyErr_Clear();
+        return 0;
+    }
+    *stream = (struct CUstream_st *)(uintptr_t)found;
+    return 1;
+}
+
+static int stream_of(PyObject *value, int device, struct CUstream_st **stream)
+{
+    unsigned long long handle, where;
+    PyObject *found, *number_of;
+    int known;
+
+    *stream = NULL;
+    if (value == NULL || value == Py_None)
+        return 1;
+    if (PyLong_CheckExact(value))
+        return stream_number(value, stream);
+    if ((PyObject *)Py_TYPE(value) == stream_class) {
+        known = number(value, name.handle, &handle); /* None if it was destroyed */
+        if (known == 1)
+            known = number(value, name.device_index, &where);
+        if (known == 1 && where != (unsigned long long)device)
+            known = 0;
+        if (known == 1)
+            *stream = (struct CUstream_st *)(uintptr_t)handle;
+        return known;
+    }
+    number_of = PyLong_FromLong(device);
+    if (number_of == NULL)
+        return -1;
+    found = PyObject_CallFunctionObjArgs(handle_of, value, number_of, NULL);
+    Py_DECREF(number_of);
+    if (found == NULL)
+        return -1;
+    known = PyLong_Check(found) && stream_number(found, stream);
+    Py_DECREF(found);
+    return known;
+}
+
+/* Puts the arguments at their parameters' places. 0: the slow path decides. */
+static int place(int call, PyObject *const *arguments, Py_ssize_t positional, PyObject *keywords,
+                 PyObject **given)
+{
+    const unsigned char *order = calls[call].order;
+    Py_ssize_t i, named = keywords == NULL ? 0 : PyTuple_Size(keywords);
+    int p, taken = 1 << STREAM, last = 0;
+
+    while (order[last] != STREAM)
+        taken |= 1 << order[last++];
+    if (positional > last)
+        return 0;
+    for (i = 0; i < positional; i++)
+        given[order[i]] = arguments[i];
+    for (i = 0; i < named; i++) {
+        PyObject *keyword = PyTuple_GetItem(keywords, i);
+
+        for (p = 0; p < PARAMETERS && parameters[p] != keyword; p++)
+            ;
+        if (p == PARAMETERS || !(taken & 1 << p) || given[p] != NULL)
+            return 0;
+        given[p] = arguments[positional + i];
+    }
+    for (p = 0; p < PARAMETERS; p++)
+        if (given[p] == Py_None && p != OP && p != ROOT && p != PEER)
+            given[p] = NULL;
+    return 1;
+}
+
+/* ---- calls ---- */
+
+struct call {
+    struct operand in, out;
+    uint64_t count;
+    int type, op, root;
+    struct CUstream_st *stream;
+    PyObject *result;
+};
+
+/* What the functions of comm.py of the same names check. */
+static int prepare(int call, const struct rank *rank, PyObject **given, struct call *made)
+{
+    int first = calls[call].first, known;
+    PyObject *other = given[first == INPUT ? OUTPUT : INPUT];
+    struct operand *at = first == INPUT ? &made->in : &made->out;
+    struct operand *beside = first == INPUT ? &made->out : &made->in;
+    uint64_t expected;
+
+    if (first == NO_ARRAY)
+        return 1;
+    if (calls[call].without == SAME && given[OUTPUT] == NULL) {
+        given[OUTPUT] = given[INPUT]; /* in place */
+        other = NULL;
+    }
+    made->result = call == CALL_send ? NULL : given[OUTPUT];
+    known = memory(given[first], rank, at);
+    if (known != 1)
+        return known;
+    if (other == NULL || other == given[first]) {
+        if (other == NULL && calls[call].without == WRONG)
+            return 0;
+        if (other != NULL || calls[call].without == SAME)
+            *beside = *at;
+    } else {
+        known = memory(other, rank, beside);
+        if (known != 1)
+            return known;
+    }
+    expected = at->count;
+    if (calls[call].parts && __builtin_mul_overflow(expected, (uint64_t)rank->nranks, &expected))
+        return 0;
+    if (other != NULL && (beside->count != expected || beside->type != at->type))
+        return 0;
+    made->count = at->count;
+    made->type = at->type;
+    if (call == CALL_alltoall) {
+        if (made->count % (uint64_t)rank->nranks != 0)
+            return 0;
+        made->count /= (uint64_t)rank->nranks;
+    }
+    known = operation(given[OP], &made->op);
+    if (known == 1 && given[ROOT] != NULL)
+        known = rank_number(given[ROOT], &made->root);
+    if (known == 1 && (call == CALL_send || call == CALL_recv))
+        known = given[PEER] == NULL ? 0 : rank_number(given[PEER], &made->root);
+    return known;
+}
+
+static const symwin_collective_options plain = {.size = sizeof plain};
+
+static symwin_status run(int call, symwin_comm *comm, const struct call *made)
+{
+    const void *in = made->in.ptr;
+    void *out = made->out.ptr;
+    symwin_type type = (symwin_type)made->type;
+    symwin_op op = (symwin_op)made->op;
+
+    switch (call) {
+    case CALL_allreduce:
+        return library.allreduce(comm, in, out, made->count, type, op, &plain, made->stream);
+    case CALL_allgather:
+        return library.allgather(comm, in, out, made->count, type, &plain, made->stream);
+    case CALL_reduce_scatter:
+        return library.reduce_scatter(comm, in, out, made->count, type, op, &plain, made->stream);
+    case CALL_alltoall:
+        return library.alltoall(comm, in, out, made->count, type, &plain, made->stream);
+    case CALL_broadcast:
+        return library.broadcast(comm, in, out, made->count, type, made->root, &plain,
+                                 made->stream);
+    case CALL_reduce:
+        return library.reduce(comm, in, out, made->count, type, op, made->root, &plain,
+                              made->stream);
+    case CALL_gather:
+        return library.gather(comm, in, out, made->count, type, made->root, &plain, made->stream);
+    case CALL_scatter:
+        return library.scatter(comm, in, out, made->count, type, made->root, &plain, made->stream);
+    case CALL_send:
+        return library.send(comm, in, made->count, type, made->root, &plain, made->stream);
+    case CALL_recv:
+        return library.recv(comm, out, made->count, type, made->root, &plain, made->stream);
+    default:
+        return library.barrier(comm, &plain, made->stream);
+    }
+}
+
+static PyObject *by_ctypes(int call, PyObject *self, PyObject *const *arguments, Py_ssize_t count,
+                           PyObject *keywords)
+{
+    Py_ssize_t i, named = keywords == NULL ? 0 : PyTuple_Size(keywords);
+    PyObject *positional = PyTuple_New(count + 1), *options = PyDict_New(), *result = NULL;
+
+    if (positional == NULL || options == NULL)
+        goto done;
+    for (i = 0; i <= count; i++) {
+        PyObject *value = i == 0 ? self : arguments[i - 1];
+
+        Py_INCREF(value);
+        PyTuple_SetItem(positional, i, value);
+    }
+    for (i = 0; i < named; i++)
+        if (PyDict_SetItem(options, PyTuple_GetItem(keywords, i), arguments[count + i]) != 0)
+            goto done;
+    result = PyObject_Call(slow[call], positional, options);
+done:
+    Py_XDECREF(positional);
+    Py_XDECREF(options);
+    return result;
+}
+
+static PyObject *raise_status(symwin_status status)
+{
+    PyObject *result = PyObject_CallFunction(check, "i", (int)status);
+
+    if (result != NULL) {
+        Py_DECREF(result);
+        PyErr_SetString(PyExc_SystemError, "a failure without an exception");
+    }
+    return NULL;
+}
+
+static PyObject *enter(int call, PyObject *self, PyObject *const *arguments, Py_ssize_t count,
+                       PyObject *keywords)
+{
+    struct rank *rank = (struct rank *)self;
+    PyObject *given[PARAMETERS] = {NULL};
+    struct call made;
+    PyThreadState *state;
+    symwin_status status;
+    int known;
+
+    if (depth || rank->nranks < 1 || !place(call, arguments, count, keywords, given))
+        return by_ctypes(call, self, arguments, count, keywords);
+    memset(&made, 0, sizeof made);
+    known = prepare(call, rank, given, &made);
+    if (known == 1)
+        known = stream_of(given[STREAM], rank->device, &made.stream);
+    if (known < 0)
+        return NULL;
+    /* Nothing of Python's runs from here on to the call. */
+    if (known == 0 || rank->busy || rank->handle == NULL)
+        return by_ctypes(call, self, arguments, count, keywords);
+    rank->busy = 1;
+    state = PyEval_SaveThread();
+    status = run(call, rank->handle, &made);
+    PyEval_RestoreThread(state);
+    rank->busy = 0;
+    if (status != SYMWIN_OK)
+        return raise_status(status);
+    if (made.result == NULL)
+        Py_RETURN_NONE;
+    Py_INCREF(made.result);
+    return made.result;
+}
+
+#define X(name, ...)                                                                               \
+    static PyObject *call_##name(PyObject *self, PyObject *const *arguments, Py_ssize_t count,     \
+                                 PyObject *keywords)                                               \
+    {                                                                                              \
+        return enter(CALL_##name, self, arguments, count, keywords);                               \
+    }
+CALLS(X)
+#undef X
+
+static PyMethodDef methods[CALL_COUNT] = {
+#define X(name, ...)                                                                               \
+    {#name, (PyCFunction)(void (*)(void))call_##name, METH_FASTCALL | METH_KEYWORDS, NULL},
+    CALLS(X)
+#undef X
+};
+
+/* ---- the module ---- */
+
+static PyObject *kept(PyObject *object) /* for good: calls of old classes may still use it */
+{
+    Py_INCREF(object);
+    return object;
+}
+
+static int install_call(PyObject *class, int i, PyObject *row)
+{
+    static void **const places[] = {
+#define X(name, ...) (void **)&library.name,
+        CALLS(X)
+#undef X
+    };
+    PyObject *address, *function, *text, *method;
+    void *found;
+    int failed;
+
+    if (!PyArg_ParseTuple(row, "OOU", &address, &function, &text))
+        return -1;
+    found = PyLong_AsVoidPtr(address);
+    if (found == NULL)
+        return -1;
+    text = PyUnicode_AsUTF8String(text); /* for good */
+    if (text == NULL)
+        return -1;
+    methods[i].ml_doc = PyBytes_AsString(text);
+    *places[i] = found;
+    slow[i] = kept(function);
+    method = PyDescr_NewMethod((PyTypeObject *)class, &methods[i]);
+    if (method == NULL)
+        return -1;
+    failed = PyObject_SetAttrString(class, calls[i].name, method);
+    Py_DECREF(method);
+    return failed;
+}
+
+/* install(Communicator, Array, Buffer, Stream, {call: (address, function, doc)}, names of
+ * operations, types of DLPack, check, handle_of): puts the calls into the class Communicator. */
+static PyObject *install(PyObject *module, PyObject *arguments)
+{
+    PyObject *class, *array, *buffer, *stream, *table, *ops, *codes, *raises, *handles;
+    PyObject *rows[CALL_COUNT];
+    Py_ssize_t i;
+
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "O!OOOO!O!O!OO", &PyType_Type, &class, &array, &buffer,
+                          &stream, &PyDict_Type, &table, &PyDict_Type, &ops, &PyList_Type, &codes,
+                          &raises, &handles))
+        return NULL;
+    for (i = 0; i < CALL_COUNT; i++) {
+        rows[i] = PyDict_GetItemString(table, calls[i].name);
+        if (rows[i] == NULL)
+            return PyErr_Format(PyExc_KeyError, "%s", calls[i].name);
+    }
+    array_class = kept(array);
+    buffer_class = kept(buffer);
+    stream_class = kept(stream);
+    op_names = kept(ops);
+    check = kept(raises);
+    handle_of = kept(handles);
+    for (type_count = 0; type_count < PyList_Size(codes) && type_count < 32; type_count++)
+        if (!PyArg_ParseTuple(PyList_GetItem(codes, type_count), "bbi", &types[type_count].code,
+                              &types[type_count].bits, &types[type_count].type))
+            return NULL;
+    for (i = 0; i < CALL_COUNT; i++)
+        if (install_call(class, (int)i, rows[i]) != 0)
+            return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *groups(PyObject *module, PyObject *open)
+{
+    long found = PyLong_AsLong(open);
+
+    (void)module;
+    if (found == -1 && PyErr_Occurred())
+        return NULL;
+    depth = found != 0;
+    Py_RETURN_NONE;
+}
+
+/* tensor_class(class, capsule): tensors of this class, and of no subclass, are taken by the table
+ * of functions in the capsule. True if that is possible. */
+static PyObject *tensor_class(PyObject *module, PyObject *arguments)
+{
+    PyObject *class, *capsule;
+    const struct dl_exchange *exchange;
+
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "OO", &class, &capsule))
+        return NULL;
+    exchange = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+    if (exchange == NULL)
+        return NULL;
+    if (exchange->version.major != 1 || exchange->tensor_from_object == NULL ||
+        tensor_classes == (int)(sizeof tensors / sizeof tensors[0]))
+        Py_RETURN_FALSE;
+    tensors[tensor_classes].class = kept(class);
+    tensors[tensor_classes].exchange = exchange;
+    tensor_classes++;
+    kept(capsule);
+    Py_RETURN_TRUE;
+}
+
+static PyMethodDef functions[] = {
+    {"install", install, METH_VARARGS, NULL},
+    {"groups", groups, METH_O, NULL},
+    {"tensor_class", tensor_class, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static int prepare_names(void)
+{
+    static const struct {
+        PyObject **place;
+        const char *text;
+    } rows[] = {
+        {&parameters[STREAM], "stream"},
+        {&parameters[INPUT], "input"},
+        {&parameters[OUTPUT], "output"},
+        {&parameters[OP], "op"},
+        {&parameters[ROOT], "root"},
+        {&parameters[PEER], "peer"},
+        {&name.buffer, "buffer"},
+        {&name.offset, "offset"},
+        {&name.count, "count"},
+        {&name.type, "type"},
+        {&name.device, "device"},
+        {&name.address, "_address"},
+        {&name.handle, "_handle"},
+        {&name.device_index, "device_index"},
+        {&name.storage_offset, "storage_offset"},
+        {&name.untyped_storage, "untyped_storage"},
+        {&name.nbytes, "nbytes"},
+    };
+    size_t i;
+
+    for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        *rows[i].place = PyUnicode_InternFromString(rows[i].text);
+        if (*rows[i].place == NULL)
+            return -1;
+    }
+    return 0;
+}
+
+static int execute(PyObject *module)
+{
+    static int executed;
+    PyObject *type;
+
+    if (executed) { /* another interpreter of this process has it, and what is static here */
+        PyErr_SetString(PyExc_ImportError, "symwin._fast is loaded once in a process");
+        return -1;
+    }
+    executed = 1;
+    if (prepare_names() != 0)
+        return -1;
+    type = PyType_FromSpec(&rank_spec);
+    if (type == NULL)
+        return -1;
+    return PyModule_AddObject(module, "Slots", type);
+}
+
+static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, (void *)(uintptr_t)execute}, {0, NULL}};
+
+static PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_fast", NULL, 0, functions, module_slots, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__fast(void)
+{
+    return PyModuleDef_Init(&definition);
+}
