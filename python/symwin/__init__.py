@@ -14,7 +14,8 @@ SymwinError, with a status and a sentence that says what to do.
 
 from ._extension import has_extension
 from ._library import include_path, library_path, nccl_library_path
-from .comm import Communicator, Window, device, device_count, driver, group, launch
+from .comm import Channel, Communicator, Registration, Window
+from .comm import device, device_count, driver, group, launch
 from .comm import unique_id, unique_id_from_env, unique_id_release
 from .errors import Status, SymwinError, SymwinInvalid, SymwinMemory, SymwinTimeout
 from .memory import Array, Buffer, empty, from_host, is_emulated
@@ -22,9 +23,9 @@ from .streams import Stream, synchronize
 from ._api import SYMWIN_VERSION as __version__
 
 __all__ = [
-    "Array", "Buffer", "Communicator", "Status", "Stream", "SymwinError", "SymwinInvalid",
-    "SymwinMemory", "SymwinTimeout", "Window", "__version__", "device", "device_count", "driver",
-    "empty", "from_host", "group", "has_extension", "include_path", "is_emulated", "launch",
-    "library_path", "nccl_library_path", "synchronize", "unique_id", "unique_id_from_env",
-    "unique_id_release",
+    "Array", "Buffer", "Channel", "Communicator", "Registration", "Status", "Stream",
+    "SymwinError", "SymwinInvalid", "SymwinMemory", "SymwinTimeout", "Window", "__version__",
+    "device", "device_count", "driver", "empty", "from_host", "group", "has_extension",
+    "include_path", "is_emulated", "launch", "library_path", "nccl_library_path", "synchronize",
+    "unique_id", "unique_id_from_env", "unique_id_release",
 ]  # fmt: skip

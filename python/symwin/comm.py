@@ -128,6 +128,88 @@ class Window:
         self.deregister()
 
 
+class Registration:
+    """Memory that becomes a window in the first call that can use it (symwin/register.h). Made by
+    Communicator.register(). A context manager."""
+
+    def __init__(self, comm, handle, keep):
+        self.comm, self._handle, self._keep = comm, handle, keep
+        comm._others.add(self)  # and so the memory lives while it is registered
+
+    def query(self):
+        """symwin_registration_info as a dict: ptr, bytes, local_references, graph_references,
+        transports, buffer_id, refused."""
+        with self.comm._using() as comm:
+            return ask(
+                lib.symwin_registration_query, _api.symwin_registration_info, comm, self._live()
+            )
+
+    def _live(self):
+        if self._handle is None:
+            raise invalid("the registration was released")
+        return self._handle
+
+    def deregister(self):
+        """Releases it: local, when no call on the memory is under way. A second time, or after the
+        communicator's end, it does nothing."""
+        if self._handle is None or self.comm._handle is None:
+            return
+        with self.comm._using() as comm:
+            check(lib.symwin_deregister(comm, self._handle))
+            self._handle = None
+            self.comm._others.discard(self)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.deregister()
+
+
+class Channel:
+    """This rank's end of a channel: memory of two ranks for each other's kernels, and counters by
+    which these signal and wait (symwin/channel.h). Made by Communicator.channel(). A context
+    manager."""
+
+    def __init__(self, comm, handle, keep):
+        self.comm, self._handle, self._keep = comm, handle, keep
+        comm._others.add(self)  # and so the memory lives while the peer may use it
+
+    def connect(self):
+        """Waits for the peer's end. Returns the five addresses of a symwin_channel in order, which
+        is what kernels get, as a dict: own, theirs, signals, their_signals, waited."""
+        with self.comm._using() as comm:
+            return ask(lib.symwin_channel_connect, _api.symwin_channel, comm, self._live())
+
+    def query(self):
+        """symwin_channel_info as a dict: peer, lanes, connected, window, ptr, bytes,
+        their_bytes."""
+        with self.comm._using() as comm:
+            return ask(lib.symwin_channel_query, _api.symwin_channel_info, comm, self._live())
+
+    def _live(self):
+        if self._handle is None:
+            raise invalid("the channel was destroyed")
+        return self._handle
+
+    def destroy(self):
+        """Destroys this end: local, when this rank's kernels with it have ended. The peer's may use
+        this rank's memory until it destroys its own end. A second time, or after the communicator's
+        end, it does nothing."""
+        if self._handle is None or self.comm._handle is None:
+            return
+        with self.comm._using() as comm:
+            check(lib.symwin_channel_destroy(comm, self._handle))
+            self._handle = None
+            self.comm._others.discard(self)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.destroy()
+
+
 class _Plain:
     """What the extension keeps in C: the handle, and whether a thread is in a call."""
 
@@ -169,7 +251,8 @@ class Communicator(fast.Slots if fast else _Plain):
         self._adopt(handle.value)
 
     def _adopt(self, handle):
-        self._handle, self._windows, self._emulated = handle, {}, is_emulated()
+        self._handle, self._emulated = handle, is_emulated()
+        self._windows, self._others = {}, set()  # and registrations and channels
         info = ask(lib.symwin_comm_query, _api.symwin_comm_info, handle)
         self.nranks, self.rank, self.device = info["nranks"], info["rank"], info["device"]
 
@@ -246,6 +329,7 @@ class Communicator(fast.Slots if fast else _Plain):
         if handle is not None:
             lib.symwin_comm_destroy(handle)
             self._windows.clear()
+            self._others.clear()
 
     def abort(self):
         """Makes waiting calls and kernels of this rank and its peers end soon. Any thread, until
@@ -308,16 +392,42 @@ class Communicator(fast.Slots if fast else _Plain):
 
     def window(self, memory, flags=0):
         """Makes a window of an array or a buffer, of the same bytes on all ranks. Collective."""
-        handle = ctypes.c_void_p()
-        if isinstance(memory, (Array, Buffer)):
-            address, nbytes, keep = memory.ptr, memory.nbytes, memory
-        else:
-            found = operand(memory, "memory", self.device)
-            bytes_each = lib.symwin_type_bytes(found.type)
-            address, nbytes, keep = found.ptr, found.count * bytes_each, found
+        handle, (address, nbytes, keep) = ctypes.c_void_p(), self._range(memory)
         with self._using() as comm:
             check(lib.symwin_window_register(comm, address, nbytes, flags, _byref(handle)))
         return Window(self, handle.value, keep)
+
+    def register(self, memory):
+        """Registers an array, a buffer or a tensor. Local: it becomes a window in the first
+        all-reduce on it, or in another call that can use that, where all ranks have registered
+        theirs. Each call needs a deregister()."""
+        handle, (address, nbytes, keep) = ctypes.c_void_p(), self._range(memory)
+        with self._using() as comm:
+            check(lib.symwin_register(comm, address, nbytes, _byref(handle)))
+        return Registration(self, handle.value, keep)
+
+    def channel(self, peer, memory=None, lanes=1):
+        """This rank's end of a channel with rank `peer`, to whose kernels it gives `memory` (None:
+        none). The peer makes its own end; connect() waits for it."""
+        handle = ctypes.c_void_p()
+        address, nbytes, keep = (None, 0, None) if memory is None else self._range(memory)
+        options = _api.symwin_channel_options(
+            size=ctypes.sizeof(_api.symwin_channel_options), lanes=_number(lanes, "lanes", 1)
+        )
+        with self._using() as comm:
+            check(
+                lib.symwin_channel_create(
+                    comm, _number(peer, "peer"), address, nbytes, _byref(options), _byref(handle)
+                )
+            )
+        return Channel(self, handle.value, keep)
+
+    def _range(self, memory):
+        """(address, bytes, what keeps it alive)"""
+        if isinstance(memory, (Array, Buffer)):
+            return memory.ptr, memory.nbytes, memory
+        found = operand(memory, "memory", self.device)
+        return found.ptr, found.count * lib.symwin_type_bytes(found.type), found
 
     # ---- calls ----
 
@@ -415,38 +525,53 @@ class Communicator(fast.Slots if fast else _Plain):
         )  # fmt: skip
         return output
 
-    def alltoallv(self, input, input_counts, output, output_counts, *, stream=None, **options):
-        """An all-to-all of unequal parts: elements for each rank, and from each."""
+    # Displacements say where parts begin; None: each where the one before it ends. Arrays of the
+    # device are read while the call runs in its stream, and must not change until it has ended.
+
+    def alltoallv(
+        self, input, input_counts, output, output_counts, *, input_displacements=None,
+        output_displacements=None, stream=None, **options,
+    ):  # fmt: skip
+        """An all-to-all of unequal parts: elements for each rank, and from each. Counts and
+        displacements are numbers, or both are arrays of the device (i64 or u64)."""
         a, b = operand(input, "input", self.device), operand(output, "output", self.device)
         self._same_type(a, b, "input", "output")
+        sent, *mine = self._parts(a, input_counts, "input_counts", input_displacements)
+        got, *others = self._parts(b, output_counts, "output_counts", output_displacements)
         self._call(
-            lib.symwin_alltoallv_with, a.ptr, self._parts(a, input_counts, "input_counts"), b.ptr,
-            self._parts(b, output_counts, "output_counts"), a.type,
-            options=options, operands=(a, b), stream=stream,
+            lib.symwin_alltoallv_with, a.ptr, sent, b.ptr, got, a.type,
+            options=options, operands=(a, b, mine, others), stream=stream,
         )  # fmt: skip
         return output
 
-    def allgatherv(self, input, output, counts, *, stream=None, **options):
-        """An all-gather of unequal parts: counts[r] elements of rank r."""
+    def allgatherv(self, input, output, counts, *, displacements=None, stream=None, **options):
+        """An all-gather of unequal parts: counts[r] elements of rank r. Counts and displacements
+        are numbers, or both are arrays of the device (i64 or u64)."""
         a, b = operand(input, "input", self.device), operand(output, "output", self.device)
         self._same_type(a, b, "input", "output")
-        parts = self._parts(b, counts, "counts")
-        self._exactly(a, counts[self.rank], "input")
+        parts, *arrays = self._parts(b, counts, "counts", displacements)
+        if not parts.on_device:
+            self._exactly(a, counts[self.rank], "input")
         self._call(
             lib.symwin_allgatherv_with, a.ptr, b.ptr, parts, a.type,
-            options=options, operands=(a, b), stream=stream,
+            options=options, operands=(a, b, arrays), stream=stream,
         )  # fmt: skip
         return output
 
-    def reduce_scatterv(self, input, counts, output, op="sum", *, stream=None, **options):
-        """A reduce-scatter of unequal parts: counts[r] elements for rank r."""
+    def reduce_scatterv(
+        self, input, counts, output, op="sum", *, displacements=None, stream=None, **options
+    ):
+        """A reduce-scatter of unequal parts: counts[r] elements for rank r. Counts and
+        displacements are numbers, or both are arrays of the device (i64 or u64)."""
         a, b = operand(input, "input", self.device), operand(output, "output", self.device)
         self._same_type(a, b, "input", "output")
-        parts = self._parts(a, counts, "counts")
-        self._exactly(b, counts[self.rank], "output")
+        parts, *arrays = self._parts(a, counts, "counts", displacements)
+        if not parts.on_device:
+            self._exactly(b, counts[self.rank], "output")
         self._call(
             lib.symwin_reduce_scatterv_with, a.ptr, parts, b.ptr, a.type,
-            _choice(_api.OP_NAMES, op, "op"), options=options, operands=(a, b), stream=stream,
+            _choice(_api.OP_NAMES, op, "op"), options=options, operands=(a, b, arrays),
+            stream=stream,
         )  # fmt: skip
         return output
 
@@ -511,17 +636,55 @@ class Communicator(fast.Slots if fast else _Plain):
             raise invalid(f"{name} has {a.count} elements, no multiple of {self.nranks} ranks")
         return a.count // self.nranks
 
-    def _parts(self, found, counts, name):
-        counts = list(counts)
-        if len(counts) != self.nranks or not all(
-            isinstance(c, int) and 0 <= c < 1 << 63 for c in counts
+    def _parts(self, found, counts, name, displacements):
+        """symwin_parts, and the arrays of the device in it."""
+        places = name.replace("counts", "displacements")
+        arrays = [_on_device(counts), _on_device(displacements)]
+        if any(arrays):
+            if not all(arrays):
+                raise invalid(f"{name} and {places}: both are arrays of the device, or none is")
+            given = self._array(counts, name), self._array(displacements, places)
+            addresses = [ctypes.cast(a.ptr, _NUMBERS) for a in given]
+            return (_api.symwin_parts(*addresses, room=found.count, on_device=1), *given)
+        counts = self._numbers(counts, name)
+        if displacements is None:
+            if sum(counts) > found.count:
+                raise invalid(f"{name} are {sum(counts)} elements, of an array of {found.count}")
+            begins = None
+        else:
+            begins = self._numbers(displacements, places)
+            for rank, (begin, count) in enumerate(zip(begins, counts)):
+                if begin + count > found.count:
+                    raise invalid(
+                        f"the part of rank {rank} in {name} and {places} ends at {begin + count}, "
+                        f"of an array of {found.count}"
+                    )
+            begins = (ctypes.c_uint64 * self.nranks)(*begins)
+        counts = (ctypes.c_uint64 * self.nranks)(*counts)
+        return (_api.symwin_parts(counts=counts, displacements=begins, room=found.count),)
+
+    def _numbers(self, values, name):
+        numbers = list(values) if hasattr(values, "__iter__") else []
+        if len(numbers) != self.nranks or not all(
+            isinstance(v, int) and 0 <= v < 1 << 63 for v in numbers
         ):
-            raise invalid(f"{name} is {counts}; pass {self.nranks} numbers of elements")
-        if sum(counts) > found.count:
-            raise invalid(f"{name} are {sum(counts)} elements, of an array of {found.count}")
-        return _api.symwin_parts(
-            counts=(ctypes.c_uint64 * self.nranks)(*counts), displacements=None, room=found.count
-        )
+            raise invalid(f"{name} is {values!r}; pass {self.nranks} numbers of elements")
+        return numbers
+
+    def _array(self, value, name):
+        a = operand(value, name, self.device)
+        if a.type not in (_api.SYMWIN_I64, _api.SYMWIN_U64) or a.count != self.nranks:
+            raise invalid(f"{name} is no array of {self.nranks} elements of i64 or u64")
+        return a
+
+
+_NUMBERS = ctypes.POINTER(ctypes.c_uint64)
+
+
+def _on_device(value):
+    if isinstance(value, Array) or getattr(value, "is_cuda", False) is True:  # torch's
+        return True
+    return hasattr(value, "__cuda_array_interface__")
 
 
 class _Options:

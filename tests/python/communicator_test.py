@@ -1,5 +1,7 @@
 """Communicators: results against numpy, wrong input, and ends."""
 
+import ctypes
+import gc
 import subprocess
 import sys
 import threading
@@ -124,6 +126,43 @@ BAD = [
     (lambda c: c.alltoallv(c.empty(4), [5], c.empty(4), [4]), "are 5 elements, of an array of 4"),
     (lambda c: c.alltoallv(c.empty(4), [-1], c.empty(4), [4]), "input_counts is [-1]"),
     (lambda c: c.allgatherv(c.empty(1), c.empty(4), [4]), "input has 1 elements"),
+    (
+        lambda c: c.allgatherv(c.empty(4), c.empty(4), [4], displacements=[1]),
+        "the part of rank 0 in counts and displacements ends at 5, of an array of 4",
+    ),
+    (lambda c: c.allgatherv(c.empty(4), c.empty(4), [4], displacements=3), "displacements is 3"),
+    (lambda c: c.allgatherv(c.empty(4), c.empty(4), [4], displacements=[]), "displacements is []"),
+    (
+        lambda c: c.reduce_scatterv(c.empty(4), [4], c.empty(4), displacements=[-1]),
+        "displacements is [-1]; pass 1 numbers",
+    ),
+    (
+        lambda c: c.alltoallv(c.empty(4), [4], c.empty(4), [4], output_displacements=[1 << 70]),
+        "output_displacements is [1180591620717411303424]",
+    ),
+    (
+        lambda c: c.allgatherv(c.empty(4), c.empty(4), c.empty(1, "i64")),
+        "counts and displacements: both are arrays of the device, or none is",
+    ),
+    (
+        lambda c: c.allgatherv(
+            c.empty(4), c.empty(4), c.empty(1, "f64"), displacements=c.empty(1, "u64")
+        ),
+        "counts is no array of 1 elements of i64 or u64",
+    ),
+    (
+        lambda c: c.allgatherv(
+            c.empty(4), c.empty(4), c.empty(1, "i64"), displacements=c.empty(2, "i64")
+        ),
+        "displacements is no array of 1 elements",
+    ),
+    (lambda c: c.register(np.zeros(4, "f4")), "is not device memory"),
+    (lambda c: c.register(None), "memory is a NoneType"),
+    (lambda c: c.channel(0), "peer"),
+    (lambda c: c.channel(1), "peer"),
+    (lambda c: c.channel("x"), "peer is 'x'"),
+    (lambda c: c.channel(0, lanes=0), "lanes is 0"),
+    (lambda c: c.channel(0, [1]), "memory is a list"),
     (lambda c: c.window(np.zeros(4, "f4")), "is not in VMM memory"),
     (lambda c: c.window(c.empty(4), flags=1 << 20), "flag"),
     (lambda c: c.split("x"), "color is 'x'"),
@@ -254,6 +293,134 @@ def test_abort_from_another_thread(ranks):
         assert caught.value.status is Status.ABORTED and time.monotonic() - begun < 5
 
     over = threading.Event()
+    ranks(2, body)
+
+
+@pytest.mark.parametrize("place", ["host", "i64", "u64"])
+def test_parts_with_displacements(ranks, place):
+    """Counts and displacements on the host and on the device; gaps between parts stay."""
+
+    def body(comm):
+        n, r = comm.nranks, comm.rank
+        counts = [rank + 1 for rank in range(n)]
+        begins = [20 - 5 * rank for rank in range(n)]  # backwards
+
+        def given(numbers):
+            if place == "host":
+                return numbers
+            return symwin.from_host(np.array(numbers), place, comm.device)
+
+        mine = np.full(r + 1, 10.0 + r, "f4")
+        x, y = symwin.from_host(mine, device=comm.device), comm.empty(30)
+        y.copy_from(np.full(30, -1, "f4"))
+        made = comm.allgatherv(x, y, given(counts), displacements=given(begins))
+        assert made is y
+        expected = np.full(30, -1, "f4")
+        for rank in range(n):
+            expected[begins[rank] : begins[rank] + rank + 1] = 10 + rank
+        assert np.array_equal(y.numpy(), expected)
+
+        y.copy_from(np.arange(30, dtype="f4") * (r + 1))
+        x = comm.empty(r + 1)
+        comm.reduce_scatterv(y, given(counts), x, displacements=given(begins))
+        part = np.arange(30, dtype="f4")[begins[r] : begins[r] + r + 1] * sum(range(n + 1))
+        assert np.array_equal(x.numpy(), part)
+
+        z = comm.empty(30)
+        z.copy_from(np.full(30, -1, "f4"))
+        comm.alltoallv(
+            y, given(counts), z, given([r + 1] * n), input_displacements=given(begins),
+            output_displacements=given([7 * rank for rank in range(n)]),
+        )  # fmt: skip
+        expected = np.full(30, -1, "f4")
+        for rank in range(n):
+            sent = np.arange(begins[r], begins[r] + r + 1) * (rank + 1)
+            expected[7 * rank : 7 * rank + r + 1] = sent
+        assert np.array_equal(z.numpy(), expected)
+        return True
+
+    assert ranks(3, body) == [True] * 3
+
+
+def test_counts_of_the_device_in_a_group(ranks):
+    """The arrays live until the group has been launched."""
+
+    def body(comm):
+        x, y = comm.empty(4), comm.empty(4)
+        x.copy_from(np.full(4, 3, "f4"))
+        with symwin.group():
+            comm.allgatherv(
+                x, y, symwin.from_host(np.array([4]), "i64", comm.device),
+                displacements=symwin.from_host(np.array([0]), "i64", comm.device),
+            )  # fmt: skip
+            (operands, _), = symwin.comm.opened.keep
+            assert [array.type for array in operands[2]] == [10, 10]
+        assert y.numpy().tolist() == [3] * 4
+
+    ranks(1, body)
+
+
+def test_registrations(ranks):
+    def body(comm):
+        x = symwin.from_host(np.full(100000, comm.rank + 1, "f4"), device=comm.device)
+        registration, again = comm.register(x), comm.register(x)
+        info = registration.query()
+        assert (info["ptr"], info["bytes"], info["local_references"]) == (x.ptr, x.nbytes, 2)
+        assert info["transports"] == 0
+        assert comm.allreduce(x).numpy()[99999] == 3
+        assert registration.query()["transports"] != 0 and info["refused"] == ""
+        with pytest.raises(SymwinError) as caught:
+            x.buffer.free()
+        assert caught.value.status is Status.BUSY
+        again.deregister()
+        with registration:
+            pass
+        registration.deregister()
+        with pytest.raises(SymwinInvalid, match="was released"):
+            registration.query()
+        comm.barrier()
+        symwin.synchronize(comm.device)
+        comm.register(symwin.Buffer(4096, comm.device))  # the communicator keeps the memory
+        gc.collect()
+        assert symwin.memory.usage(comm.device)["asked_bytes"] > 4096
+        comm.destroy()
+        gc.collect()
+
+    ranks(2, body)
+
+
+def test_channels(ranks):
+    """Each rank writes to the other's memory by what kernels get."""
+
+    def body(comm):
+        peer = 1 - comm.rank
+        x, other = comm.empty(1000 + comm.rank, "i64"), comm.empty(8)
+        channel, second = comm.channel(peer, x, lanes=3), comm.channel(peer)
+        got = channel.connect()
+        assert got == channel.connect() and got["own"] == x.ptr
+        assert [*got] == ["own", "theirs", "signals", "their_signals", "waited"]
+        info = channel.query()
+        assert (info["peer"], info["lanes"], info["connected"]) == (peer, 3, 1)
+        assert (info["bytes"], info["their_bytes"]) == (x.nbytes, 8 * (1000 + peer))
+        assert second.connect()["own"] == second.connect()["theirs"] == 0
+        if symwin.is_emulated():
+            ctypes.c_int64.from_address(got["theirs"] + 8 * 999).value = 50 + comm.rank
+            comm.barrier()
+            assert x.numpy()[999] == 50 + peer
+        with pytest.raises(SymwinError):
+            x.buffer.free()
+        comm.barrier()
+        symwin.synchronize(comm.device)
+        channel.destroy()
+        channel.destroy()
+        with pytest.raises(SymwinInvalid, match="was destroyed"):
+            channel.query()
+        with second:
+            comm.channel(peer, other.buffer)  # goes with the communicator
+        comm.destroy()
+        with pytest.raises(SymwinInvalid, match="destroyed"):
+            second.connect()
+
     ranks(2, body)
 
 

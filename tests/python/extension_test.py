@@ -377,6 +377,11 @@ def test_threads(ranks):
                     if error.status is not Status.BUSY:
                         return
 
+        assert comm._acquire() and not comm._acquire()  # as another thread
+        for call in lambda: comm.allreduce(x), comm.barrier, comm.check, comm.destroy:
+            with pytest.raises(SymwinError, match="another thread is in a call"):
+                call()
+        comm._release()
         threads = [threading.Thread(target=main) for _ in range(4)]
         for thread in threads:
             thread.start()
