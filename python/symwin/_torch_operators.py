@@ -252,7 +252,8 @@ def _in_place_kernel(call):
     def kernel(run, tensor, id, *others):
         if tensor.requires_grad:
             _check_no_gradient(tensor)
-        _write(run, _find(id), call, tensor, others)
+        run(_find(id), call, tensor, others)
+        increment_version((tensor,))
 
     return kernel
 

@@ -27,8 +27,8 @@ class ByCtypes:
             setattr(symwin.Communicator, name, call)
 
 
-def microseconds(call, calls=40000, runs=5):
-    """The shortest of some runs, for one call."""
+def microseconds(call, calls=1000, runs=200):
+    """The shortest of many short runs, for one call: others may use the processor too."""
     best = float("inf")
     for _ in range(runs):
         begin = time.perf_counter()

@@ -104,7 +104,7 @@ def test_what_it_takes(ranks):
     """Ordinary calls come to no function of comm.py."""
 
     def body(comm):
-        x, y, big = comm.empty(4), comm.empty(4), comm.empty(4)
+        x, y, big = comm.empty(4), comm.empty(4), comm.empty(4 * RANKS)
         with symwin.Stream(comm.device) as stream:
             for name, arguments in GOOD.items():
                 call, given, seen = getattr(comm, name), arguments(x, y, big), []
@@ -114,7 +114,7 @@ def test_what_it_takes(ranks):
                 sys.setprofile(None)
                 assert [code for event, code in seen if event == "call"] == [], name
 
-    ranks(1, body)
+    ranks(RANKS, body)
 
 
 class Str(str):
@@ -170,6 +170,7 @@ def without_buffer(comm):
     return array
 
 
+KEYS = "input output op root peer stream algo blocks speed self"
 HOSTILE = [
     *(lambda comm, value=value: value for value in (
         None, True, False, 0, 1, -1, 7, 1 << 31, 1 << 63, 1 << 64, 1 << 70, -(1 << 70), 1.5,
@@ -222,12 +223,12 @@ def test_whatever_is_passed(ranks, name):
         fast, slow = getattr(Communicator, name), by_ctypes[name]
         x, y, tried = comm.empty(4), comm.empty(4), set()
         good = GOOD.get(name, lambda x, y, _: (x, 0))(x, y, comm.empty(4))
-        names = [*inspect.signature(slow).parameters][1 : len(good) + 1]
+        names = [*map(sys.intern, inspect.signature(slow).parameters)][1 : len(good) + 1]
         for make in HOSTILE:
             value = make(comm)
             calls = [((*good[:i], value, *good[i + 1 :]), {}) for i in range(len(good))]
             calls += [((*good[:i], value), {}) for i in range(len(good) + 2)]
-            for key in [*names, "stream", "algo", "blocks", "speed", "self"]:
+            for key in map(sys.intern, KEYS.split()):
                 if key == "stream" and issubclass(type(value), int):
                     continue  # it is taken as it is
                 calls += [(good, {key: value}), ((), {**dict(zip(names, good)), key: value})]
@@ -268,6 +269,12 @@ def test_streams_of_others(ranks):
             assert outcome(Communicator.allreduce, comm, x, stream=Stream(int, handle)) == outcome(
                 by_ctypes["allreduce"], comm, x, stream=Stream(int, handle)
             )
+        other = symwin.Stream((comm.device + 1) % symwin.device_count())
+        for _ in "alive", "destroyed":
+            found = outcome(Communicator.allreduce, comm, x, stream=other)
+            assert found == outcome(by_ctypes["allreduce"], comm, x, stream=other)
+            assert found[0] is SymwinInvalid or other.device_index == comm.device
+            other.destroy()
         with pytest.raises(SymwinInvalid, match="was destroyed"):
             comm.allreduce(x, stream=Stream(comm.destroy))
 
