@@ -8,6 +8,7 @@ step. compare.py compares two such files.
 """
 import json
 import os
+import statistics
 import sys
 import time
 
@@ -18,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 
-STEPS, WARM, WIDTH, TOKENS, LAYERS = 40, 10, 1024, 32, 4
+STEPS, WARM, WIDTH, TOKENS, LAYERS = 110, 10, 1024, 32, 4
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 gpus = torch.cuda.device_count()
 if gpus == 0:
@@ -32,17 +33,16 @@ device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % gpus)
 
 
 def timed(step):
-    """Runs all steps. Returns their results, and the milliseconds of a step after the first ones,
-    which warm up."""
-    values = []
-    for i in range(STEPS):
-        if i == WARM:
-            torch.cuda.synchronize()
-            begin = time.perf_counter()
-        values.append(step(i))
-    torch.cuda.synchronize()
-    ms = 1000 * (time.perf_counter() - begin) / (STEPS - WARM)
-    return {"results": [float(value).hex() for value in values], "ms": ms}
+    """Runs all steps. Returns their results, and the milliseconds of a step: the median of rows of
+    WARM steps, without the first row."""
+    values, rows = [], []
+    for first in range(0, STEPS, WARM):
+        begin = time.perf_counter()
+        values += [step(i) for i in range(first, first + WARM)]
+        torch.cuda.synchronize()
+        rows.append(1000 * (time.perf_counter() - begin) / WARM)
+    return {"results": [float(value).hex() for value in values],
+            "ms": statistics.median(rows[1:])}
 
 
 def batch(step):

@@ -88,11 +88,11 @@ is(join(' ', $output =~ /^# collective: (\w+)$/mg),
     'allgather alltoall broadcast gather scatter reduce_scatter reduce', 'a table for each');
 for (['all_gather', 'auto oneshot copies put', 8, '0 0'],
     ['all_to_all', 'auto oneshot copies put', 8, '0 -'],
-    ['broadcast', 'auto oneshot twoshot copies put', 24, '0 0'],
+    ['broadcast', 'auto oneshot twoshot twoshot_push copies put', 24, '0 0'],
     ['gather', 'auto oneshot twoshot copies', 8, '0 -'],
     ['scatter', 'auto oneshot copies put', 8, '0 0'],
     ['reduce_scatter', 'auto oneshot twoshot', 8, '0 0'],
-    ['reduce', 'auto oneshot twoshot', 24, '0 0'])
+    ['reduce', 'auto oneshot twoshot twoshot_push', 24, '0 0'])
 {
     my ($name, $algos, $count, $wrong) = @$_;
     my ($table) = grep { /^ .* $name /m } split /^# collective: /m, $output;
