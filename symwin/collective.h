@@ -609,7 +609,7 @@ SYMWIN_API symwin_status symwin_recv_query(symwin_comm *comm, const void *out, u
  * If a call in a group fails, it returns its status and so does the outermost symwin_group_end();
  * nothing of the group is launched then. What fails in the driver while symwin_group_end() launches
  * may come when some calls are launched. The other ranks wait for this one, until their
- * kernel_timeout_ms or symwin_comm_abort().
+ * kernel_timeout_ms or symwin_comm_abort(), and where calls connect buffers until timeout_ms.
  *
  *   SYMWIN_INVALID   symwin_group_end(): no group is open; sends and receives of a communicator are
  *                    on two streams; a rank sends to itself and does not receive it; or a
