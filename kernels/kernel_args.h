@@ -233,7 +233,7 @@ struct sw_kernel_args {
     uint32_t digest;
     uint32_t op;   /* enum sw_kernel_op; each kernel supports some of them (kernel_list.h) */
     uint64_t done; /* address of a 32-bit word to which each block adds one when it ends, or 0 */
-    /* of a call by copies, a put, loads or a push that moves bytes (copies_layout.h, put_layout.h,
+    /* of a call by copies, a put, loads or a push by a pattern (copies_layout.h, put_layout.h,
      * sw_loads_stage, sw_move_stage); otherwise 0 */
     uint32_t stage;
     uint32_t what;       /* SW_WHAT(): for comparison of calls whose digests differ */

@@ -66,7 +66,13 @@ struct sw_shares_but_root {
 
 /* Shares of whole groups of bundles. */
 struct sw_bundle_shares {
-    uint32_t each; /* bundles of a share */
+    uint32_t each;  /* bundles of a share */
+    uint32_t count; /* of shares; ranks behind the last one have none */
+
+    SYMWIN_MEMBER bool has(const struct sw_kernel_args &args, int32_t p) const
+    {
+        return sw_share_but_root(args, p) < count;
+    }
 
     /* Rank p's share of the message at `address`. */
     template <class W>
@@ -84,7 +90,9 @@ SYMWIN_DEVICE sw_bundle_shares sw_bundle_shares_of(const struct sw_kernel_args &
     const uint32_t group = SW_GROUP_ITEMS * 16, shares = (uint32_t)args.nranks - 1;
     const uint32_t groups = (uint32_t)((args.bytes + group - 1) / group);
 
-    return {(groups + shares - 1) / shares * SW_GROUP_BUNDLES};
+    const uint32_t each = (groups + shares - 1) / shares;
+
+    return {each * SW_GROUP_BUNDLES, (groups + each - 1) / each};
 }
 
 /* By the root: sends each rank its share. `word` has those of the thread's first bundle. */
@@ -100,6 +108,8 @@ SYMWIN_DEVICE void sw_shares_send(const struct sw_kernel_args &args, const sw_ca
     for (uint32_t u = role.index; u < all; u += role.workers) {
         const int32_t p = sw_other_but_root(args, u / shares.each);
 
+        if (!shares.has(args, p))
+            continue;
         if (u != role.index)
             sw_bundle_load<W>(shares.part<W>(args, args.in, p), u % shares.each, word);
         sw_bundle_send(sw_state_address(args, call, p, place), u % shares.each, word);
@@ -115,9 +125,10 @@ SYMWIN_DEVICE void sw_shares_pass(const struct sw_kernel_args &args, sw_call &ca
     const uint64_t place = sw_slot_place<0>(args, call.round, args.rank, 1);
     const sw_part out = shares.part<W>(args, args.out, args.rank);
     const uint32_t others = sw_others_but_root(args);
+    const uint32_t own = shares.has(args, args.rank) ? shares.each : 0;
 
     SYMWIN_NO_UNROLL
-    for (uint32_t b = role.index; b < shares.each; b += role.workers) {
+    for (uint32_t b = role.index; b < own; b += role.workers) {
         uint64_t word[SW_BUNDLE_WORDS];
 
         if (!sw_bundle_receive(args, call, args.root, from, b, word))
@@ -143,6 +154,8 @@ SYMWIN_DEVICE void sw_shares_receive(const struct sw_kernel_args &args, sw_call 
         const uint64_t from = call.state + sw_slot_place<0>(args, call.round, p, 1);
         uint64_t word[SW_BUNDLE_WORDS];
 
+        if (!shares.has(args, p))
+            continue;
         if (!sw_bundle_receive(args, call, p, from, u % shares.each, word))
             return;
         sw_bundle_store<W>(shares.part<W>(args, args.out, p), u % shares.each, word);

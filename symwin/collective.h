@@ -296,9 +296,9 @@ SYMWIN_API symwin_status symwin_alltoall_query(symwin_comm *comm, const void *in
  *
  *   in       one part, of the root alone. Large parts are faster in place, or from a window
  *   out      one part. In place, `out` is `in`
- *   options  ONESHOT; PUT, TWOSHOT and COPIES with `out` in a window, ONESHOT_MC in one with
- *            multicast. PUT and COPIES send all of it from the root to each rank: slow for large
- *            parts and more than two ranks */
+ *   options  ONESHOT, TWOSHOT_PUSH; PUT, TWOSHOT and COPIES with `out` in a window, ONESHOT_MC in
+ *            one with multicast. PUT and COPIES send all of it from the root to each rank: slow for
+ *            large parts and more than two ranks */
 SYMWIN_API symwin_status symwin_broadcast(symwin_comm *comm, const void *in, void *out,
                                           uint64_t count, symwin_type type, int root,
                                           struct CUstream_st *stream);
@@ -373,7 +373,8 @@ SYMWIN_API symwin_status symwin_reduce_scatter_query(symwin_comm *comm, const vo
  *   in       one part
  *   out      one part, of the root alone. In place, `out` is `in`. If it is in a window too, the
  *            ranks share the work; otherwise the root does all of a TWOSHOT
- *   options  ONESHOT; TWOSHOT with `in` in a window, TWOSHOT_MC in one with multicast */
+ *   options  ONESHOT, TWOSHOT_PUSH; TWOSHOT with `in` in a window, TWOSHOT_MC in one with
+ *            multicast */
 SYMWIN_API symwin_status symwin_reduce(symwin_comm *comm, const void *in, void *out, uint64_t count,
                                        symwin_type type, symwin_op op, int root,
                                        struct CUstream_st *stream);

@@ -228,6 +228,8 @@ static int is_candidate(const struct tuning *t, symwin_algo algo)
     for (int i = 0; i < SW_ALGOS && is_float; i++)
         if (sw_algorithm(collective, (symwin_algo)i)->integers == algo)
             return 0;
+    if (sw_algorithm(collective, algo)->shares && t->r->job->nranks <= 2)
+        return 0; /* the one-shot would serve it */
     return sw_algo_is_inside(collective, algo) && !sw_algorithm(collective, algo)->one_offset &&
            (is_float || sw_algorithm(collective, algo)->integers == SYMWIN_ALGO_AUTO);
 }

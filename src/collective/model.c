@@ -46,6 +46,7 @@
 #define SHARED_PUSH_BYTES_US 900e3  /* what all of them push together; */
 #define SHARED_MOVE_BYTES_US 2000e3 /* what they load and store over windows together, */
 #define SHARED_MOST_BYTES_US 680e3  /* and each of them at most */
+#define GROUP_DATA 3584             /* of bundles (bundles.cuh) */
 #define BESIDE_BYTES (4 << 20)      /* stages of pushes overlap from this message size on */
 
 static double least(double a, double b)
@@ -152,9 +153,12 @@ static double shares_us(const struct sw_model *m, double sent, double between_us
     return 2 * HOP_US + sent / push_rate(m) + beside;
 }
 
+/* With less than a group of bundles for each rank, few threads would pass much on. */
 double sw_model_pass_on(const struct sw_model *m)
 {
-    return m->nranks > 2 ? shares_us(m, 8.0 / 7 * (double)m->bytes, PASS_US) : sw_model_send(m);
+    if (m->nranks <= 2 || (double)m->bytes < GROUP_DATA * (m->nranks - 1.0))
+        return sw_model_send(m);
+    return shares_us(m, 8.0 / 7 * (double)m->bytes, PASS_US);
 }
 
 double sw_model_collect_shares(const struct sw_model *m)

@@ -44,21 +44,6 @@ static size_t size_of(const struct sw_query *q)
     return sw_collective_size(q->collective, q->comm->nranks, q->bytes);
 }
 
-/* Whether the root's message is divided among the other ranks: if there are several, and their
- * slots hold what is sent in one piece. */
-static int divides(const struct sw_query *q, const struct sw_algorithm *a)
-{
-    return q->comm->nranks > 2 && q->comm->slot_bytes >= (a->bundles ? GROUP_BYTES : ITEM_BYTES);
-}
-
-static const struct sw_algorithm *algorithm_of(const struct sw_query *q, symwin_algo algo)
-{
-    const struct sw_algorithm *a = sw_algorithm(q->collective,
-                                                sw_kernels_algo(q->collective, algo, q->type));
-
-    return a->shares && !divides(q, a) ? sw_algorithm(q->collective, a->shares) : a;
-}
-
 /* Bytes of the largest message that pushes send in one round. Half of an entry is flags where a
  * type has no spare pattern; the slots of those that have flags for any type are counted so. */
 static uint64_t round_bytes(const struct sw_query *q, const struct sw_algorithm *a)
@@ -74,6 +59,24 @@ static uint64_t round_bytes(const struct sw_query *q, const struct sw_algorithm 
     if (slots == 0)
         return UINT64_MAX;
     return a->flags || sw_type_is_float(q->type) ? bytes : bytes / 2;
+}
+
+/* Whether the root's message is divided among the other ranks: if there are several, a slot holds
+ * what is sent in one piece, and a few launches hold the message. */
+static int divides(const struct sw_query *q, const struct sw_algorithm *a)
+{
+    const uint64_t round = round_bytes(q, a);
+
+    return q->comm->nranks > 2 && round > 0 && round / WORD_BYTES < (uint64_t)1 << 31 &&
+           (q->bytes - 1) / round < (uint64_t)a->launches;
+}
+
+static const struct sw_algorithm *algorithm_of(const struct sw_query *q, symwin_algo algo)
+{
+    const struct sw_algorithm *a = sw_algorithm(q->collective,
+                                                sw_kernels_algo(q->collective, algo, q->type));
+
+    return a->shares && !divides(q, a) ? sw_algorithm(q->collective, a->shares) : a;
 }
 
 /* Bytes of a call's launch; the last one may have fewer. */
@@ -235,6 +238,8 @@ static int take(const struct sw_query *q, symwin_algo algo, struct sw_plan *plan
     if ((a->needs & SW_NEEDS_STREAMS) != 0 &&
         (q->comm->sharers > 1 || (reduces && q->in_place && q->bytes < least)))
         return 0;
+    if (sw_algorithm(q->collective, algo)->shares && !a->shares)
+        return 0; /* another algorithm would serve it */
     if (a->one_offset || support_of(q, algo, &kernel) != SW_SUPPORTED)
         return 0;
     plan->algo = algo;

@@ -1,8 +1,6 @@
 /* The table of collectives: see table.h. */
 #include "src/collective/table.h"
 
-#include <limits.h>
-
 #include "kernels/kernel_args.h"
 #include "src/collective/copies.h"
 
@@ -96,13 +94,16 @@ static const struct sw_algorithm allreduce[SW_ALGOS] = {
                             .only_words = 1,                                                       \
                             .queue = sw_copies_queue}
 
+/* Of one round each, of a call. More would fill a stream's queue. */
+#define LAUNCHES 16
+
 /* By the kernels of the one-shot, in launches of one round. */
 #define SHARES(us, kernels)                                                                        \
     [SYMWIN_ALGO_TWOSHOT_PUSH] = {.chosen = SW_CHOSEN,                                             \
                                   .model_us = us,                                                  \
                                   .family = kernels,                                               \
                                   .control_warps = 1,                                              \
-                                  .launches = INT_MAX,                                             \
+                                  .launches = LAUNCHES,                                            \
                                   .shares = SYMWIN_ALGO_ONESHOT,                                   \
                                   .bundles = (kernels) == SW_FAMILY_move,                          \
                                   .flags = (kernels) == SW_FAMILY_move}
@@ -134,7 +135,7 @@ static const struct sw_algorithm scatter[SW_ALGOS] = {MOVE(sw_model_scatter),
                              .launches = most}
 
 static const struct sw_algorithm reduce[SW_ALGOS] = {
-    PARTS(sw_model_collect, 16),
+    PARTS(sw_model_collect, LAUNCHES),
     SHARES(sw_model_collect_shares, SW_FAMILY_parts),
     [SYMWIN_ALGO_TWOSHOT] = {.chosen = SW_CHOSEN,
                              .needs = SW_NEEDS_WINDOWS,

@@ -74,7 +74,7 @@ struct sw_algorithm {
     int round_slots;
     int launches; /* each round has a launch of its own, up to this many */
     /* All ranks but the root divide the message, by this algorithm's kernels (shares.cuh); AUTO:
-     * they do not. Two ranks, and slots that are too small, have this algorithm instead. */
+     * they do not. Two ranks, and messages of more launches, have this algorithm instead. */
     symwin_algo shares;
     int shared;  /* its blocks use the maximum of shared memory */
     int words;   /* has kernels for short messages, with entries of one word */
