@@ -1,7 +1,8 @@
 #!/usr/bin/env perl
 # Random calls of NCCL whose results are checked: tests/nccl/storm.c, on the emulated driver.
 #
-# STORM_CALLS=N makes N calls with libsymwin-nccl.so and nothing else, in runs of 20000:
+# STORM_CALLS=N makes N calls with libsymwin-nccl.so and nothing else, in runs of 20000, with seeds
+# from STORM_SEED on:
 #
 #   make NVCC= SANITIZE=thread BUILD=build/tsan tests
 #   STORM_CALLS=1000000 SYMWIN_BUILD=build/tsan setarch -R tests/programs/test_nccl_storm.t
@@ -65,7 +66,7 @@ sub passes {
 if (my $left = $ENV{STORM_CALLS}) {
     $limit = 3600;
     pop @runs; # of one rank, which NCCL serves
-    for (my $seed = 1; $left > 0; $seed++) {
+    for (my $seed = $ENV{STORM_SEED} || 1; $left > 0; $seed++) {
         my (undef, undef, @ranks) = @{$runs[$seed % @runs]};
         $left -= passes("$left calls left", $servers[-1][1], $seed, 20000, @ranks);
     }
