@@ -95,6 +95,9 @@ static symwin_algo choose_algo(const struct step *s)
         return SYMWIN_ALGO_COPIES;
     if (s->collective == PAIRS) /* others are refused before wrong arguments are */
         return (symwin_algo)(s->a / COMMS % 2);
+    if ((s->collective == SYMWIN_BROADCAST || s->collective == SYMWIN_REDUCE) &&
+        s->a / COMMS % 5 == 4)
+        return SYMWIN_ALGO_TWOSHOT_PUSH;
     return s->collective == SYMWIN_ALLREDUCE ? (symwin_algo)(s->a / COMMS % 5)
                                              : moves[s->a / COMMS % 5];
 }

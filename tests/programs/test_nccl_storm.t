@@ -23,6 +23,8 @@ delete @ENV{qw(SYMWIN_DRIVER FAKE_CUDA LD_PRELOAD STAND_IN_FAIL STAND_IN_TIMEOUT
     STORM_PATIENCE_S)};
 $ENV{LD_LIBRARY_PATH}    = "$place/cuda";
 $ENV{SYMWIN_EMU_DEVICES} = 4;
+$ENV{STAND_IN_NAME}      = "$$-";
+END { unlink glob "/dev/shm/stand-in-$$-*" } # of ranks that were ended
 
 # Sanitizers have to be the first library of a process.
 my $sanitizer = join ' ', map { /=> (\S*lib[at]san\S*) / ? $1 : () } `ldd $place/storm`;

@@ -16,6 +16,7 @@
  * STAND_IN_TIMEOUT_MS=20000   how long a rank waits for others
  * STAND_IN_WIRE=tcp           communicators of unique ids that are made so, and their children, go
  *                             over TCP; else through memory that is shared
+ * STAND_IN_NAME=WORD          begins the names of that memory, behind /dev/shm/stand-in-
  * STAND_IN_ADDRESS=127.0.0.1  where this process listens for others, in IPv4
  * STAND_IN_WAITS=1            as NCCL has it: the first call of a communicator that does not block
  *                             is in progress until all its ranks have made one, and an abort waits
