@@ -22,10 +22,14 @@
 
 /* ---- a communicator's part in C ---- */
 
-struct rank {
-    PyObject_HEAD symwin_comm *handle; /* NULL: None */
+struct facts {
     int nranks, rank, device;
     int emulated;
+};
+
+struct rank {
+    PyObject_HEAD symwin_comm *handle; /* NULL: None */
+    struct facts facts;
     int busy; /* a thread is in a call */
 };
 
@@ -76,10 +80,10 @@ static PyObject *rank_release(PyObject *self, PyObject *unused)
 }
 
 static PyMemberDef rank_members[] = {
-    {"nranks", T_INT, offsetof(struct rank, nranks), 0, NULL},
-    {"rank", T_INT, offsetof(struct rank, rank), 0, NULL},
-    {"device", T_INT, offsetof(struct rank, device), 0, NULL},
-    {"_emulated", T_INT, offsetof(struct rank, emulated), 0, NULL},
+    {"nranks", T_INT, offsetof(struct rank, facts.nranks), 0, NULL},
+    {"rank", T_INT, offsetof(struct rank, facts.rank), 0, NULL},
+    {"device", T_INT, offsetof(struct rank, facts.device), 0, NULL},
+    {"_emulated", T_INT, offsetof(struct rank, facts.emulated), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -153,7 +157,7 @@ static PyObject *array_class, *buffer_class, *stream_class, *op_names, *check, *
 
 static struct {
     PyObject *buffer, *offset, *count, *type, *device, *address, *handle, *device_index;
-    PyObject *storage_offset, *untyped_storage, *nbytes;
+    PyObject *is_neg, *storage_offset, *untyped_storage, *nbytes;
 } name;
 
 static _Thread_local int depth; /* of this thread's groups */
@@ -247,6 +251,7 @@ struct dl_exchange {
 };
 
 enum { DL_CPU = 1, DL_CUDA = 2 };
+#define DL_CAPSULE "dlpack_exchange_api"
 
 /* torch.Tensor and torch.nn.Parameter, once they have been seen. */
 static struct {
@@ -261,47 +266,46 @@ static struct {
 } types[32];
 static int type_count;
 
-/* Whether the storage of a tensor has still the bytes that it needs: a view of one that was resized
- * has an address behind its end. */
-static int has_storage(PyObject *value)
+/* What a method that takes no arguments returns, as a number. */
+static int answer(PyObject *of, PyObject *method, unsigned long long *value)
 {
-    PyObject *found = PyObject_CallMethodObjArgs(value, name.storage_offset, NULL);
-    unsigned long long bytes, needed;
-    long long offset;
-    int known;
+    PyObject *found = PyObject_CallMethodObjArgs(of, method, NULL);
 
     if (found == NULL)
         return -1;
-    offset = PyLong_AsLongLong(found);
+    *value = PyLong_AsUnsignedLongLong(found);
     Py_DECREF(found);
-    if (offset == 0)
-        return 1;
-    if (offset < 0) {
+    if (*value == (unsigned long long)-1 && PyErr_Occurred()) {
         PyErr_Clear();
         return 0;
     }
-    known = number(value, name.nbytes, &needed);
+    return 1;
+}
+
+/* Whether a tensor's elements are what its memory has, and its storage, which may have been
+ * resized, has all of them. */
+static int is_plain(PyObject *value, uint64_t count, unsigned size)
+{
+    unsigned long long negated, offset, end, bytes;
+    PyObject *storage;
+    int known = answer(value, name.is_neg, &negated);
+
+    if (known == 1)
+        known = negated ? 0 : answer(value, name.storage_offset, &offset);
     if (known != 1)
         return known;
-    found = PyObject_CallMethodObjArgs(value, name.untyped_storage, NULL);
-    if (found == NULL)
-        return -1;
-    value = found;
-    found = PyObject_CallMethodObjArgs(value, name.nbytes, NULL);
-    Py_DECREF(value);
-    if (found == NULL)
-        return -1;
-    bytes = PyLong_AsUnsignedLongLong(found);
-    Py_DECREF(found);
-    if (bytes == (unsigned long long)-1) {
-        PyErr_Clear();
+    if (__builtin_add_overflow(offset, count, &end) || __builtin_mul_overflow(end, size, &end))
         return 0;
-    }
-    return bytes >= needed;
+    storage = PyObject_CallMethodObjArgs(value, name.untyped_storage, NULL);
+    if (storage == NULL)
+        return -1;
+    known = answer(storage, name.nbytes, &bytes);
+    Py_DECREF(storage);
+    return known == 1 ? bytes >= end : known;
 }
 
 static int tensor_operand(PyObject *value, const struct dl_exchange *exchange,
-                          const struct rank *rank, struct operand *found)
+                          const struct facts *facts, struct operand *found)
 {
     struct dl_tensor tensor;
     int64_t count = 1;
@@ -312,8 +316,8 @@ static int tensor_operand(PyObject *value, const struct dl_exchange *exchange,
         PyErr_Clear();
         return 0;
     }
-    if (tensor.device.type == DL_CUDA ? tensor.device.id != rank->device
-                                      : tensor.device.type != DL_CPU || !rank->emulated)
+    if (tensor.device.type == DL_CUDA ? tensor.device.id != facts->device
+                                      : tensor.device.type != DL_CPU || !facts->emulated)
         return 0;
     for (i = tensor.ndim - 1; i >= 0; i--) {
         if (tensor.strides != NULL && tensor.shape[i] != 1 && tensor.strides[i] != count)
@@ -331,10 +335,10 @@ static int tensor_operand(PyObject *value, const struct dl_exchange *exchange,
     found->type = types[i].type;
     if (count == 0)
         return 1;
-    return contiguous && tensor.data != NULL ? has_storage(value) : 0;
+    return contiguous && tensor.data != NULL ? is_plain(value, found->count, types[i].bits / 8) : 0;
 }
 
-static int memory(PyObject *value, const struct rank *rank, struct operand *found)
+static int memory(PyObject *value, const struct facts *facts, struct operand *found)
 {
     PyObject *class;
     int i;
@@ -343,10 +347,10 @@ static int memory(PyObject *value, const struct rank *rank, struct operand *foun
         return 0;
     class = (PyObject *)Py_TYPE(value);
     if (class == array_class)
-        return array_operand(value, rank->device, found);
+        return array_operand(value, facts->device, found);
     for (i = 0; i < tensor_classes; i++)
         if (class == tensors[i].class)
-            return tensor_operand(value, tensors[i].exchange, rank, found);
+            return tensor_operand(value, tensors[i].exchange, facts, found);
     return 0;
 }
 
@@ -468,7 +472,7 @@ struct call {
 };
 
 /* What the functions of comm.py of the same names check. */
-static int prepare(int call, const struct rank *rank, PyObject **given, struct call *made)
+static int prepare(int call, const struct facts *facts, PyObject **given, struct call *made)
 {
     int first = calls[call].first, known;
     PyObject *other = given[first == INPUT ? OUTPUT : INPUT];
@@ -483,7 +487,7 @@ static int prepare(int call, const struct rank *rank, PyObject **given, struct c
         other = NULL;
     }
     made->result = call == CALL_send ? NULL : given[OUTPUT];
-    known = memory(given[first], rank, at);
+    known = memory(given[first], facts, at);
     if (known != 1)
         return known;
     if (other == NULL || other == given[first]) {
@@ -492,21 +496,21 @@ static int prepare(int call, const struct rank *rank, PyObject **given, struct c
         if (other != NULL || calls[call].without == SAME)
             *beside = *at;
     } else {
-        known = memory(other, rank, beside);
+        known = memory(other, facts, beside);
         if (known != 1)
             return known;
     }
     expected = at->count;
-    if (calls[call].parts && __builtin_mul_overflow(expected, (uint64_t)rank->nranks, &expected))
+    if (calls[call].parts && __builtin_mul_overflow(expected, (uint64_t)facts->nranks, &expected))
         return 0;
     if (other != NULL && (beside->count != expected || beside->type != at->type))
         return 0;
     made->count = at->count;
     made->type = at->type;
     if (call == CALL_alltoall) {
-        if (made->count % (uint64_t)rank->nranks != 0)
+        if (made->count % (uint64_t)facts->nranks != 0)
             return 0;
-        made->count /= (uint64_t)rank->nranks;
+        made->count /= (uint64_t)facts->nranks;
     }
     known = operation(given[OP], &made->op);
     if (known == 1 && given[ROOT] != NULL)
@@ -553,8 +557,9 @@ static symwin_status run(int call, symwin_comm *comm, const struct call *made)
     }
 }
 
+/* stream: in the place of the one that was passed, whose own code has run; NULL: it has not. */
 static PyObject *by_ctypes(int call, PyObject *self, PyObject *const *arguments, Py_ssize_t count,
-                           PyObject *keywords)
+                           PyObject *keywords, PyObject *stream)
 {
     Py_ssize_t i, named = keywords == NULL ? 0 : PyTuple_Size(keywords);
     PyObject *positional = PyTuple_New(count + 1), *options = PyDict_New(), *result = NULL;
@@ -570,6 +575,8 @@ static PyObject *by_ctypes(int call, PyObject *self, PyObject *const *arguments,
     for (i = 0; i < named; i++)
         if (PyDict_SetItem(options, PyTuple_GetItem(keywords, i), arguments[count + i]) != 0)
             goto done;
+    if (stream != NULL && PyDict_SetItem(options, parameters[STREAM], stream) != 0)
+        goto done;
     result = PyObject_Call(slow[call], positional, options);
 done:
     Py_XDECREF(positional);
@@ -592,23 +599,32 @@ static PyObject *enter(int call, PyObject *self, PyObject *const *arguments, Py_
                        PyObject *keywords)
 {
     struct rank *rank = (struct rank *)self;
-    PyObject *given[PARAMETERS] = {NULL};
+    const struct facts facts = rank->facts; /* a stream's own code may change them */
+    PyObject *given[PARAMETERS] = {NULL}, *stream, *result;
     struct call made;
     PyThreadState *state;
     symwin_status status;
     int known;
 
-    if (depth || rank->nranks < 1 || !place(call, arguments, count, keywords, given))
-        return by_ctypes(call, self, arguments, count, keywords);
     memset(&made, 0, sizeof made);
-    known = prepare(call, rank, given, &made);
+    if (depth || facts.nranks < 1 || !place(call, arguments, count, keywords, given))
+        return by_ctypes(call, self, arguments, count, keywords, NULL);
+    known = stream_of(given[STREAM], facts.device, &made.stream);
+    if (known == 0)
+        return by_ctypes(call, self, arguments, count, keywords, NULL);
+    /* From here on to the call no code of the caller's runs. */
     if (known == 1)
-        known = stream_of(given[STREAM], rank->device, &made.stream);
+        known = prepare(call, &facts, given, &made);
     if (known < 0)
         return NULL;
-    /* Nothing of Python's runs from here on to the call. */
-    if (known == 0 || rank->busy || rank->handle == NULL)
-        return by_ctypes(call, self, arguments, count, keywords);
+    if (known == 0 || depth || rank->busy || rank->handle == NULL) {
+        stream = given[STREAM] == NULL ? NULL : PyLong_FromVoidPtr(made.stream);
+        if (stream == NULL && PyErr_Occurred())
+            return NULL;
+        result = by_ctypes(call, self, arguments, count, keywords, stream);
+        Py_XDECREF(stream);
+        return result;
+    }
     rank->busy = 1;
     state = PyEval_SaveThread();
     status = run(call, rank->handle, &made);
@@ -722,7 +738,7 @@ static PyObject *groups(PyObject *module, PyObject *open)
 }
 
 /* tensor_class(class, capsule): tensors of this class, and of no subclass, are taken by the table
- * of functions in the capsule. True if that is possible. */
+ * of functions in the capsule. True if that is possible: the capsule may be anything. */
 static PyObject *tensor_class(PyObject *module, PyObject *arguments)
 {
     PyObject *class, *capsule;
@@ -731,9 +747,9 @@ static PyObject *tensor_class(PyObject *module, PyObject *arguments)
     (void)module;
     if (!PyArg_ParseTuple(arguments, "OO", &class, &capsule))
         return NULL;
-    exchange = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
-    if (exchange == NULL)
-        return NULL;
+    if (!PyCapsule_IsValid(capsule, DL_CAPSULE))
+        Py_RETURN_FALSE;
+    exchange = PyCapsule_GetPointer(capsule, DL_CAPSULE);
     if (exchange->version.major != 1 || exchange->tensor_from_object == NULL ||
         tensor_classes == (int)(sizeof tensors / sizeof tensors[0]))
         Py_RETURN_FALSE;
@@ -771,6 +787,7 @@ static int prepare_names(void)
         {&name.address, "_address"},
         {&name.handle, "_handle"},
         {&name.device_index, "device_index"},
+        {&name.is_neg, "is_neg"},
         {&name.storage_offset, "storage_offset"},
         {&name.untyped_storage, "untyped_storage"},
         {&name.nbytes, "nbytes"},

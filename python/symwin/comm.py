@@ -431,6 +431,8 @@ class Communicator(fast.Slots if fast else _Plain):
 
     # ---- calls ----
 
+    # A stream's own code may end what the other arguments are about, so it runs before them.
+
     def allreduce(self, input, output=None, op="sum", *, stream=None, **options):
         """Reduces over all ranks; every rank gets the result, in `output` or else in `input`.
 
@@ -438,6 +440,7 @@ class Communicator(fast.Slots if fast else _Plain):
         op             "sum", "prod", "min", "max", "avg", "mulsum" (with scalar=...)
         options        algo, blocks, threads, scalar: as symwin_collective_options
         """
+        stream = handle_of(stream, self.device)
         a = operand(input, "input", self.device)
         b = a if output is None else self._like(a, output, a.count, "output")
         self._call(
@@ -448,6 +451,7 @@ class Communicator(fast.Slots if fast else _Plain):
 
     def allgather(self, input, output, *, stream=None, **options):
         """Every rank gets the parts of all ranks: `output` has nranks times the elements."""
+        stream = handle_of(stream, self.device)
         a = operand(input, "input", self.device)
         b = self._like(a, output, a.count * self.nranks, "output")
         self._call(
@@ -458,6 +462,7 @@ class Communicator(fast.Slots if fast else _Plain):
 
     def reduce_scatter(self, input, output, op="sum", *, stream=None, **options):
         """Every rank gets its part of the result: `input` has nranks times the elements."""
+        stream = handle_of(stream, self.device)
         b = operand(output, "output", self.device)
         a = self._like(b, input, b.count * self.nranks, "input")
         self._call(
@@ -468,6 +473,7 @@ class Communicator(fast.Slots if fast else _Plain):
 
     def alltoall(self, input, output, *, stream=None, **options):
         """Every rank gets from every rank the part that is for it."""
+        stream = handle_of(stream, self.device)
         a = operand(input, "input", self.device)
         b = self._like(a, output, a.count, "output")
         self._call(
@@ -479,6 +485,7 @@ class Communicator(fast.Slots if fast else _Plain):
     def broadcast(self, input, output=None, root=0, *, stream=None, **options):
         """Every rank gets the root's `input`, in `output` or else in `input`. Other ranks may pass
         input=None with an output."""
+        stream = handle_of(stream, self.device)
         output = input if output is None else output
         b = operand(output, "output", self.device)
         a = b if input is None or input is output else self._like(b, input, b.count, "input")
@@ -490,6 +497,7 @@ class Communicator(fast.Slots if fast else _Plain):
 
     def reduce(self, input, output=None, op="sum", root=0, *, stream=None, **options):
         """The root gets the result, in `output` or else in `input`; others' `output` is ignored."""
+        stream = handle_of(stream, self.device)
         a = operand(input, "input", self.device)
         b = a if output is None else self._like(a, output, a.count, "output")
         self._call(
@@ -501,6 +509,7 @@ class Communicator(fast.Slots if fast else _Plain):
 
     def gather(self, input, output=None, root=0, *, stream=None, **options):
         """The root gets the parts of all ranks in `output`; others pass None."""
+        stream = handle_of(stream, self.device)
         a = operand(input, "input", self.device)
         b = None
         if output is not None:
@@ -514,6 +523,7 @@ class Communicator(fast.Slots if fast else _Plain):
 
     def scatter(self, input, output, root=0, *, stream=None, **options):
         """Every rank gets the part of the root's `input` that is for it; others pass None."""
+        stream = handle_of(stream, self.device)
         b = operand(output, "output", self.device)
         a = None
         if input is not None:
@@ -525,15 +535,18 @@ class Communicator(fast.Slots if fast else _Plain):
         )  # fmt: skip
         return output
 
-    # Displacements say where parts begin; None: each where the one before it ends. Arrays of the
-    # device are read while the call runs in its stream, and must not change until it has ended.
+    # Displacements say where parts begin; None: each where the one before it ends.
 
     def alltoallv(
         self, input, input_counts, output, output_counts, *, input_displacements=None,
         output_displacements=None, stream=None, **options,
     ):  # fmt: skip
         """An all-to-all of unequal parts: elements for each rank, and from each. Counts and
-        displacements are numbers, or both are arrays of the device (i64 or u64)."""
+        displacements are numbers, or both are arrays of the device (i64 or u64).
+
+        The stream reads such arrays while the call runs there: keep them, unchanged, until it has
+        ended; of a call in a graph, as long as the graph."""
+        stream = handle_of(stream, self.device)
         a, b = operand(input, "input", self.device), operand(output, "output", self.device)
         self._same_type(a, b, "input", "output")
         sent, *mine = self._parts(a, input_counts, "input_counts", input_displacements)
@@ -546,12 +559,17 @@ class Communicator(fast.Slots if fast else _Plain):
 
     def allgatherv(self, input, output, counts, *, displacements=None, stream=None, **options):
         """An all-gather of unequal parts: counts[r] elements of rank r. Counts and displacements
-        are numbers, or both are arrays of the device (i64 or u64)."""
+        are numbers, or both are arrays of the device (i64 or u64).
+
+        The stream reads such arrays while the call runs there: keep them, unchanged, until it has
+        ended; of a call in a graph, as long as the graph. With them nothing checks that `input` has
+        this rank's count."""
+        stream = handle_of(stream, self.device)
         a, b = operand(input, "input", self.device), operand(output, "output", self.device)
         self._same_type(a, b, "input", "output")
         parts, *arrays = self._parts(b, counts, "counts", displacements)
         if not parts.on_device:
-            self._exactly(a, counts[self.rank], "input")
+            self._exactly(a, parts.counts[self.rank], "input")
         self._call(
             lib.symwin_allgatherv_with, a.ptr, b.ptr, parts, a.type,
             options=options, operands=(a, b, arrays), stream=stream,
@@ -562,12 +580,17 @@ class Communicator(fast.Slots if fast else _Plain):
         self, input, counts, output, op="sum", *, displacements=None, stream=None, **options
     ):
         """A reduce-scatter of unequal parts: counts[r] elements for rank r. Counts and
-        displacements are numbers, or both are arrays of the device (i64 or u64)."""
+        displacements are numbers, or both are arrays of the device (i64 or u64).
+
+        The stream reads such arrays while the call runs there: keep them, unchanged, until it has
+        ended; of a call in a graph, as long as the graph. With them nothing checks that `output`
+        has room for this rank's count."""
+        stream = handle_of(stream, self.device)
         a, b = operand(input, "input", self.device), operand(output, "output", self.device)
         self._same_type(a, b, "input", "output")
         parts, *arrays = self._parts(a, counts, "counts", displacements)
         if not parts.on_device:
-            self._exactly(b, counts[self.rank], "output")
+            self._exactly(b, parts.counts[self.rank], "output")
         self._call(
             lib.symwin_reduce_scatterv_with, a.ptr, parts, b.ptr, a.type,
             _choice(_api.OP_NAMES, op, "op"), options=options, operands=(a, b, arrays),
@@ -577,10 +600,12 @@ class Communicator(fast.Slots if fast else _Plain):
 
     def barrier(self, *, stream=None, **options):
         """What follows in the stream waits for what all ranks' streams have before it."""
+        stream = handle_of(stream, self.device)
         self._call(lib.symwin_barrier_with, options=options, operands=(), stream=stream)
 
     def send(self, input, peer, *, stream=None, **options):
         """Sends to rank `peer`, which makes the receive."""
+        stream = handle_of(stream, self.device)
         a = operand(input, "input", self.device)
         self._call(
             lib.symwin_send_with, a.ptr, a.count, a.type, _number(peer, "peer"), options=options,
@@ -589,6 +614,7 @@ class Communicator(fast.Slots if fast else _Plain):
 
     def recv(self, output, peer, *, stream=None, **options):
         """Receives from rank `peer`."""
+        stream = handle_of(stream, self.device)
         b = operand(output, "output", self.device)
         self._call(
             lib.symwin_recv_with, b.ptr, b.count, b.type, _number(peer, "peer"), options=options,
@@ -599,12 +625,11 @@ class Communicator(fast.Slots if fast else _Plain):
     # ---- helpers of these ----
 
     def _call(self, function, *arguments, options, operands, stream):
-        handle = 0 if stream is None else handle_of(stream, self.device)
         kept = _Options(options, operands[0] if operands else None) if options else None
         chosen = kept.struct if kept else self._default
         self._enter()
         try:
-            status = function(self._handle, *arguments, chosen, handle)
+            status = function(self._handle, *arguments, chosen, stream)
         finally:
             self._release()
         if status:

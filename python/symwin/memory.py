@@ -342,9 +342,9 @@ def _tell(kind):
     own; nor of those of a PyTorch without DLPack's table of functions (before 2.10)."""
     _told.add(kind)
     torch = sys.modules.get("torch")
-    table = getattr(kind, "__dlpack_c_exchange_api__", None)
-    if table is not None and torch and kind in (torch.Tensor, torch.nn.Parameter):
-        fast.tensor_class(kind, table)
+    parameter = getattr(getattr(torch, "nn", None), "Parameter", None)
+    if kind is getattr(torch, "Tensor", None) or kind is parameter:
+        fast.tensor_class(kind, getattr(kind, "__dlpack_c_exchange_api__", None))
 
 
 def operand(value, name, device):
@@ -359,6 +359,8 @@ def operand(value, name, device):
             _tell(type(value))
         if not value.is_contiguous():
             raise invalid(f"{name} is {_text(value)}, not contiguous; pass {name}.contiguous()")
+        if value.is_neg():  # its memory has the numbers with the other sign
+            raise invalid(f"{name} is {_text(value)}, a negated view; pass {name}.resolve_neg()")
         if value.is_cuda:
             index = value.get_device()
         elif value.is_cpu and is_emulated():
@@ -372,7 +374,8 @@ def operand(value, name, device):
         found = Operand(value.data_ptr(), value.numel(), _NUMBERS[kind], index, value)
         if found.count and (
             not found.ptr
-            or (value.storage_offset() and value.untyped_storage().nbytes() < value.nbytes)
+            or value.untyped_storage().nbytes()
+            < value.storage_offset() * value.element_size() + value.nbytes
         ):
             raise invalid(f"{name} is {_text(value)}, whose memory was freed")
     elif hasattr(value, "__cuda_array_interface__"):

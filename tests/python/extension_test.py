@@ -1,5 +1,6 @@
 """The extension against the calls by ctypes: equal results and exceptions, whatever is passed."""
 
+import datetime
 import gc
 import inspect
 import os
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -278,8 +280,89 @@ def test_streams_of_others(ranks):
             assert found == outcome(by_ctypes["allreduce"], comm, x, stream=other)
             assert found[0] is SymwinInvalid or other.device_index == comm.device
             other.destroy()
+        y = comm.empty(4)
+        comm.alltoall(x, y, stream=Stream(lambda: setattr(comm, "nranks", 0)))
+        comm.nranks = 1
+        group = symwin.group()
+        comm.allreduce(x, stream=Stream(group.__enter__))
+        assert len(symwin.comm.opened.keep) == 1  # it is a call of the group
+        group.__exit__(None, None, None)
+        symwin.synchronize(comm.device)
         with pytest.raises(SymwinInvalid, match="was destroyed"):
             comm.allreduce(x, stream=Stream(comm.destroy))
+
+    ranks(1, body)
+
+
+WITH_COUNTS = {
+    "alltoallv": lambda x, y, big: (x, [4], y, [4]),
+    "allgatherv": lambda x, y, big: (x, y, [4]),
+    "reduce_scatterv": lambda x, y, big: (x, [4], y),
+    "send": lambda x, y, big: (x, 0),
+    "recv": lambda x, y, big: (x, 0),
+}
+
+
+@pytest.mark.parametrize("way", ["as it is", "by ctypes"])
+@pytest.mark.parametrize("name", [name for name in by_ctypes if name != "barrier"])
+def test_a_stream_that_frees_memory(ranks, name, way):
+    """A stream's own code runs once, and before the addresses are read."""
+    function = by_ctypes[name] if way == "by ctypes" else getattr(Communicator, name)
+
+    def body(comm):
+        arrays, ran = [comm.empty(4) for _ in range(3)], []
+
+        class Stream:
+            def __cuda_stream__(self):
+                ran.append(1)
+                for array in arrays:
+                    array.buffer.free()
+                return 0, 0
+
+        with pytest.raises(SymwinInvalid, match="was freed"):
+            function(comm, *{**GOOD, **WITH_COUNTS}[name](*arrays), stream=Stream())
+        assert len(ran) == 1
+
+    ranks(1, body)
+
+
+def like_a_tensor(table):
+    """A class with what is asked of torch's tensors, on an Array."""
+
+    class Tensor:
+        __dlpack_c_exchange_api__ = table
+        is_cpu, is_cuda = symwin.is_emulated(), not symwin.is_emulated()
+
+        def __init__(self, array):
+            self.array, self.dtype, self.nbytes = array, array.dtype, array.nbytes
+
+        def __getattr__(self, name):
+            storage = types.SimpleNamespace(nbytes=lambda: self.nbytes)
+            return {
+                "data_ptr": lambda: self.array.ptr, "numel": lambda: self.array.count,
+                "get_device": lambda: self.array.device, "untyped_storage": lambda: storage,
+                "is_contiguous": lambda: True, "is_neg": lambda: False,
+                "storage_offset": lambda: 0, "element_size": lambda: 4,
+            }[name]  # fmt: skip
+
+    return Tensor
+
+
+def test_classes_like_tensors(ranks, monkeypatch):
+    """A module `torch` that is another one, and tables that are none: no quick way, and no more."""
+
+    def body(comm):
+        x = symwin.from_host(np.full(4, 3, "f4"), device=comm.device)
+        for table in None, "text", datetime.datetime_CAPI:  # the last is a capsule, of another name
+            for names in (), ("Tensor",), ("Tensor", "nn"), ("nn",):
+                kind = like_a_tensor(table)
+                module = types.ModuleType("torch")
+                found = {"Tensor": kind, "nn": types.SimpleNamespace(Parameter=kind)}
+                vars(module).update({name: found[name] for name in names})
+                with monkeypatch.context() as patch:
+                    patch.setitem(sys.modules, "torch", module)
+                    for _ in range(2):
+                        assert comm.allreduce(kind(x)).array.numpy().tolist() == [3] * 4
 
     ranks(1, body)
 
@@ -388,7 +471,7 @@ def test_threads(ranks):
                         return
 
         assert comm._acquire() and not comm._acquire()  # as another thread
-        for call in lambda: comm.allreduce(x), comm.barrier, comm.check, comm.destroy:
+        for call in lambda: comm.allreduce(x), comm.barrier, comm.query, comm.destroy:
             with pytest.raises(SymwinError, match="another thread is in a call"):
                 call()
         comm._release()

@@ -770,10 +770,10 @@ class Odd(torch.Tensor):
         return super().__torch_function__(function, types, arguments, named or {})
 
 
-def freed_view(comm, nbytes):
+def freed_view(comm, nbytes, begin=100):
     """A view whose storage has become smaller than it."""
     base = torch.ones(1000)
-    view = base[100:]
+    view = base[begin:]
     base.untyped_storage().resize_(nbytes)
     return view
 
@@ -797,6 +797,9 @@ TENSORS = {
     "complex": lambda comm: own(comm, torch.ones(4)).view(torch.complex64),
     "freed": lambda comm: freed_view(comm, 0),
     "smaller": lambda comm: freed_view(comm, 16),
+    "smaller by one element": lambda comm: freed_view(comm, 3996),
+    "smaller from its begin on": lambda comm: freed_view(comm, 3996, 0),
+    "negated": lambda comm: torch._neg_view(own(comm, torch.ones(4))),
     "meta": lambda comm: torch.ones(4, device="meta"),
     "sparse": lambda comm: torch.ones(4).to_sparse(),
     "of a subclass": lambda comm: own(comm, torch.ones(4)).as_subclass(Odd),
@@ -825,6 +828,8 @@ def test_tensors_of_the_extension(ranks, kind):
         sys.setprofile(None)
         assert found == outcome(slow["allreduce"], comm, x)
         assert found is True or not ordinary
+        refused = {"smaller": "whose memory was freed", "negated": "pass input.resolve_neg()"}
+        assert refused.get(kind.split()[0], "") in str(found)
         assert not ordinary or seen.count("call") == 1  # of outcome()
         for given in (x, y), (y, x):
             assert outcome(comm.allgather, *given) == outcome(slow["allgather"], comm, *given)
