@@ -72,18 +72,42 @@ def _number(value, what, least=0, most=0x7FFFFFFF):
     return value
 
 
-class Window:
-    """A symmetric window: the memory of all ranks at one offset of a flat range. Made by
-    Communicator.window(). A context manager."""
+class _Kept:
+    """What C made of this rank's memory. The communicator keeps it until it is released, and it
+    keeps the memory, which peers may use until then."""
 
     def __init__(self, comm, handle, keep):
         self.comm, self._handle, self._keep = comm, handle, keep
-        comm._windows[handle] = self  # and so the memory lives while peers may use it
+        comm._kept.add(self)
+
+    def _live(self):
+        handle = self._handle
+        if handle is None:
+            raise invalid(self._over)
+        return handle
+
+    def _end(self, comm, function):
+        """Releases it, unless that was done before, or by the communicator's end (comm: None)."""
+        with self.comm._idle:  # of several threads one gets the handle
+            handle, self._handle = self._handle, None
+        if comm is not None and handle is not None:
+            try:
+                check(function(comm, handle))
+            finally:  # C has released it also if it tells a failure
+                self.comm._kept.discard(self)
+                self._keep = None
+
+
+class Window(_Kept):
+    """A symmetric window: the memory of all ranks at one offset of a flat range. Made by
+    Communicator.window(). A context manager."""
+
+    _over = "the window was deregistered"
 
     def query(self):
         """symwin_window_info as a dict: ptr, bytes, base, stride, offset, rank, nranks,
         transports, buffer_id, allocations, multicast_reason."""
-        with self.comm._using() as comm:
+        with self.comm._sharing() as comm:
             return ask(lib.symwin_window_query, _api.symwin_window_info, comm, self._live())
 
     def peer_ptr(self, peer, offset=0):
@@ -91,7 +115,7 @@ class Window:
         address = ctypes.c_void_p()
         _number(peer, "peer")
         _number(offset, "offset", most=(1 << 63) - 1)
-        with self.comm._using() as comm:
+        with self.comm._sharing() as comm:
             check(
                 lib.symwin_window_peer_pointer(comm, self._live(), peer, offset, _byref(address))
             )
@@ -101,25 +125,18 @@ class Window:
         """The multicast address of byte `offset`. Status.UNSUPPORTED: the window has none."""
         address = ctypes.c_void_p()
         _number(offset, "offset", most=(1 << 63) - 1)
-        with self.comm._using() as comm:
+        with self.comm._sharing() as comm:
             check(
                 lib.symwin_window_multicast_pointer(comm, self._live(), offset, _byref(address))
             )
         return address.value
-
-    def _live(self):
-        if self._handle is None:
-            raise invalid("the window was deregistered")
-        return self._handle
 
     def deregister(self):
         """Deregisters it; a second time, or after the communicator's end, it does nothing."""
         if self._handle is None or self.comm._handle is None:
             return
         with self.comm._using() as comm:
-            check(lib.symwin_window_deregister(comm, self._handle))
-            del self.comm._windows[self._handle]
-            self._handle = None
+            self._end(comm, lib.symwin_window_deregister)
 
     def __enter__(self):
         return self
@@ -128,36 +145,25 @@ class Window:
         self.deregister()
 
 
-class Registration:
+class Registration(_Kept):
     """Memory that becomes a window in the first call that can use it (symwin/register.h). Made by
-    Communicator.register(). A context manager."""
+    Communicator.register(). Any thread may use it. A context manager."""
 
-    def __init__(self, comm, handle, keep):
-        self.comm, self._handle, self._keep = comm, handle, keep
-        comm._others.add(self)  # and so the memory lives while it is registered
+    _over = "the registration was released"
 
     def query(self):
         """symwin_registration_info as a dict: ptr, bytes, local_references, graph_references,
         transports, buffer_id, refused."""
-        with self.comm._using() as comm:
+        with self.comm._sharing() as comm:
             return ask(
                 lib.symwin_registration_query, _api.symwin_registration_info, comm, self._live()
             )
 
-    def _live(self):
-        if self._handle is None:
-            raise invalid("the registration was released")
-        return self._handle
-
     def deregister(self):
         """Releases it: local, when no call on the memory is under way. A second time, or after the
         communicator's end, it does nothing."""
-        if self._handle is None or self.comm._handle is None:
-            return
-        with self.comm._using() as comm:
-            check(lib.symwin_deregister(comm, self._handle))
-            self._handle = None
-            self.comm._others.discard(self)
+        with self.comm._sharing(ended=True) as comm:
+            self._end(comm, lib.symwin_deregister)
 
     def __enter__(self):
         return self
@@ -166,14 +172,12 @@ class Registration:
         self.deregister()
 
 
-class Channel:
+class Channel(_Kept):
     """This rank's end of a channel: memory of two ranks for each other's kernels, and counters by
-    which these signal and wait (symwin/channel.h). Made by Communicator.channel(). A context
-    manager."""
+    which these signal and wait (symwin/channel.h). Made by Communicator.channel(). Any thread may
+    call query() and destroy(). A context manager."""
 
-    def __init__(self, comm, handle, keep):
-        self.comm, self._handle, self._keep = comm, handle, keep
-        comm._others.add(self)  # and so the memory lives while the peer may use it
+    _over = "the channel was destroyed"
 
     def connect(self):
         """Waits for the peer's end. Returns the five addresses of a symwin_channel in order, which
@@ -184,24 +188,15 @@ class Channel:
     def query(self):
         """symwin_channel_info as a dict: peer, lanes, connected, window, ptr, bytes,
         their_bytes."""
-        with self.comm._using() as comm:
+        with self.comm._sharing() as comm:
             return ask(lib.symwin_channel_query, _api.symwin_channel_info, comm, self._live())
-
-    def _live(self):
-        if self._handle is None:
-            raise invalid("the channel was destroyed")
-        return self._handle
 
     def destroy(self):
         """Destroys this end: local, when this rank's kernels with it have ended. The peer's may use
         this rank's memory until it destroys its own end. A second time, or after the communicator's
         end, it does nothing."""
-        if self._handle is None or self.comm._handle is None:
-            return
-        with self.comm._using() as comm:
-            check(lib.symwin_channel_destroy(comm, self._handle))
-            self._handle = None
-            self.comm._others.discard(self)
+        with self.comm._sharing(ended=True) as comm:
+            self._end(comm, lib.symwin_channel_destroy)
 
     def __enter__(self):
         return self
@@ -230,11 +225,21 @@ class Communicator(fast.Slots if fast else _Plain):
     options  members of symwin_comm_options by name: timeout_ms, bootstrap_timeout_ms,
              kernel_timeout_ms, slot_bytes, max_blocks, spare_multiprocessors, flags
 
-    One thread at a time may be in a call; a second one gets Status.BUSY. abort(), from any thread,
-    ends calls that wait. destroy(), or the end of a `with` block, ends the communicator.
+    One thread at a time may be in a call; a second one gets Status.BUSY. Beside it any thread may
+    be in abort(), which ends calls that wait, in check() and register(), and in what C allows of
+    windows, registrations and channels. destroy(), or the end of a `with` block, waits for these,
+    and ends the communicator.
     """
 
     _default = _api.symwin_collective_options(size=_OPTIONS_BYTES)
+
+    def __new__(cls, *_, **__):
+        made = super().__new__(cls)
+        made._kept = set()  # windows, registrations and channels
+        # Threads in calls that any thread may make, which destroy() waits for. A thread may come
+        # here again, by a signal's handler or a finalizer.
+        made._users, made._idle = [], threading.Condition(threading.RLock())
+        return made
 
     def __init__(self, id, nranks, rank, device=0, **options):
         handle = ctypes.c_void_p()
@@ -252,7 +257,6 @@ class Communicator(fast.Slots if fast else _Plain):
 
     def _adopt(self, handle):
         self._handle, self._emulated = handle, is_emulated()
-        self._windows, self._others = {}, set()  # and registrations and channels
         info = ask(lib.symwin_comm_query, _api.symwin_comm_info, handle)
         self.nranks, self.rank, self.device = info["nranks"], info["rank"], info["device"]
 
@@ -317,31 +321,64 @@ class Communicator(fast.Slots if fast else _Plain):
             raise error(Status.BUSY, "another thread is in a call of this communicator")
         if self._handle is None:
             self._release()
-            raise invalid("the communicator was destroyed")
+            raise self._ended()
+
+    def _ended(self):
+        return invalid("the communicator was destroyed")
+
+    @contextmanager
+    def _sharing(self, ended=False):
+        """The handle, for what any thread may call until destroy() begins, which waits for it. If
+        it has begun: None where `ended` allows that."""
+        with self._idle:
+            handle, me = self._handle, threading.get_ident()
+            if handle is None and not ended:
+                raise self._ended()
+            self._users.append(me)
+        try:
+            yield handle
+        finally:
+            with self._idle:
+                self._users.remove(me)
+                self._idle.notify_all()
 
     def destroy(self):
         """Destroys the communicator, its windows included; a second time it does nothing. Waits
         for this rank's calls, which abort() ends."""
         if not self._acquire():
             raise error(Status.BUSY, "another thread is in a call of this communicator")
-        handle, self._handle = self._handle, None
-        self._release()
+        try:
+            handle = self._last()
+        finally:
+            self._release()
         if handle is not None:
             lib.symwin_comm_destroy(handle)
-            self._windows.clear()
-            self._others.clear()
+            for kept in self._kept:
+                kept._keep = None
+            self._kept.clear()
+
+    def _last(self):
+        """The handle, once no thread has it."""
+        with self._idle:
+            if threading.get_ident() in self._users:  # a handler of a signal, within a call
+                raise error(Status.BUSY, "this thread is in a call of this communicator")
+            handle, self._handle = self._handle, None
+            try:
+                self._idle.wait_for(lambda: not self._users)
+            except BaseException:
+                self._handle = handle
+                raise
+            return handle
 
     def abort(self):
         """Makes waiting calls and kernels of this rank and its peers end soon. Any thread, until
         destroy() begins. Afterwards only destroy() is left."""
-        handle = self._handle
-        if handle is None:
-            raise invalid("the communicator was destroyed")
-        check(lib.symwin_comm_abort(handle))
+        with self._sharing() as comm:
+            check(lib.symwin_comm_abort(comm))
 
     def check(self):
-        """Raises why the communicator has ended, if it has."""
-        with self._using() as comm:
+        """Raises why the communicator has ended, if it has. Any thread."""
+        with self._sharing() as comm:
             check(lib.symwin_comm_check(comm))
 
     def query(self):
@@ -363,7 +400,7 @@ class Communicator(fast.Slots if fast else _Plain):
             )
         if handle.value is None:
             return None
-        part = type(self).__new__(type(self))
+        part = Communicator.__new__(type(self))  # no code of a derived class: all have the part
         part._adopt(handle.value)
         return part
 
@@ -395,32 +432,38 @@ class Communicator(fast.Slots if fast else _Plain):
         handle, (address, nbytes, keep) = ctypes.c_void_p(), self._range(memory)
         with self._using() as comm:
             check(lib.symwin_window_register(comm, address, nbytes, flags, _byref(handle)))
-        return Window(self, handle.value, keep)
+            return Window(self, handle.value, keep)
 
     def register(self, memory):
         """Registers an array, a buffer or a tensor. Local: it becomes a window in the first
         all-reduce on it, or in another call that can use that, where all ranks have registered
-        theirs. Each call needs a deregister()."""
+        theirs. Each call needs a deregister(). Any thread."""
         handle, (address, nbytes, keep) = ctypes.c_void_p(), self._range(memory)
-        with self._using() as comm:
+        with self._sharing() as comm:
             check(lib.symwin_register(comm, address, nbytes, _byref(handle)))
-        return Registration(self, handle.value, keep)
+            return Registration(self, handle.value, keep)
 
     def channel(self, peer, memory=None, lanes=1):
         """This rank's end of a channel with rank `peer`, to whose kernels it gives `memory` (None:
-        none). The peer makes its own end; connect() waits for it."""
+        none). The peer makes its own end; connect() waits for it. What fails here fails there too,
+        and counts as one of the channels; but of Status.BUSY the peer hears nothing."""
         handle = ctypes.c_void_p()
-        address, nbytes, keep = (None, 0, None) if memory is None else self._range(memory)
-        options = _api.symwin_channel_options(
-            size=ctypes.sizeof(_api.symwin_channel_options), lanes=_number(lanes, "lanes", 1)
-        )
+        options = _api.symwin_channel_options(size=ctypes.sizeof(_api.symwin_channel_options))
+        _number(peer, "peer")
+        try:
+            options.lanes = _number(lanes, "lanes", 1)
+            address, nbytes, keep = (None, 0, None) if memory is None else self._range(memory)
+        except Exception:  # C refuses a byte at no address, and tells the peer
+            with self._using() as comm:
+                lib.symwin_channel_create(comm, peer, None, 1, None, _byref(handle))
+            raise
         with self._using() as comm:
             check(
                 lib.symwin_channel_create(
-                    comm, _number(peer, "peer"), address, nbytes, _byref(options), _byref(handle)
+                    comm, peer, address, nbytes, _byref(options), _byref(handle)
                 )
             )
-        return Channel(self, handle.value, keep)
+            return Channel(self, handle.value, keep)
 
     def _range(self, memory):
         """(address, bytes, what keeps it alive)"""

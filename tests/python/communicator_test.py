@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -95,6 +96,20 @@ def test_split(ranks):
         return found
 
     assert ranks(4, body) == [(1, 2, 2), (1, 2, 4), (0, 2, 2), (0, 2, 4)]
+
+
+def test_split_of_a_derived_class():
+    """Its __new__() has no part in it: the other ranks would have a part that this one has not."""
+
+    class Named(Communicator):
+        def __new__(cls, *arguments, name):
+            return super().__new__(cls)
+
+        def __init__(self, *arguments, name):
+            super().__init__(*arguments)
+
+    with Named(symwin.unique_id(), 1, 0, name="whole") as comm, comm.split(0) as part:
+        assert type(part) is Named and part.nranks == 1
 
 
 BAD = [
@@ -302,13 +317,14 @@ def test_parts_with_displacements(ranks, place):
 
     def body(comm):
         n, r = comm.nranks, comm.rank
-        counts = [rank + 1 for rank in range(n)]
+        kept, counts = [], [rank + 1 for rank in range(n)]
         begins = [20 - 5 * rank for rank in range(n)]  # backwards
 
         def given(numbers):
             if place == "host":
                 return numbers
-            return symwin.from_host(np.array(numbers), place, comm.device)
+            kept.append(symwin.from_host(np.array(numbers), place, comm.device))
+            return kept[-1]
 
         mine = np.full(r + 1, 10.0 + r, "f4")
         x, y = symwin.from_host(mine, device=comm.device), comm.empty(30)
@@ -348,14 +364,26 @@ def test_counts_of_the_device_in_a_group(ranks):
     def body(comm):
         x, y = comm.empty(4), comm.empty(4)
         x.copy_from(np.full(4, 3, "f4"))
+        counts = symwin.from_host(np.array([4]), "i64", comm.device)
+        begins = symwin.from_host(np.array([0]), "i64", comm.device)
         with symwin.group():
-            comm.allgatherv(
-                x, y, symwin.from_host(np.array([4]), "i64", comm.device),
-                displacements=symwin.from_host(np.array([0]), "i64", comm.device),
-            )  # fmt: skip
+            comm.allgatherv(x, y, counts, displacements=begins)
             (operands, _), = symwin.comm.opened.keep
-            assert [array.type for array in operands[2]] == [10, 10]
+            assert operands[2] == [counts, begins]
         assert y.numpy().tolist() == [3] * 4
+
+    ranks(1, body)
+
+
+def test_counts_that_are_read_once(ranks):
+    """Whatever gives a number for each rank."""
+
+    def body(comm):
+        x, y = symwin.from_host(np.full(4, 3, "f4"), device=comm.device), comm.empty(4)
+        assert comm.allgatherv(x, y, iter([4])).numpy().tolist() == [3] * 4
+        assert comm.reduce_scatterv(y, {4: None}, x).numpy().tolist() == [3] * 4
+        with pytest.raises(SymwinInvalid, match="input has 4 elements, and this rank's part 5"):
+            comm.allgatherv(x, comm.empty(5), iter([5]))
 
     ranks(1, body)
 
@@ -424,6 +452,141 @@ def test_channels(ranks):
     ranks(2, body)
 
 
+@pytest.mark.parametrize(
+    "fail, words",
+    [
+        (lambda comm, freed: comm.channel(1, np.zeros((4, 4), "f4").T[:, :2]), "not contiguous"),
+        (lambda comm, freed: comm.channel(1, freed), "was freed"),
+        (lambda comm, freed: comm.channel(1, freed.buffer), "was freed"),
+        (lambda comm, freed: comm.channel(1, [1]), "memory is a list"),
+        (lambda comm, freed: comm.channel(1, lanes=0), "lanes is 0"),
+    ],
+)
+def test_channels_that_fail_here(ranks, fail, words):
+    """The peer hears of it at once, and the next channels of both meet."""
+
+    def body(comm):
+        peer, freed = 1 - comm.rank, comm.empty(4)
+        freed.buffer.free()
+        if comm.rank == 0:
+            with pytest.raises(SymwinInvalid, match=words):
+                fail(comm, freed)
+        else:
+            begun, refused = time.monotonic(), comm.channel(peer)
+            with pytest.raises(SymwinInvalid, match="rank 0"):
+                refused.connect()
+            assert time.monotonic() - begun < 5
+        x = comm.empty(10 + comm.rank, "u8")
+        channel = comm.channel(peer, x)
+        channel.connect()
+        assert channel.query()["their_bytes"] == 10 + peer
+        comm.barrier()
+        symwin.synchronize(comm.device)
+
+    ranks(2, body, timeout_ms=10000)
+
+
+RELEASED = {
+    "symwin_window_deregister": lambda comm, x: comm.window(x),
+    "symwin_deregister": lambda comm, x: comm.register(x),
+    "symwin_channel_destroy": lambda comm, x: comm.channel(1, x),
+}
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_releases(ranks, monkeypatch, name):
+    """C is called once, whoever is fast, and has released all also if it tells a failure."""
+    called, release = [], getattr(symwin.comm.lib, name)
+
+    def body(comm):
+        if comm.rank == 1:
+            return
+        x = comm.empty(4)
+        buffer, made = weakref.ref(x.buffer), RELEASED[name](comm, x)
+        del x
+        end = made.destroy if "channel" in name else made.deregister
+
+        def fails(handle, mine):
+            called.append(mine)
+            end()  # as another thread
+            return release(handle, mine) or Status.DRIVER
+
+        monkeypatch.setattr(symwin.comm.lib, name, fails)
+        assert buffer() is not None
+        with pytest.raises(SymwinError) as caught:
+            end()
+        assert caught.value.status is Status.DRIVER
+        end()
+        assert len(called) == 1 and made not in comm._kept
+        gc.collect()
+        assert buffer() is None
+
+    ranks(2 if "channel" in name else 1, body)
+
+
+def test_memory_after_the_end(ranks):
+    """What is left of windows, registrations and channels holds none."""
+
+    def body(comm):
+        arrays = [comm.empty(4) for _ in range(3)]
+        buffers = [weakref.ref(x.buffer) for x in arrays]
+        left = [comm.window(arrays[0]), comm.register(arrays[1])]
+        left.append(comm.channel(1 - comm.rank, arrays[2]))
+        del arrays
+        gc.collect()
+        assert None not in [buffer() for buffer in buffers]
+        comm.destroy()
+        gc.collect()
+        assert [buffer() for buffer in buffers] == [None] * 3
+        for one in left:
+            with pytest.raises(SymwinInvalid, match="destroyed"):
+                one.query()
+
+    ranks(2, body)
+
+
+def test_destroy_waits(ranks, monkeypatch):
+    """For threads in calls that any thread may make, also if they have not come to C yet."""
+    abort = symwin.comm.lib.symwin_comm_abort
+
+    def body(comm):
+        def late(handle):
+            with pytest.raises(SymwinError, match="this thread is in a call") as caught:
+                comm.destroy()  # as a signal's handler
+            assert caught.value.status is Status.BUSY and comm._handle == handle
+            ending.start()
+            ending.join(0.3)
+            assert ending.is_alive()
+            for call in comm.abort, comm.check, lambda: comm.register(x):
+                with pytest.raises(SymwinInvalid, match="was destroyed"):
+                    call()
+            registration.deregister()  # has nothing to do any more
+            return abort(handle)
+
+        x, ending = comm.empty(4), threading.Thread(target=comm.destroy)
+        registration = comm.register(x)
+        monkeypatch.setattr(symwin.comm.lib, "symwin_comm_abort", late)
+        comm.abort()
+        ending.join(30)
+        assert not ending.is_alive() and not comm._kept
+
+    ranks(1, body)
+
+
+def test_destroy_that_is_interrupted(ranks):
+    def body(comm):
+        def interrupted(_):
+            raise KeyboardInterrupt
+
+        comm._idle.wait_for = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            comm.destroy()
+        del comm._idle.wait_for
+        assert comm.query()["nranks"] == 1  # it is as it was
+
+    ranks(1, body)
+
+
 def test_two_threads(ranks):
     def body(comm):
         if comm.rank == 1:
@@ -431,21 +594,29 @@ def test_two_threads(ranks):
             time.sleep(0.5)
             comm.window(comm.empty(4))
             return
-        other, window = [], comm.window(comm.empty(4))
+        other, window, channel = [], comm.window(comm.empty(4)), comm.channel(1)
 
         def second():
             time.sleep(0.1)
-            for call in comm.check, window.deregister:
+            for call in comm.query, window.deregister:
                 try:
                     call()
                 except SymwinError as error:
                     other.append(error.status)
+            comm.check()
+            with comm.register(comm.empty(4)) as registration:  # what C lets any thread call
+                assert registration.query()["local_references"] == 1
+            info = window.query()
+            assert window.peer_ptr(0) == info["base"] + info["offset"]
+            assert channel.query()["peer"] == 1
+            channel.destroy()
+            other.append(comm._acquire())  # all of this beside the call
 
         thread = threading.Thread(target=second)
         thread.start()
         comm.window(comm.empty(4))  # waits for rank 1
         thread.join()
-        assert other == [Status.BUSY, Status.BUSY]
+        assert other == [Status.BUSY, Status.BUSY, False]
         assert comm.query()["windows"] == 2
         window.deregister()  # the window was not lost
         assert comm.query()["windows"] == 1
