@@ -312,9 +312,12 @@ static void call_late(const struct rank *rank, ncclComm_t comm, int *data)
 static void is_final(const struct rank *rank, ncclComm_t comm, int *data)
 {
     ncclWindow_t window;
+    int turns;
 
-    EXPECT(cu.cuStreamQuery(rank->stream), CUDA_SUCCESS);
     EXPECT(data[1], rank->ranks);
+    for (turns = 0; turns < 500 && cu.cuStreamQuery(rank->stream) != CUDA_SUCCESS; turns++)
+        usleep(1000); /* a kernel leaves its stream a moment after its last word */
+    EXPECT(cu.cuStreamQuery(rank->stream), CUDA_SUCCESS);
     data[1] = 0;
     EXPECT(ncclAllReduce(data, data + 1, 1, ncclInt32, ncclSum, comm, rank->stream),
            ncclInvalidUsage);
