@@ -64,14 +64,28 @@ struct sw_shares_but_root {
 
 /* ---- broadcast ------------------------------------------------------------------------------- */
 
+/* Of the message, the last one perhaps in part. */
+SYMWIN_DEVICE uint32_t sw_bundle_groups(const struct sw_kernel_args &args)
+{
+    const uint32_t group = SW_GROUP_ITEMS * 16;
+
+    return (uint32_t)((args.bytes + group - 1) / group);
+}
+
 /* Shares of whole groups of bundles. */
 struct sw_bundle_shares {
-    uint32_t each;  /* bundles of a share */
-    uint32_t count; /* of shares; ranks behind the last one have none */
+    uint32_t each; /* bundles of a share */
 
+    /* Bundles of the shares that there are, the last one in full. */
+    SYMWIN_MEMBER uint32_t all(const struct sw_kernel_args &args) const
+    {
+        return (sw_bundle_groups(args) * SW_GROUP_BUNDLES + each - 1) / each * each;
+    }
+
+    /* Ranks behind the message's end have none. */
     SYMWIN_MEMBER bool has(const struct sw_kernel_args &args, int32_t p) const
     {
-        return sw_share_but_root(args, p) < count;
+        return (uint64_t)(sw_share_but_root(args, p) * each) * (SW_BUNDLE_ITEMS * 16) < args.bytes;
     }
 
     /* Rank p's share of the message at `address`. */
@@ -87,29 +101,25 @@ struct sw_bundle_shares {
 
 SYMWIN_DEVICE sw_bundle_shares sw_bundle_shares_of(const struct sw_kernel_args &args)
 {
-    const uint32_t group = SW_GROUP_ITEMS * 16, shares = (uint32_t)args.nranks - 1;
-    const uint32_t groups = (uint32_t)((args.bytes + group - 1) / group);
+    const uint32_t shares = (uint32_t)args.nranks - 1;
 
-    const uint32_t each = (groups + shares - 1) / shares;
-
-    return {each * SW_GROUP_BUNDLES, (groups + each - 1) / each};
+    return {(sw_bundle_groups(args) + shares - 1) / shares * SW_GROUP_BUNDLES};
 }
 
-/* By the root: sends each rank its share. `word` has those of the thread's first bundle. */
+/* By the root, whose other number k has share k: sends each rank its share. `word` has those of the
+ * thread's first bundle. */
 template <class W>
 SYMWIN_DEVICE void sw_shares_send(const struct sw_kernel_args &args, const sw_call &call,
                                   const sw_role &role, const sw_bundle_shares &shares,
                                   uint64_t word[SW_BUNDLE_WORDS])
 {
     const uint64_t place = sw_slot_place<0>(args, call.round, args.rank, 0);
-    const uint32_t all = sw_others_but_root(args) * shares.each;
+    const uint32_t all = shares.all(args);
 
     SYMWIN_NO_UNROLL
     for (uint32_t u = role.index; u < all; u += role.workers) {
         const int32_t p = sw_other_but_root(args, u / shares.each);
 
-        if (!shares.has(args, p))
-            continue;
         if (u != role.index)
             sw_bundle_load<W>(shares.part<W>(args, args.in, p), u % shares.each, word);
         sw_bundle_send(sw_state_address(args, call, p, place), u % shares.each, word);
@@ -125,10 +135,9 @@ SYMWIN_DEVICE void sw_shares_pass(const struct sw_kernel_args &args, sw_call &ca
     const uint64_t place = sw_slot_place<0>(args, call.round, args.rank, 1);
     const sw_part out = shares.part<W>(args, args.out, args.rank);
     const uint32_t others = sw_others_but_root(args);
-    const uint32_t own = shares.has(args, args.rank) ? shares.each : 0;
 
     SYMWIN_NO_UNROLL
-    for (uint32_t b = role.index; b < own; b += role.workers) {
+    for (uint32_t b = role.index; b < shares.each; b += role.workers) {
         uint64_t word[SW_BUNDLE_WORDS];
 
         if (!sw_bundle_receive(args, call, args.root, from, b, word))
@@ -167,7 +176,7 @@ template <class W>
 SYMWIN_DEVICE void sw_shares_keep(const struct sw_kernel_args &args, const sw_role &role,
                                   const sw_bundle_shares &shares)
 {
-    const uint32_t all = sw_others_but_root(args) * shares.each;
+    const uint32_t all = shares.all(args);
 
     SYMWIN_NO_UNROLL
     for (uint32_t u = role.index; u < all && args.in != args.out; u += role.workers) {
@@ -190,7 +199,7 @@ SYMWIN_DEVICE void sw_shares_run(const struct sw_kernel_args &args)
     sw_call call;
 
     sw_call_order();
-    if (is_root && role.works && role.index < sw_others_but_root(args) * shares.each)
+    if (is_root && role.works && role.index < shares.all(args))
         sw_bundle_load<W>(
             shares.part<W>(args, args.in, sw_other_but_root(args, role.index / shares.each)),
             role.index % shares.each, word);
@@ -201,7 +210,8 @@ SYMWIN_DEVICE void sw_shares_run(const struct sw_kernel_args &args)
         if (is_root) {
             sw_shares_keep<W>(args, role, shares);
         } else {
-            sw_shares_pass<W>(args, call, role, shares);
+            if (shares.has(args, args.rank))
+                sw_shares_pass<W>(args, call, role, shares);
             if (!call.failed)
                 sw_shares_receive<W>(args, call, role, shares);
         }
