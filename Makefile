@@ -317,6 +317,7 @@ endif
 define COMMANDS
 $(COMPILE_C)
 $(COMPILE_CC)
+$(KERNEL_CXX)
 $(LINK)
 endef
 define CU_COMMANDS
