@@ -258,12 +258,19 @@ SYMWIN_DEVICE bool sw_bundles_take_answers(const struct sw_kernel_args &args, sw
 
 /* ---- a call ---------------------------------------------------------------------------------- */
 
+/* Groups of so many bytes, the last one perhaps in part. */
+SYMWIN_DEVICE uint32_t sw_bundle_groups(uint64_t bytes)
+{
+    const uint64_t group = SW_GROUP_ITEMS * 16;
+
+    return (uint32_t)((bytes + group - 1) / group);
+}
+
 /* Rounds of whole groups, as items. */
 template <class W>
 SYMWIN_DEVICE sw_rounds sw_rounds_of_groups(uint64_t bytes, uint64_t slot_bytes)
 {
-    const uint64_t group = SW_GROUP_ITEMS * 16;
-    const uint32_t groups = (uint32_t)((bytes + group - 1) / group);
+    const uint32_t groups = sw_bundle_groups(bytes);
     sw_rounds rounds = {bytes, groups * SW_GROUP_ITEMS, 1, 0};
 
     if (W::rounds) {

@@ -64,14 +64,6 @@ struct sw_shares_but_root {
 
 /* ---- broadcast ------------------------------------------------------------------------------- */
 
-/* Of the message, the last one perhaps in part. */
-SYMWIN_DEVICE uint32_t sw_bundle_groups(const struct sw_kernel_args &args)
-{
-    const uint32_t group = SW_GROUP_ITEMS * 16;
-
-    return (uint32_t)((args.bytes + group - 1) / group);
-}
-
 /* Shares of whole groups of bundles. */
 struct sw_bundle_shares {
     uint32_t each; /* bundles of a share */
@@ -79,7 +71,7 @@ struct sw_bundle_shares {
     /* Bundles of the shares that there are, the last one in full. */
     SYMWIN_MEMBER uint32_t all(const struct sw_kernel_args &args) const
     {
-        return (sw_bundle_groups(args) * SW_GROUP_BUNDLES + each - 1) / each * each;
+        return (sw_bundle_groups(args.bytes) * SW_GROUP_BUNDLES + each - 1) / each * each;
     }
 
     /* Ranks behind the message's end have none. */
@@ -103,7 +95,7 @@ SYMWIN_DEVICE sw_bundle_shares sw_bundle_shares_of(const struct sw_kernel_args &
 {
     const uint32_t shares = (uint32_t)args.nranks - 1;
 
-    return {(sw_bundle_groups(args) + shares - 1) / shares * SW_GROUP_BUNDLES};
+    return {(sw_bundle_groups(args.bytes) + shares - 1) / shares * SW_GROUP_BUNDLES};
 }
 
 /* By the root, whose other number k has share k: sends each rank its share. `word` has those of the
