@@ -59,8 +59,9 @@ static struct {
 
 static _Thread_local uint64_t thread_number; /* 0: none yet. Unique to the thread */
 
-/* ---- counts, under the mutex of all ---- */
+/* ---- counts ---- */
 
+/* Under the mutex of all. */
 static struct page **find_page(int device)
 {
     struct page **at = &all.pages;
@@ -97,30 +98,57 @@ static symwin_status make_page(int device, struct page **out)
     return SYMWIN_OK;
 }
 
+/* NULL: none. */
+static void free_page(struct page *page)
+{
+    if (page == NULL)
+        return;
+    sw_memory_release(&page->memory);
+    free(page);
+}
+
+/* Under the mutex of all, which it gives up while the driver makes a page: ranks of other devices,
+ * which may be past their deadline, do not wait for this device's driver. */
 static symwin_status take_count(symwin_comm *comm)
 {
-    struct page **at = find_page(comm->device);
+    struct page **at = find_page(comm->device), *page = NULL;
     symwin_status status = SYMWIN_OK;
     int i = 0;
 
-    if (*at == NULL)
-        status = make_page(comm->device, at);
+    if (*at == NULL) {
+        pthread_mutex_unlock(&all.mutex);
+        status = make_page(comm->device, &page);
+        pthread_mutex_lock(&all.mutex);
+        at = find_page(comm->device);
+    }
     if (status != SYMWIN_OK)
         return status;
+    if (*at == NULL) {
+        *at = page;
+        page = NULL;
+    }
     while (i < COUNTS && (*at)->counts[i].taken)
         i++;
-    if (i == COUNTS)
-        return sw_fail(SYMWIN_NO_MEMORY,
-                       "%d communicators of this process are on device %d; destroy some first",
-                       COUNTS, comm->device);
-    (*at)->counts[i].taken = 1;
-    (*at)->used++;
-    comm->done = comm->registrations->counted = (*at)->counts[i].value;
-    comm->done_address = (*at)->memory.base + (CUdeviceptr)i * COUNT_BYTES;
-    return SYMWIN_OK;
+    if (i < COUNTS) {
+        (*at)->counts[i].taken = 1;
+        (*at)->used++;
+        comm->done = comm->registrations->counted = (*at)->counts[i].value;
+        comm->done_address = (*at)->memory.base + (CUdeviceptr)i * COUNT_BYTES;
+    } else {
+        status = sw_fail(SYMWIN_NO_MEMORY,
+                         "%d communicators of this process are on device %d; destroy some first",
+                         COUNTS, comm->device);
+    }
+    if (page != NULL) { /* another thread has made one */
+        pthread_mutex_unlock(&all.mutex);
+        free_page(page);
+        pthread_mutex_lock(&all.mutex);
+    }
+    return status;
 }
 
-static void give_count(symwin_comm *comm)
+/* Under the mutex of all. Returns the page if that was its last count: to be freed. */
+static struct page *give_count(symwin_comm *comm)
 {
     struct page **at = find_page(comm->device), *page = *at;
     const size_t i = (size_t)(comm->done_address - page->memory.base) / COUNT_BYTES;
@@ -129,10 +157,9 @@ static void give_count(symwin_comm *comm)
     page->counts[i].taken = 0;
     comm->done_address = 0;
     if (--page->used > 0)
-        return;
+        return NULL;
     *at = page->next;
-    sw_memory_release(&page->memory);
-    free(page);
+    return page;
 }
 
 /* ---- which communicators ---- */
@@ -264,6 +291,7 @@ static void take_out(struct sw_order *order, struct sw_calls *calls)
 void sw_order_leave(struct sw_calls *calls)
 {
     struct sw_order *order = calls->order, **at = &all.orders;
+    struct page *last = NULL;
 
     if (calls->edge != NULL)
         sw_drop(sw_drv.cuEventDestroy(calls->edge), "cuEventDestroy");
@@ -283,8 +311,9 @@ void sw_order_leave(struct sw_calls *calls)
     if (calls->order != NULL)
         divide(calls->comm->device);
     if (calls->comm->done_address != 0)
-        give_count(calls->comm);
+        last = give_count(calls->comm);
     pthread_mutex_unlock(&all.mutex);
+    free_page(last);
 }
 
 /* ---- room, in blocks: a block takes one multiprocessor at most ---- */

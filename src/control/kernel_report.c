@@ -43,7 +43,8 @@ static size_t free_slot(const struct page *page)
     return slot;
 }
 
-/* Allocates a page in the current context, which is the device's primary one. Under the mutex. */
+/* Allocates a page in the current context, which is the device's primary one. Not under the mutex:
+ * ranks of other devices do not wait for this device's driver. */
 static symwin_status make_page(CUdevice device, struct page **out)
 {
     struct page *page = calloc(1, sizeof *page);
@@ -70,23 +71,18 @@ static symwin_status make_page(CUdevice device, struct page **out)
     page->memory = memory;
     page->device = device;
     page->context = context;
-    page->next = reports.pages;
-    reports.pages = page;
     *out = page;
     return SYMWIN_OK;
 }
 
-/* Finds a page with a free slot, or allocates one. Under the mutex. */
-static symwin_status find_page(CUdevice device, struct page **out)
+/* A page with a free slot; NULL: none. Under the mutex. */
+static struct page *find_page(void)
 {
     struct page *page = reports.pages;
 
     while (page != NULL && free_slot(page) == SLOTS)
         page = page->next;
-    if (page == NULL)
-        return make_page(device, out);
-    *out = page;
-    return SYMWIN_OK;
+    return page;
 }
 
 static void free_page(struct sw_remains *remains)
@@ -116,21 +112,29 @@ static void free_pages(void)
 
 symwin_status sw_report_acquire(CUdevice device, struct sw_kernel_report **out)
 {
-    struct page *page = NULL;
-    symwin_status status;
+    struct page *page;
     size_t slot;
 
     pthread_mutex_lock(&reports.mutex);
-    status = find_page(device, &page);
-    if (status == SYMWIN_OK) {
-        slot = free_slot(page);
-        page->used[slot] = 1;
-        reports.used++;
-        *out = (struct sw_kernel_report *)(void *)(page->memory + slot * SLOT_BYTES);
-        memset(*out, 0, SLOT_BYTES);
+    page = find_page();
+    if (page == NULL) {
+        symwin_status status;
+
+        pthread_mutex_unlock(&reports.mutex);
+        status = make_page(device, &page);
+        if (status != SYMWIN_OK)
+            return status;
+        pthread_mutex_lock(&reports.mutex);
+        page->next = reports.pages; /* another thread may have made one too: both stay */
+        reports.pages = page;
     }
+    slot = free_slot(page);
+    page->used[slot] = 1;
+    reports.used++;
+    *out = (struct sw_kernel_report *)(void *)(page->memory + slot * SLOT_BYTES);
+    memset(*out, 0, SLOT_BYTES);
     pthread_mutex_unlock(&reports.mutex);
-    return status;
+    return SYMWIN_OK;
 }
 
 void sw_report_release(struct sw_kernel_report *report)
