@@ -146,11 +146,6 @@ void sw_call_sort(struct sw_call *call)
     call->averages_integers = reduces(call->kind) && call->op == ncclAvg && is_integer(call->type);
 }
 
-int sw_call_may_meet(const struct sw_call *call)
-{
-    return call->sort == SW_PLAIN_CALL && !sw_is_pair(call);
-}
-
 /* ---- to symwin ---- */
 
 static const symwin_op ops[ncclNumOps] = {[ncclSum] = SYMWIN_SUM,
@@ -159,7 +154,7 @@ static const symwin_op ops[ncclNumOps] = {[ncclSum] = SYMWIN_SUM,
                                           [ncclMin] = SYMWIN_MIN,
                                           [ncclAvg] = SYMWIN_AVG};
 
-static symwin_status serve(const struct sw_call *c, symwin_comm *comm)
+static symwin_status serve(const struct sw_call *c, symwin_comm *comm, cudaStream_t stream)
 {
     /* What only moves is bytes, as NCCL has it: at any address, and a message's two ends may have
      * other types. */
@@ -167,43 +162,46 @@ static symwin_status serve(const struct sw_call *c, symwin_comm *comm)
     const size_t count = reduces(c->kind) ? c->count : c->count * sw_type_bytes(c->type);
     const int premul = reduces(c->kind) && c->op >= ncclNumOps;
     const symwin_op op = premul || !reduces(c->kind) ? SYMWIN_PREMUL_SUM : ops[c->op];
-    symwin_collective_options with = {.size = sizeof with};
+    const symwin_collective_options *options = NULL;
+    symwin_collective_options with;
 
     if (premul) {
+        options = &with;
+        with = (symwin_collective_options){.size = sizeof with};
         with.scalar = c->scalar != NULL ? c->scalar : c->value;
         with.scalar_on_device = c->scalar != NULL;
     }
     switch (c->kind) {
     case SW_ALL_REDUCE:
-        return symwin_allreduce_with(comm, c->in, c->out, count, type, op, &with, c->stream);
+        return symwin_allreduce_with(comm, c->in, c->out, count, type, op, options, stream);
     case SW_REDUCE_SCATTER:
-        return symwin_reduce_scatter_with(comm, c->in, c->out, count, type, op, &with, c->stream);
+        return symwin_reduce_scatter_with(comm, c->in, c->out, count, type, op, options, stream);
     case SW_REDUCE:
-        return symwin_reduce_with(comm, c->in, c->out, count, type, op, c->root, &with, c->stream);
+        return symwin_reduce_with(comm, c->in, c->out, count, type, op, c->root, options, stream);
     case SW_ALL_GATHER:
-        return symwin_allgather_with(comm, c->in, c->out, count, type, &with, c->stream);
+        return symwin_allgather_with(comm, c->in, c->out, count, type, options, stream);
     case SW_ALL_TO_ALL:
-        return symwin_alltoall_with(comm, c->in, c->out, count, type, &with, c->stream);
+        return symwin_alltoall_with(comm, c->in, c->out, count, type, options, stream);
     case SW_BROADCAST:
-        return symwin_broadcast_with(comm, c->in, c->out, count, type, c->root, &with, c->stream);
+        return symwin_broadcast_with(comm, c->in, c->out, count, type, c->root, options, stream);
     case SW_GATHER:
-        return symwin_gather_with(comm, c->in, c->out, count, type, c->root, &with, c->stream);
+        return symwin_gather_with(comm, c->in, c->out, count, type, c->root, options, stream);
     case SW_SCATTER:
-        return symwin_scatter_with(comm, c->in, c->out, count, type, c->root, &with, c->stream);
+        return symwin_scatter_with(comm, c->in, c->out, count, type, c->root, options, stream);
     case SW_SEND:
-        return symwin_send_with(comm, c->in, count, type, c->root, &with, c->stream);
+        return symwin_send_with(comm, c->in, count, type, c->root, options, stream);
     case SW_RECV:
-        return symwin_recv_with(comm, c->out, count, type, c->root, &with, c->stream);
+        return symwin_recv_with(comm, c->out, count, type, c->root, options, stream);
     case SW_KINDS:
         break;
     }
     return SYMWIN_INVALID;
 }
 
-ncclResult_t sw_call_serve(const struct sw_call *call)
+ncclResult_t sw_call_serve(const struct sw_call *call, cudaStream_t stream)
 {
     symwin_comm *comm = atomic_load_explicit(&call->comm->symwin, memory_order_relaxed);
-    const symwin_status status = serve(call, comm);
+    const symwin_status status = serve(call, comm, stream);
 
     return status == SYMWIN_OK ? ncclSuccess : sw_error_of(status);
 }
@@ -236,7 +234,7 @@ static ncclResult_t alone(struct sw_call *call, int *later)
            atomic_load_explicit(&comm->symwin, memory_order_relaxed) != NULL;
     call->server = ours ? SW_OURS : SW_NCCLS;
     sw_order_before(call, call->server);
-    result = ours ? sw_call_serve(call) : sw_error_is_nccls(sw_call_pass(call));
+    result = ours ? sw_call_serve(call, call->stream) : sw_error_is_nccls(sw_call_pass(call));
     if (result == ncclSuccess || result == ncclInProgress) {
         sw_order_after(call, call->server, result);
         sw_report_call(call);
@@ -309,12 +307,15 @@ static ncclResult_t pass(struct sw_call *call)
 
 static ncclResult_t run(struct sw_call *call)
 {
-    struct sw_comm *comm = NULL;
-    ncclResult_t result = call->from.inside ? ncclSuccess
-                                            : sw_comm_get(call->handle, call->from.caller, &comm);
-    const int state = comm != NULL ? atomic_load(&comm->state) : SW_REFUSED;
-    int kept = 0;
+    const int grouped = !call->from.inside && sw_group_is_open(call->from.library);
+    struct sw_comm *comm = grouped ? sw_group_comm(call->handle) : NULL;
+    ncclResult_t result = ncclSuccess;
+    int kept = comm != NULL; /* by the group, or a thread that has the call */
+    int state;
 
+    if (comm == NULL && !call->from.inside)
+        result = sw_comm_get(call->handle, call->from.caller, &comm);
+    state = comm != NULL ? atomic_load(&comm->state) : SW_REFUSED;
     call->comm = comm;
     if (result != ncclSuccess) {
         (void)sw_group_fail(call->from.library, result);
@@ -323,17 +324,16 @@ static ncclResult_t run(struct sw_call *call)
     } else if (comm == NULL || (state != SW_BORN && state != SW_ATTACHED) ||
                atomic_load(&comm->stop)) {
         result = pass(call);
-        if (!call->from.inside && sw_group_is_open(call->from.library))
-            result = sw_group_has_passed(call, result, &kept);
-    } else if (!sw_group_is_open(call->from.library)) {
+        if (grouped)
+            result = sw_group_has_passed(call, result);
+    } else if (!grouped) {
         result = alone(call, &kept);
     } else {
         sw_call_sort(call);
-        if (call->sort == SW_PLAIN_CALL)
-            return sw_group_add(call); /* and the group leaves the communicator */
         if (call->sort == SW_CONFIGURED)
             sw_order_before(call, SW_NCCLS);
-        result = sw_group_has_passed(call, pass(call), &kept);
+        result = call->sort == SW_PLAIN_CALL ? sw_group_add(call)
+                                             : sw_group_has_passed(call, pass(call));
     }
     if (!kept)
         sw_comm_leave(comm);

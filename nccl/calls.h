@@ -8,6 +8,7 @@
 struct sw_call {
     struct sw_from from;
     struct sw_comm *comm; /* NULL: not known here */
+    int part;             /* of its group */
     enum sw_kind kind;
     int in_one_buffer; /* ncclBcast() */
     const void *in;
@@ -51,19 +52,42 @@ static inline int sw_call_is_ours(const struct sw_call *call)
 }
 
 /* Whether all ranks make the call, so that they may meet for it. */
-int sw_call_may_meet(const struct sw_call *call);
+static inline int sw_call_may_meet(const struct sw_call *call)
+{
+    return call->sort == SW_PLAIN_CALL && !sw_is_pair(call);
+}
 
 /* The result while a call is in progress (blocking=0), as NCCL has it. */
 ncclResult_t sw_call_refuse_later(void);
 
-/* Launches it, symwin's communicator being open. */
-ncclResult_t sw_call_serve(const struct sw_call *call);
+/* Launches it in that stream, symwin's communicator being open. */
+ncclResult_t sw_call_serve(const struct sw_call *call, cudaStream_t stream);
 
 /* ---- order.c: before and after each call of a communicator that symwin has a part in ---- */
 
-void sw_order_before(struct sw_call *call, enum sw_server server);
+void sw_order_await_nccls(struct sw_comm *comm, cudaStream_t stream);
+void sw_order_before_nccls(struct sw_call *call);
+void sw_order_after_nccls(const struct sw_call *call, ncclResult_t result);
+
+static inline void sw_order_before(struct sw_call *call, enum sw_server server)
+{
+    const struct sw_comm *comm = call->comm;
+
+    if (server == SW_NCCLS)
+        sw_order_before_nccls(call);
+    else if (comm->nccls[0].is_ahead || comm->nccls[1].is_ahead)
+        sw_order_await_nccls(call->comm, call->stream);
+}
+
 /* `result`: of NCCL's call, or of the end of its group. */
-void sw_order_after(const struct sw_call *call, enum sw_server server, ncclResult_t result);
+static inline void sw_order_after(const struct sw_call *call, enum sw_server server,
+                                  ncclResult_t result)
+{
+    if (server == SW_NCCLS)
+        sw_order_after_nccls(call, result);
+    else
+        call->comm->ours_ahead = 1;
+}
 void sw_order_forget(struct sw_comm *comm); /* all calls so far are over */
 void sw_order_end(struct sw_comm *comm);    /* symwin's communicator goes */
 int sw_order_is_captured(cudaStream_t stream);
@@ -74,10 +98,12 @@ void sw_order_join(struct sw_comm *comm, cudaStream_t from, cudaStream_t to);
 
 /* Whether a group of that library is open in this thread. */
 int sw_group_is_open(void *library);
-ncclResult_t sw_group_add(const struct sw_call *call); /* it keeps the reference to call->comm */
-/* A call was passed on at once, since symwin cannot serve it; returns the result. Whether
- * call->comm is the group's to leave: *kept. */
-ncclResult_t sw_group_has_passed(struct sw_call *call, ncclResult_t result, int *kept);
+/* The communicator of the open group's last call, if that is of this handle: the group has a
+ * reference to it. */
+struct sw_comm *sw_group_comm(ncclComm_t handle);
+ncclResult_t sw_group_add(const struct sw_call *call);
+/* A call was passed on at once, since symwin cannot serve it; returns the result. */
+ncclResult_t sw_group_has_passed(struct sw_call *call, ncclResult_t result);
 /* What failed before it came to NCCL fails the group that is open, if any. Returns the result. */
 ncclResult_t sw_group_fail(void *library, ncclResult_t result);
 /* The registration of a window, which is there when NCCL's group has ended. Whether it was added.
@@ -114,7 +140,13 @@ struct sw_counts {
 };
 
 void sw_report_birth(struct sw_comm *comm);
-void sw_report_call(const struct sw_call *call); /* its server has it */
+void sw_report_count(const struct sw_call *call);
+/* Its server has it. */
+static inline void sw_report_call(const struct sw_call *call)
+{
+    if (call->comm->counts != NULL)
+        sw_report_count(call);
+}
 void sw_report_death(struct sw_comm *comm);
 
 #endif

@@ -45,6 +45,11 @@ void sw_comm_leave(struct sw_comm *comm)
         atomic_fetch_sub(&comm->users, 1);
 }
 
+void sw_comm_stay(struct sw_comm *comm)
+{
+    atomic_fetch_add(&comm->users, 1);
+}
+
 /* Whoever looks up an entry that is not used counts itself for a moment. */
 static void renew(struct sw_comm *comm)
 {

@@ -87,16 +87,13 @@ struct sw_comm {
     struct sw_nccl_op *ops;
     struct sw_counts *counts;
 
-    /* of the group that collects calls on it */
-    unsigned long long group;
-    int group_has_nccls; /* a collective was passed on at once: no meeting in this group */
-    int group_is_nccls;  /* so are all of them */
-    int group_is_compared;
+    int part; /* of the group that collects calls on it; a guess, as each thread has a group */
 };
 
 /* The communicator, which stays until sw_comm_leave(); NULL: it is not known. */
 struct sw_comm *sw_comm_find(ncclComm_t handle);
 void sw_comm_leave(struct sw_comm *comm);
+void sw_comm_stay(struct sw_comm *comm); /* once more */
 
 /* The same, of one that was not known as well. Unless NCCL says who this rank is, the call must
  * fail: the other ranks may meet for it, and NCCL would have the call and the meeting at once. */

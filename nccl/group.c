@@ -26,20 +26,30 @@ struct op_end {
     ncclComm_t comm;
 };
 
+/* What a group has of one communicator. */
+struct part {
+    struct sw_comm *comm; /* a reference; NULL: it was ended in the group, which fails */
+    int first;            /* of its calls */
+    int has_nccls;        /* a collective was passed on at once: no meeting in this group */
+    int is_nccls;         /* its collectives are NCCL's */
+    int has_ours;         /* there is a communicator of symwin */
+};
+
 /* Of a thread. */
 struct group {
     int depth;
     unsigned long long number;
     void *library;       /* whose group it is */
     ncclResult_t result; /* of what was passed on at once */
-    int comms_differ;    /* calls are of several communicators */
     int has_pairs;
     int far_is_late; /* calls over several hosts come after NCCL's group */
+    int ours[2];     /* how many calls are symwin's: on one host, over several */
     struct sw_call *calls;
+    struct part *parts; /* in the order of their first calls */
     struct window *windows;
     struct op_end *op_ends;
-    int call_count, window_count, op_end_count;
-    int call_room, window_room, op_end_room;
+    int call_count, part_count, window_count, op_end_count;
+    int call_room, part_room, window_room, op_end_room;
 };
 
 static _Thread_local struct group group;
@@ -48,16 +58,23 @@ static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static int has_key;
 
+static void leave_comms(const struct group *g)
+{
+    int i;
+
+    for (i = 0; i < g->part_count; i++)
+        sw_comm_leave(g->parts[i].comm);
+    for (i = 0; i < g->window_count; i++)
+        sw_comm_leave(g->windows[i].comm);
+}
+
 static void free_group(void *data)
 {
     struct group *g = data;
-    int i;
 
-    for (i = 0; i < g->call_count; i++)
-        sw_comm_leave(g->calls[i].comm);
-    for (i = 0; i < g->window_count; i++)
-        sw_comm_leave(g->windows[i].comm);
+    leave_comms(g);
     free(g->calls);
+    free(g->parts);
     free(g->windows);
     free(g->op_ends);
     *g = (struct group){0};
@@ -103,40 +120,66 @@ ncclResult_t sw_group_fail(void *library, ncclResult_t result)
     return sw_group_is_open(library) ? keep(result) : result;
 }
 
+struct sw_comm *sw_group_comm(ncclComm_t handle)
+{
+    struct sw_comm *comm = group.call_count > 0 ? group.calls[group.call_count - 1].comm : NULL;
+
+    return comm != NULL && atomic_load_explicit(&comm->handle, memory_order_relaxed) == handle
+               ? comm
+               : NULL;
+}
+
+/* Finds the communicator's part, or makes it. -1: no memory. */
+static int part_of(struct sw_comm *comm)
+{
+    struct part *parts;
+    int p = comm->part;
+
+    if (p < group.part_count && group.parts[p].comm == comm)
+        return p;
+    for (p = 0; p < group.part_count; p++)
+        if (group.parts[p].comm == comm)
+            return comm->part = p;
+    parts = grown(group.parts, group.part_count, &group.part_room, sizeof *group.parts);
+    if (parts == NULL)
+        return -1;
+    sw_comm_stay(comm);
+    group.parts = parts;
+    group.parts[p] = (struct part){.comm = comm, .first = group.call_count};
+    return comm->part = group.part_count++;
+}
+
 ncclResult_t sw_group_add(const struct sw_call *call)
 {
-    struct sw_call *calls = grown(group.calls, group.call_count, &group.call_room,
-                                  sizeof *group.calls);
+    struct sw_call *calls = group.call_count < group.call_room
+                                ? group.calls
+                                : grown(group.calls, group.call_count, &group.call_room,
+                                        sizeof *group.calls);
+    const int part = calls != NULL ? part_of(call->comm) : -1;
 
-    if (calls == NULL) {
-        sw_comm_leave(call->comm);
+    if (calls != NULL)
+        group.calls = calls;
+    if (part < 0)
         return keep(sw_error(ncclSystemError, "symwin: no host memory for a group of %d calls",
                              group.call_count + 1));
-    }
-    group.calls = calls;
-    group.calls[group.call_count++] = *call;
-    if (call->comm != group.calls[0].comm)
-        group.comms_differ = 1;
+    calls[group.call_count] = *call;
+    calls[group.call_count++].part = part;
     group.has_pairs |= sw_is_pair(call);
-    if (call->comm->group != group.number) {
-        call->comm->group = group.number;
-        call->comm->group_has_nccls = 0;
-    }
     return ncclSuccess;
 }
 
-ncclResult_t sw_group_has_passed(struct sw_call *call, ncclResult_t result, int *kept)
+ncclResult_t sw_group_has_passed(struct sw_call *call, ncclResult_t result)
 {
     (void)keep(result);
     if (call->sort != SW_CONFIGURED || call->comm == NULL ||
         (result != ncclSuccess && result != ncclInProgress))
         return result;
     /* It is launched at the group's end, and what comes after it waits for that. */
-    call->passed = *kept = 1;
+    call->passed = 1;
     call->config = NULL;
     if (sw_group_add(call) != ncclSuccess)
         return group.result;
-    call->comm->group_has_nccls = 1;
+    group.parts[call->comm->part].has_nccls = 1;
     return result;
 }
 
@@ -173,11 +216,16 @@ void sw_group_forget(struct sw_comm *comm, ncclComm_t handle)
     for (i = 0; i < group.call_count; i++)
         if (group.calls[i].comm != comm)
             group.calls[calls++] = group.calls[i];
+    for (i = 0; i < group.part_count; i++)
+        if (group.parts[i].comm == comm) {
+            group.parts[i].comm = NULL;
+            sw_comm_leave(comm);
+        }
     for (i = 0; i < group.window_count; i++)
         if (group.windows[i].comm != comm)
             group.windows[windows++] = group.windows[i];
-    for (i = calls + windows; i < group.call_count + group.window_count; i++)
-        sw_comm_leave(comm);
+        else
+            sw_comm_leave(comm);
     for (i = 0; i < group.op_end_count; i++)
         if (group.op_ends[i].comm == handle)
             (void)SW_PASS(&group.op_ends[i].from, ncclRedOpDestroy, (group.op_ends[i].op, handle));
@@ -194,88 +242,101 @@ void sw_group_forget(struct sw_comm *comm, ncclComm_t handle)
 /* ---- at the outermost end ---- */
 
 /* Of several collectives NCCL makes one launch, which may be quicker than symwin's for each. */
-static void compare(struct group *g)
+static int are_quicker_by_nccl(const struct group *g, int part)
 {
-    int i, k;
+    const struct sw_call *call = g->calls + g->parts[part].first;
+    const struct sw_call *const end = g->calls + g->call_count;
+    struct sw_together t = {.count = 0};
 
-    for (i = 0; i < g->call_count; i++) {
-        struct sw_comm *comm = g->calls[i].comm;
-        struct sw_together t = {.count = 0};
-
-        if (sw_is_pair(&g->calls[i]) || comm->group_is_nccls || comm->group_is_compared)
-            continue;
-        comm->group_is_compared = 1;
-        for (k = i; k < g->call_count; k++) {
-            const struct sw_call *call = &g->calls[k];
-
-            if (call->comm == comm && !sw_is_pair(call))
-                sw_together_add(&t, comm, call->kind, call->count, call->type);
-        }
-        comm->group_is_nccls = !sw_together_is_ours(&t, comm);
-    }
+    for (; call < end && !t.is_settled; call++)
+        if (call->part == part && !sw_is_pair(call))
+            sw_together_add(&t, call->comm, call->kind, call->count, call->type);
+    return !sw_together_is_ours(&t, g->parts[part].comm);
 }
 
 /* Again when ranks have met: what a rank has found before that, others may not have. */
 static void find_servers(struct group *g)
 {
-    int i;
+    struct sw_call *const end = g->calls + g->call_count, *call;
+    int p, some = 0; /* parts have collectives that are NCCL's */
 
-    for (i = 0; i < g->call_count; i++)
-        g->calls[i].comm->group_is_nccls = g->calls[i].comm->group_is_compared = 0;
-    for (i = 0; i < g->call_count; i++) {
-        struct sw_call *call = &g->calls[i];
-
+    for (p = 0; p < g->part_count; p++)
+        g->parts[p].is_nccls = 0;
+    for (call = g->calls; call < end; call++) {
         call->server = !call->passed && sw_call_is_ours(call) ? SW_OURS : SW_NCCLS;
         if (!sw_is_pair(call) && call->server == SW_NCCLS)
-            call->comm->group_is_nccls = 1;
+            g->parts[call->part].is_nccls = 1;
     }
-    compare(g);
-    for (i = 0; i < g->call_count; i++)
-        if (!sw_is_pair(&g->calls[i]) && g->calls[i].comm->group_is_nccls)
-            g->calls[i].server = SW_NCCLS;
+    for (p = 0; p < g->part_count; p++) {
+        struct part *part = &g->parts[p];
+
+        some |= part->is_nccls = part->is_nccls || are_quicker_by_nccl(g, p);
+    }
+    for (call = g->calls; call < end && some; call++)
+        if (!sw_is_pair(call) && g->parts[call->part].is_nccls)
+            call->server = SW_NCCLS;
 }
 
-/* Those whose ranks meet now, each once. */
-static int find_meeting(struct group *g, struct sw_comm **comms)
+/* Whether a part's ranks meet now: it has a collective, and NCCL has none of its calls already,
+ * since it would not launch the meeting's own one then. Returns that collective. */
+static const struct sw_call *meets(const struct group *g, int part)
 {
-    int i, count = 0;
+    const struct part *p = &g->parts[part];
+    int i = p->first;
 
-    for (i = 0; i < g->call_count; i++) {
-        struct sw_comm *comm = g->calls[i].comm;
-        int known = 0;
+    if (p->has_nccls || !sw_attach_is_due(p->comm))
+        return NULL;
+    while (i < g->call_count && (g->calls[i].part != part || !sw_call_may_meet(&g->calls[i])))
+        i++;
+    return i < g->call_count ? &g->calls[i] : NULL;
+}
 
-        /* What NCCL has of it already keeps it from launching the meeting's own call. */
-        if (!sw_call_may_meet(&g->calls[i]) || comm->group_has_nccls || !sw_attach_is_due(comm))
+/* How many communicators have met. */
+static ncclResult_t meet(struct group *g, int *count)
+{
+    struct sw_comm **comms = NULL;
+    ncclResult_t result = ncclSuccess;
+    int p;
+
+    *count = 0;
+    for (p = 0; p < g->part_count; p++) {
+        const struct sw_call *call = meets(g, p);
+
+        if (call == NULL)
             continue;
-        while (known < count && comms[known] != comm)
-            known++;
-        if (known == count) {
-            comms[count++] = comm;
-            comm->meets_for = (CUstream)g->calls[i].stream;
-        }
+        if (comms == NULL)
+            comms = calloc((size_t)g->part_count, sizeof(struct sw_comm *));
+        if (comms == NULL)
+            return sw_error(ncclSystemError, "symwin: no host memory");
+        call->comm->meets_for = (CUstream)call->stream;
+        comms[(*count)++] = call->comm;
     }
-    return count;
+    if (*count > 0)
+        result = sw_attach_all(comms, *count);
+    free(comms);
+    return result;
 }
 
 /* Whose each call is. Ranks that have not yet agree first, and make symwin's communicators. */
 static ncclResult_t judge(struct group *g)
 {
-    struct sw_comm **comms = calloc((size_t)g->call_count + 1, sizeof(struct sw_comm *));
+    struct sw_call *const end = g->calls + g->call_count, *call;
     ncclResult_t result = ncclSuccess;
-    int i, count = 1;
+    int p, i, count = 1;
 
-    if (comms == NULL)
-        return sw_error(ncclSystemError, "symwin: no host memory");
-    for (i = 0; i < 3 && count > 0 && result == ncclSuccess; i++) {
-        find_servers(g);
-        count = i < 2 ? find_meeting(g, comms) : 0;
-        if (count > 0)
-            result = sw_attach_all(comms, count);
+    for (i = 0; i < 2 && count > 0 && result == ncclSuccess; i++)
+        result = meet(g, &count);
+    find_servers(g);
+    for (p = 0; p < g->part_count; p++)
+        g->parts[p].has_ours = atomic_load_explicit(&g->parts[p].comm->symwin,
+                                                    memory_order_relaxed) != NULL;
+    g->ours[0] = g->ours[1] = 0;
+    for (call = g->calls; call < end; call++) {
+        if (!g->parts[call->part].has_ours)
+            call->server = SW_NCCLS; /* refused, or not agreed yet: on all ranks */
+        if (call->server == SW_OURS)
+            g->ours[call->comm->several_hosts]++;
     }
-    free(comms);
-    for (i = 0; i < g->call_count; i++)
-        if (g->calls[i].server == SW_OURS && atomic_load(&g->calls[i].comm->symwin) == NULL)
-            g->calls[i].server = SW_NCCLS; /* refused, or not agreed yet: on all ranks */
     return result;
 }
 
@@ -325,33 +386,47 @@ static int compare_places(const void *a, const void *b)
     return one < two ? -1 : one > two;
 }
 
-static ncclResult_t launch_one(struct group *g, const struct sw_call *which)
+static ncclResult_t launch_one(const struct group *g, const struct sw_call *call)
 {
-    struct sw_call call = *which;
-
-    if (sw_is_pair(&call))
-        call.stream = stream_of_pairs(g, (int)(which - g->calls));
-    return sw_call_serve(&call);
+    return sw_call_serve(call, sw_is_pair(call) ? stream_of_pairs(g, (int)(call - g->calls))
+                                                : call->stream);
 }
 
-/* As one group of symwin. */
-static ncclResult_t launch_all(struct group *g, int several_hosts, int count)
+/* NULL: no memory. */
+static const struct sw_call **sorted(const struct group *g, int several_hosts, int count)
 {
     const struct sw_call **calls = calloc((size_t)count, sizeof(struct sw_call *));
-    ncclResult_t result = ncclSuccess;
-    symwin_status status;
     int i, found = 0;
 
     if (calls == NULL)
-        return sw_error(ncclSystemError, "symwin: no host memory");
+        return NULL;
     for (i = 0; i < g->call_count; i++)
         if (is_among(&g->calls[i], several_hosts))
             calls[found++] = &g->calls[i];
-    if (g->comms_differ)
-        qsort(calls, (size_t)count, sizeof(struct sw_call *), compare_places);
+    qsort(calls, (size_t)count, sizeof(struct sw_call *), compare_places);
+    return calls;
+}
+
+/* As one group of symwin. */
+static ncclResult_t launch_all(struct group *g, int several_hosts)
+{
+    const int count = g->ours[several_hosts];
+    const struct sw_call **calls = NULL;
+    ncclResult_t result = ncclSuccess;
+    symwin_status status;
+    int i;
+
+    if (g->part_count > 1 && (calls = sorted(g, several_hosts, count)) == NULL)
+        return sw_error(ncclSystemError, "symwin: no host memory");
     status = symwin_group_begin();
-    for (i = 0; i < count && status == SYMWIN_OK && result == ncclSuccess; i++)
-        result = launch_one(g, calls[i]);
+    for (i = 0; i < (calls != NULL ? count : g->call_count) && status == SYMWIN_OK &&
+                result == ncclSuccess;
+         i++) {
+        const struct sw_call *call = calls != NULL ? calls[i] : &g->calls[i];
+
+        if (is_among(call, several_hosts))
+            result = launch_one(g, call);
+    }
     if (status == SYMWIN_OK)
         status = symwin_group_end();
     free(calls);
@@ -360,24 +435,23 @@ static ncclResult_t launch_all(struct group *g, int several_hosts, int count)
 
 static ncclResult_t launch_ours(struct group *g, int several_hosts)
 {
+    struct sw_call *const end = g->calls + g->call_count, *call, *only = NULL;
     ncclResult_t result;
-    int i, only = 0, count = 0;
 
-    for (i = 0; i < g->call_count; i++)
-        if (is_among(&g->calls[i], several_hosts)) {
-            only = i;
-            count++;
-            sw_order_before(&g->calls[i], SW_OURS);
-        }
-    if (count == 0)
+    if (g->ours[several_hosts] == 0)
         return ncclSuccess;
+    for (call = g->calls; call < end; call++)
+        if (is_among(call, several_hosts)) {
+            only = call;
+            sw_order_before(call, SW_OURS);
+        }
     if (g->has_pairs)
         join_pairs(g, several_hosts, 0);
-    result = count == 1 ? sw_call_serve(&g->calls[only]) : launch_all(g, several_hosts, count);
-    for (i = 0; i < g->call_count && result == ncclSuccess; i++)
-        if (is_among(&g->calls[i], several_hosts)) {
-            sw_order_after(&g->calls[i], SW_OURS, ncclSuccess);
-            sw_report_call(&g->calls[i]);
+    result = g->ours[several_hosts] == 1 ? launch_one(g, only) : launch_all(g, several_hosts);
+    for (call = g->calls; call < end && result == ncclSuccess; call++)
+        if (is_among(call, several_hosts)) {
+            sw_order_after(call, SW_OURS, ncclSuccess);
+            sw_report_call(call);
         }
     if (g->has_pairs)
         join_pairs(g, several_hosts, 1);
@@ -402,13 +476,18 @@ static void before_nccls(struct group *g, int i)
         sw_order_before(call, SW_NCCLS);
 }
 
+static int has_nccls(const struct group *g)
+{
+    return g->ours[0] + g->ours[1] < g->call_count;
+}
+
 /* After a failure no more are passed. */
 static ncclResult_t pass_nccls(struct group *g)
 {
     ncclResult_t result = ncclSuccess;
     int i;
 
-    for (i = 0; i < g->call_count; i++) {
+    for (i = 0; i < g->call_count && has_nccls(g); i++) {
         struct sw_call *call = &g->calls[i];
 
         if (call->passed || call->server == SW_OURS)
@@ -429,7 +508,7 @@ static void after_nccls(struct group *g, ncclResult_t result)
 {
     int i;
 
-    for (i = 0; i < g->call_count; i++) {
+    for (i = 0; i < g->call_count && has_nccls(g); i++) {
         struct sw_call *call = &g->calls[i];
 
         if (!call->passed)
@@ -460,14 +539,12 @@ static void *far_main(void *data)
  * thread. */
 static int find_far(const struct group *g, int *own)
 {
-    int i, found = 0;
+    int i;
 
-    for (i = 0; i < g->call_count; i++)
-        if (is_among(&g->calls[i], 1)) {
-            found = 1;
+    for (i = 0; i < g->call_count && g->ours[1] > 0; i++)
+        if (is_among(&g->calls[i], 1))
             *own |= g->calls[i].stream == (cudaStream_t)CU_STREAM_PER_THREAD;
-        }
-    return found;
+    return g->ours[1] > 0;
 }
 
 static ncclResult_t launch_far(struct group *g)
@@ -546,14 +623,11 @@ static void leave_all(struct group *g)
 {
     int i;
 
-    for (i = 0; i < g->call_count; i++)
-        sw_comm_leave(g->calls[i].comm);
-    for (i = 0; i < g->window_count; i++)
-        sw_comm_leave(g->windows[i].comm);
+    leave_comms(g);
     for (i = 0; i < g->op_end_count; i++)
         (void)SW_PASS(&g->op_ends[i].from, ncclRedOpDestroy,
                       (g->op_ends[i].op, g->op_ends[i].comm));
-    g->call_count = g->window_count = g->op_end_count = 0;
+    g->call_count = g->part_count = g->window_count = g->op_end_count = 0;
 }
 
 static ncclResult_t end(struct group *g, const struct sw_from *from)
@@ -585,7 +659,8 @@ static ncclResult_t group_start(const struct sw_from *from)
     if (group.depth == 0) {
         group.library = from->library;
         group.result = ncclSuccess;
-        group.comms_differ = group.has_pairs = group.far_is_late = 0;
+        group.has_pairs = group.far_is_late = 0;
+        group.ours[0] = group.ours[1] = 0;
         group.number = atomic_fetch_add(&numbers, 1) + 1;
     }
     if (group.library == from->library)

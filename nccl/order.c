@@ -30,7 +30,7 @@ static struct sw_last *last_of(struct sw_comm *comm, cuuint64_t capture)
 }
 
 /* Calls in another capture, or outside of one, are ordered by the program. */
-static void wait_for_nccls(struct sw_comm *comm, cudaStream_t stream)
+void sw_order_await_nccls(struct sw_comm *comm, cudaStream_t stream)
 {
     const cuuint64_t capture = capture_of(stream);
     struct sw_last *last = last_of(comm, capture);
@@ -43,22 +43,17 @@ static void wait_for_nccls(struct sw_comm *comm, cudaStream_t stream)
     sw_comm_scope_leave(&scope);
 }
 
-void sw_order_before(struct sw_call *call, enum sw_server server)
+void sw_order_before_nccls(struct sw_call *call)
 {
     struct sw_comm *comm = call->comm;
     symwin_comm *symwin = atomic_load_explicit(&comm->symwin, memory_order_relaxed);
 
     if (symwin == NULL)
         return;
-    if (server == SW_OURS) {
-        if (comm->nccls[0].is_ahead || comm->nccls[1].is_ahead)
-            wait_for_nccls(comm, call->stream);
-    } else {
-        call->capture = capture_of(call->stream);
-        if (call->capture != 0 || comm->ours_ahead)
-            (void)symwin_comm_follow(symwin, call->stream);
-        comm->ours_ahead = call->capture != 0 && comm->ours_ahead;
-    }
+    call->capture = capture_of(call->stream);
+    if (call->capture != 0 || comm->ours_ahead)
+        (void)symwin_comm_follow(symwin, call->stream);
+    comm->ours_ahead = call->capture != 0 && comm->ours_ahead;
 }
 
 /* In every call of NCCL's, so in as few calls of the driver as there can be. A stream's handle has
@@ -82,14 +77,10 @@ static void record(struct sw_comm *comm, cudaStream_t stream, cuuint64_t capture
     sw_comm_scope_leave(&scope);
 }
 
-void sw_order_after(const struct sw_call *call, enum sw_server server, ncclResult_t result)
+void sw_order_after_nccls(const struct sw_call *call, ncclResult_t result)
 {
     struct sw_comm *comm = call->comm;
 
-    if (server == SW_OURS) {
-        comm->ours_ahead = 1;
-        return;
-    }
     comm->passed = 1;
     if (atomic_load_explicit(&comm->symwin, memory_order_relaxed) == NULL)
         return;

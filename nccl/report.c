@@ -60,13 +60,11 @@ static enum sw_reason reason_of(const struct sw_call *call, int class)
     return sw_is_pair(call) && atomic_load(&comm->symwin) == NULL ? SW_BEFORE_MEETING : SW_BY_GROUP;
 }
 
-void sw_report_call(const struct sw_call *call)
+void sw_report_count(const struct sw_call *call)
 {
     struct sw_counts *counts = call->comm->counts;
     int class;
 
-    if (counts == NULL)
-        return;
     atomic_store_explicit(&process, (int)getpid(), memory_order_relaxed);
     class = sw_serve_class(call->comm, call->kind, call->count, call->type);
     atomic_fetch_add_explicit(&counts->calls[call->kind][class][reason_of(call, class)], 1,

@@ -181,12 +181,13 @@ float sw_serve_time(int ranks, enum sw_kind kind, int class, enum sw_server serv
 void sw_together_add(struct sw_together *t, const struct sw_comm *comm, enum sw_kind kind,
                      size_t count, ncclDataType_t type)
 {
-    const size_t bytes = size_of(comm, kind, count, type);
+    size_t bytes;
     float us;
 
     t->is_settled |= sw_setup()->serve[kind] == SW_SERVE_ALL;
     if (t->is_settled)
         return;
+    bytes = size_of(comm, kind, count, type);
     us = sw_serve_time(comm->ranks, kind, class_of(bytes), SW_OURS);
     t->one_by_one = us > 0 && (t->count == 0 || t->one_by_one > 0) ? t->one_by_one + us : 0;
     t->bytes[kind] += bytes;
