@@ -24,6 +24,9 @@ symwin_status sw_calls_create(symwin_comm *comm)
         return sw_fail(SYMWIN_NO_MEMORY, "no host memory for the calls of a communicator");
     calls->comm = comm;
     comm->calls = calls;
+    calls->plans = sw_plans_create();
+    if (calls->plans == NULL)
+        return sw_fail(SYMWIN_NO_MEMORY, "no host memory for plans of calls");
     if (comm->nranks > SW_TABLE_RANKS) {
         calls->rows = calloc(2 * (size_t)comm->nranks, sizeof *calls->rows);
         if (calls->rows == NULL)
@@ -47,6 +50,7 @@ void sw_calls_destroy(symwin_comm *comm)
     sw_copies_release(&calls->copies);
     sw_graph_launch_release(&calls->graph_launch);
     sw_order_leave(calls);
+    sw_plans_destroy(calls->plans);
     free(calls->rows);
     free(calls);
     comm->calls = NULL;

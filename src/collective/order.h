@@ -40,6 +40,7 @@ struct sw_calls {
     CUevent edge;          /* owned, created when first needed */
     struct sw_copies copies;
     struct sw_graph_launch graph_launch;
+    struct sw_plans *plans; /* owned */
     /* Owned: of `in`, then of `out`, a row for each rank, of the call by parts that is made now;
      * NULL: the arguments of its kernel have room for them. */
     struct sw_table_row *rows;

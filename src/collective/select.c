@@ -617,8 +617,8 @@ static uint32_t stage_of(const struct sw_query *q, const struct sw_algorithm *a)
     return a->stage | (a->vectors > 0 && q->comm->sharers == 1 ? (uint32_t)SW_PUT_BESIDE : 0);
 }
 
-symwin_status sw_select_plan(const struct sw_query *q, symwin_algo algo,
-                             const struct sw_grid *asked, struct sw_plan *out)
+symwin_status sw_select_new_plan(const struct sw_query *q, symwin_algo algo,
+                                 const struct sw_grid *asked, struct sw_plan *out)
 {
     const struct sw_tuning_row *row = NULL;
     struct sw_grid measured = {0, 0};

@@ -119,6 +119,11 @@ struct sw_plan {
  * between ranks; they are compatible. */
 symwin_status sw_select_plan(const struct sw_query *q, symwin_algo algo,
                              const struct sw_grid *asked, struct sw_plan *out);
+/* The same, of none of the plans that the communicator's calls have had (plans.c). */
+symwin_status sw_select_new_plan(const struct sw_query *q, symwin_algo algo,
+                                 const struct sw_grid *asked, struct sw_plan *out);
+struct sw_plans *sw_plans_create(void); /* NULL: no memory */
+void sw_plans_destroy(struct sw_plans *plans);
 
 /* Whether such a call by `algo` would go over windows if its buffers were in some: the answer is
  * the same on all ranks. Of the query only the call counts, not where the buffers lie. */

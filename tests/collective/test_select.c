@@ -502,6 +502,89 @@ static void cuts(const struct place *p)
         }
 }
 
+/* ---- plans of earlier calls (plans.c) ---- */
+
+static int is_like(const struct sw_plan *a, const struct sw_plan *b)
+{
+    return a->algo == b->algo && a->algorithm == b->algorithm && a->kernel == b->kernel &&
+           a->grid.blocks == b->grid.blocks && a->grid.threads == b->grid.threads &&
+           a->stage == b->stage && a->bytes == b->bytes && a->put == b->put &&
+           a->put_grid.blocks == b->put_grid.blocks && a->measured == b->measured;
+}
+
+/* Queries of which each differs from the one before in one thing, and plans made anew. */
+static void plans(const struct place *p)
+{
+    static const symwin_collective collectives[] = {SYMWIN_ALLREDUCE, SYMWIN_ALLGATHER,
+                                                    SYMWIN_BROADCAST, SYMWIN_REDUCE};
+    static const symwin_type types[] = {SYMWIN_F32, SYMWIN_BF16, SYMWIN_I64, SYMWIN_U8};
+    static const symwin_op ops[] = {SYMWIN_SUM, SYMWIN_MAX};
+    static const symwin_algo algos[] = {SYMWIN_ALGO_AUTO, SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT};
+    struct sw_query q = {.call = "a plan", .comm = p->comm, .bytes = 16};
+    struct sw_grid asked = {0, 0};
+    symwin_algo algo = SYMWIN_ALGO_AUTO;
+    uint64_t state = 1;
+    int i, differ = 0, failed = 0, known = 0;
+
+    for (i = 0; i < 20000; i++) {
+        struct sw_plan anew = {.algo = SYMWIN_ALGO_AUTO}, kept = anew;
+        const uint64_t r = host_random(&state) >> 16;
+        symwin_status status;
+
+        switch (r % 13) {
+        case 0:
+            q.collective = collectives[r / 16 % 4];
+            break;
+        case 1:
+            q.type = types[r / 16 % 4];
+            break;
+        case 2:
+            q.op = ops[r / 16 % 2];
+            break;
+        case 3:
+            q.bytes = (size_t)16 << r / 16 % 18;
+            break;
+        case 4:
+            q.in_place ^= 1;
+            break;
+        case 5:
+            q.aligned ^= 1;
+            break;
+        case 6:
+            q.windows_aligned ^= 1;
+            break;
+        case 7:
+            q.windows ^= 1;
+            break;
+        case 8:
+            q.multiprocessors = r / 16 % 2 ? 2 : 0;
+            break;
+        case 9:
+            q.most_blocks = r / 16 % 2;
+            break;
+        case 10:
+            algo = algos[r / 16 % 3];
+            break;
+        case 11:
+            asked.blocks = r / 16 % 3;
+            break;
+        default:
+            asked.threads = r / 16 % 2 * 64;
+        }
+        status = sw_select_new_plan(&q, algo, &asked, &anew);
+        if (status == SYMWIN_OK) {
+            differ += sw_select_plan(&q, algo, &asked, &kept) != SYMWIN_OK ||
+                      !is_like(&anew, &kept);
+            known++;
+        } else {
+            failed += sw_select_plan(&q, algo, &asked, &kept) != status;
+        }
+    }
+    tap_ok(differ == 0 && failed == 0 && known > 1000,
+           "rank %d: %d plans, of earlier calls or not: %d differ, %d are not refused", p->rank,
+           known, differ, failed);
+}
+
 /* A reduce-scatter uses the window of `in` only. Where this rank's `out` lies does not decide how,
  * since it may lie otherwise on another rank. */
 static void decides_alike(const struct place *p)
@@ -616,6 +699,7 @@ static void answers(struct harness_team *team, int rank, void *arg)
     if (q->one_device) {
         fits(&p);
         cuts(&p);
+        plans(&p);
     }
     close_place(&p);
 }
