@@ -29,6 +29,8 @@ struct sw_lane {
 
 struct sw_wide {
     const struct sw_wide_calls *calls; /* first: what the room collective knows */
+    struct sw_remains remains;         /* this and `words`, for the reaper */
+    CUcontext context;                 /* the communicator's */
     symwin_comm *comm;                 /* whose this is; comm->inner has the kernels */
     const struct sw_part_maker *maker;
     struct sw_domains domains;

@@ -1,6 +1,7 @@
 /* Creation and end of wide communicators, and the thread that ends all of one when a part of it
  * ends: the kernels of the domain, NCCL's calls on the rails, the exchange of all ranks. */
 #include <limits.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -394,6 +395,7 @@ symwin_status sw_wide_create(symwin_comm *comm, const char *call, struct sw_doma
     }
     pthread_mutex_init(&wide->nccl, NULL);
     wide->calls = &sw_wide_calls;
+    wide->context = comm->context;
     wide->comm = comm;
     wide->maker = maker;
     wide->domains = *domains;
@@ -432,6 +434,25 @@ static void drop_event(CUevent event)
         sw_drop(sw_drv.cuEventDestroy(event), "cuEventDestroy");
 }
 
+/* On the reaper, before the context goes (symwin.c): cuMemFreeHost() waits for all kernels of the
+ * device, and one may wait for the thread that destroys the communicator. */
+static void free_words(struct sw_remains *remains)
+{
+    struct sw_wide *wide = (struct sw_wide *)(void *)((char *)remains -
+                                                      offsetof(struct sw_wide, remains));
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* as in sw_wide_destroy() */
+    const int pushed = sw_drv.cuCtxPushCurrent(wide->context) == CUDA_SUCCESS;
+    CUcontext context;
+
+    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
+    if (wide->words != NULL)
+        sw_drop(sw_drv.cuMemFreeHost((void *)wide->words), "cuMemFreeHost");
+    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
+    if (pushed)
+        sw_drop(sw_drv.cuCtxPopCurrent(&context), "cuCtxPopCurrent");
+    free(wide);
+}
+
 void sw_wide_destroy(symwin_comm *comm)
 {
     const struct timespec nap = {.tv_nsec = 50000};
@@ -468,14 +489,13 @@ void sw_wide_destroy(symwin_comm *comm)
     }
     drop_event(wide->edge);
     drop_event(wide->last_call);
-    if (wide->words != NULL)
-        sw_drop(sw_drv.cuMemFreeHost((void *)wide->words), "cuMemFreeHost");
     sw_memory_release(&wide->memory);
     sw_domains_free(&wide->domains);
     free(wide->rails);
     free(wide->counts);
     pthread_mutex_destroy(&wide->nccl);
-    free(wide);
+    sw_wide_release(wide); /* what still waits for a verdict would keep the reaper */
     comm->wide = NULL;
+    sw_reaper_take(&wide->remains, free_words);
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
 }
