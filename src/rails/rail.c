@@ -488,7 +488,7 @@ symwin_status sw_batch_hold(struct sw_batch *b)
     symwin_status status = SYMWIN_OK;
     int i;
 
-    for (i = 0; i < rails && b->marks && status == SYMWIN_OK; i++)
+    for (i = 0; i < rails && status == SYMWIN_OK; i++)
         status = sw_check_stream(
             sw_drv.cuStreamWaitValue32(b->stream,
                                        word_address(b->wide, SW_LANES + b->lane * rails + i),

@@ -58,9 +58,9 @@ void sw_batch_verdicts(struct sw_batch *b);
 void sw_batch_verdict(struct sw_batch *b, int one);
 symwin_status sw_batch_end(struct sw_batch *b);
 
-/* After that, before steps inside, outside captures: if a verdict is a failure, the stream goes on
- * when the communicator has ended. So the domain's other ranks, whose rails have other verdicts, do
- * not complete the step either. */
+/* After that, before steps inside: if a verdict is a failure, the stream, or a replay of its graph,
+ * goes on when the communicator has ended. So the domain's other ranks, whose rails have other
+ * verdicts, do not complete the step either. */
 symwin_status sw_batch_hold(struct sw_batch *b);
 
 /* NCCL's operation for what was reduced inside: averages and pre-multiplied sums are sums then. */

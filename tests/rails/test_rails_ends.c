@@ -15,6 +15,7 @@ struct life {
     symwin_comm *comm;
     struct CUstream_st *stream;
     uint32_t *in, *out;
+    CUgraphExec exec; /* NULL: none */
     int device;
 };
 
@@ -42,6 +43,8 @@ static void get_memory(struct life *life)
 
 static void end(struct life *life)
 {
+    if (life->exec != NULL)
+        host_must_cuda(sw_drv.cuGraphExecDestroy(life->exec), "cuGraphExecDestroy");
     symwin_comm_destroy(life->comm);
     host_must(symwin_stream_destroy(life->device, life->stream), "symwin_stream_destroy");
     host_must(symwin_mem_free(life->in), "symwin_mem_free");
@@ -154,7 +157,8 @@ enum what {
     DRIVER_FAILS,
     LEAVES,
     DIFFERS,
-    FAILS_ALONE /* a kernel, and the domain's others complete */
+    FAILS_ALONE, /* a kernel, and the domain's others complete */
+    REPLAY_FAILS /* the same, in a replay */
 };
 
 static const struct ending {
@@ -177,6 +181,7 @@ static const struct ending {
     {"the driver fails in a call", DRIVER_FAILS, 1, SYMWIN_NO_MEMORY, "rank 1 has no memory", NULL},
     {"a rank leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed", NULL},
     {"a kernel fails on one rank alone", FAILS_ALONE, 0, SYMWIN_TIMEOUT, "", NULL},
+    {"a kernel fails on one rank alone, in a replay", REPLAY_FAILS, 0, SYMWIN_TIMEOUT, "", NULL},
     {"a rank passes another count", DIFFERS, 1, SYMWIN_MISMATCH, " differ", NULL},
     {"a rank alone in its domain leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed",
      "abcd"},
@@ -205,7 +210,21 @@ static int reduce_failure(const void *in, void *out, size_t count, int type, int
     return plain_reduce(in == found ? failure : in, out, count, type, op, comm, stream);
 }
 
-static void fail_alone(struct life *life)
+/* In a graph that is launched once. */
+static void replay(struct life *life)
+{
+    struct sw_scope scope;
+
+    host_must(sw_scope_enter(life->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuStreamBeginCapture(life->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                   "cuStreamBeginCapture");
+    host_must(reduce(life, PIECES), "a captured call");
+    life->exec = host_end_capture(life->stream, NULL);
+    host_must_cuda(sw_drv.cuGraphLaunch(life->exec, life->stream), "cuGraphLaunch");
+    sw_scope_leave(&scope);
+}
+
+static void fail_alone(struct life *life, int replays)
 {
     struct sw_wide *wide = life->comm->wide;
     const symwin_comm *inner = life->comm->inner;
@@ -222,7 +241,10 @@ static void fail_alone(struct life *life)
     pthread_mutex_lock(&wide->nccl); /* the watching thread has it too */
     wide->engine = &engine;
     pthread_mutex_unlock(&wide->nccl);
-    (void)reduce(life, PIECES);
+    if (replays)
+        replay(life);
+    else
+        (void)reduce(life, PIECES);
     while (symwin_comm_check(life->comm) == SYMWIN_OK)
         host_pause_ms(1);
     host_must(symwin_stream_synchronize(life->device, life->stream), "synchronize");
@@ -269,7 +291,8 @@ static void end_it(struct processes *p, const struct ending *e, struct life *lif
         (void)reduce(life, 999); /* the others' kernels may have found it by the end of the call */
         break;
     case FAILS_ALONE:
-        fail_alone(life);
+    case REPLAY_FAILS:
+        fail_alone(life, e->what == REPLAY_FAILS);
         break;
     case LEAVES:
         break;
@@ -337,7 +360,9 @@ static void be_ended(struct processes *p, int rank)
         plain_write = sw_drv.cuStreamWriteValue32;
         sw_drv.cuStreamWriteValue32 = wait_for_room;
     }
-    if (reduce(&life, count_of(e)) == SYMWIN_OK) {
+    if (e->what == REPLAY_FAILS)
+        replay(&life);
+    if (e->what == REPLAY_FAILS || reduce(&life, count_of(e)) == SYMWIN_OK) {
         host_must(symwin_stream_synchronize(life.device, life.stream), "synchronize");
         /* Whatever NCCL has brought, the other rank's part is not in it. Unless NCCL failed on the
          * rank, after a step that others have the result of. */
