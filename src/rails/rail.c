@@ -157,7 +157,7 @@ static symwin_status share_id(struct sw_wide *wide, const char *call, symwin_sta
         if (result != SW_ENGINE_OK)
             status = refused(wide, call, "ncclGetUniqueId", NULL, result);
     }
-    status = sw_comm_agree(comm, call, status, NULL, 0);
+    status = sw_wide_agree(wide, call, status);
     if (status == SYMWIN_OK)
         status = sw_exchange_allgather(comm->group->exchange, comm->rank, &own, sizeof own, ids,
                                        sw_comm_patience(comm), call);
@@ -236,7 +236,7 @@ symwin_status sw_rails_create(struct sw_wide *wide, const char *call)
                 status = init(wide, call, &id, comm->nranks, comm->rank, INT_MIN, &wide->all);
         }
     } else {
-        (void)sw_comm_agree(comm, call, status, NULL, 0);
+        status = sw_wide_agree(wide, call, status);
     }
     free(ids);
     return status;

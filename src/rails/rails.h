@@ -67,6 +67,7 @@ struct sw_wide {
      * who is late. */
     int64_t nccl_until;
 
+    int is_refused; /* an agreement of the creation has failed: it is the last one of all ranks */
     pthread_t watcher;
     int has_watcher;
     atomic_int stop;     /* the watcher ends */
@@ -132,6 +133,10 @@ void sw_rails_destroy(struct sw_wide *wide, int in_order);
 extern const struct sw_wide_calls sw_wide_calls;
 
 /* ---- wide.c ---- */
+
+/* An agreement of the creation. Ranks that fail in NCCL may be some steps behind the others, whose
+ * next agreement is the same one as theirs, in another step: if it fails, nobody makes more. */
+symwin_status sw_wide_agree(struct sw_wide *wide, const char *call, symwin_status status);
 
 /* How long NCCL may have a call, in ms: longer than kernels may wait, whose finding names a rank.
  * Meanwhile hosts are asked whether they are there. Only the deciding host hears all of them, so

@@ -323,12 +323,21 @@ static symwin_status start_watcher(struct sw_wide *wide, const char *call)
                              : sw_fail(SYMWIN_NO_MEMORY, "%s: no thread for a communicator", call);
 }
 
-/* On a step in NCCL, of which the failing rank has told all and has the text. */
-static symwin_status agree_on_nccl(symwin_comm *comm, const char *call, symwin_status status)
+symwin_status sw_wide_agree(struct sw_wide *wide, const char *call, symwin_status status)
 {
-    return status != SYMWIN_OK && sw_exchange_ended(comm->group->exchange)
+    if (wide->is_refused)
+        return status;
+    status = sw_comm_agree(wide->comm, call, status, NULL, 0);
+    wide->is_refused = status != SYMWIN_OK;
+    return status;
+}
+
+/* On a step in NCCL, of which the failing rank has told all and has the text. */
+static symwin_status agree_on_nccl(struct sw_wide *wide, const char *call, symwin_status status)
+{
+    return status != SYMWIN_OK && sw_exchange_ended(wide->comm->group->exchange)
                ? status
-               : sw_comm_agree(comm, call, status, NULL, 0);
+               : sw_wide_agree(wide, call, status);
 }
 
 /* Each step is agreed on, so that no rank waits for one that has failed. */
@@ -363,13 +372,13 @@ static symwin_status build(struct sw_wide *wide, const char *call,
     status = sw_comm_agree(comm, call, make_inner(wide, options), NULL, 0);
     if (status != SYMWIN_OK)
         return status;
-    status = agree_on_nccl(comm, call, sw_rails_create(wide, call));
+    status = agree_on_nccl(wide, call, sw_rails_create(wide, call));
     if (status != SYMWIN_OK)
         return status;
     status = sw_comm_agree(comm, call, make_resources(wide, call), NULL, 0);
     if (status != SYMWIN_OK)
         return status;
-    status = agree_on_nccl(comm, call, sw_rails_connect(wide, call));
+    status = agree_on_nccl(wide, call, sw_rails_connect(wide, call));
     if (status != SYMWIN_OK)
         return status;
     status = symwin_window_register(wide->comm->inner, wide->scratch, wide->scratch_bytes, 0,

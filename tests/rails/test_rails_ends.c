@@ -67,24 +67,30 @@ static const struct creation {
     int rank; /* whose variable it is; -1: all ranks' */
     symwin_status status;
     const char *words; /* in all ranks' texts, or in that rank's alone if they begin with "1:" */
+    /* The time for the creation; the stopped rank goes on when that for NCCL, three quarters of it,
+     * is over. 0: it does not. */
+    int ms;
 } creations[] = {
-    {"no NCCL", "SYMWIN_NCCL", "/none/libnccl.so.2", -1, SYMWIN_UNSUPPORTED, "SYMWIN_NCCL"},
+    {"no NCCL", "SYMWIN_NCCL", "/none/libnccl.so.2", -1, SYMWIN_UNSUPPORTED, "SYMWIN_NCCL", 0},
     {"no NCCL on one rank", "SYMWIN_NCCL", "/none/libnccl.so.2", 3, SYMWIN_UNSUPPORTED,
-     "rank 3: the ranks are on several hosts"},
+     "rank 3: the ranks are on several hosts", 0},
     {"a library that is no NCCL", "SYMWIN_NCCL", "libm.so.6", 0, SYMWIN_UNSUPPORTED,
-     "it has no ncclGetVersion"},
-    {"no id", "STAND_IN_FAIL", "ncclGetUniqueId:1:2", 0, SYMWIN_DRIVER, "ncclGetUniqueId failed"},
+     "it has no ncclGetVersion", 0},
+    {"no id", "STAND_IN_FAIL", "ncclGetUniqueId:1:2", 0, SYMWIN_DRIVER, "ncclGetUniqueId failed",
+     0},
     {"no id of a rail", "STAND_IN_FAIL", "ncclGetUniqueId:1:2", 1, SYMWIN_DRIVER,
-     "ncclGetUniqueId failed"},
+     "ncclGetUniqueId failed", 0},
     {"no rail", "STAND_IN_FAIL", "ncclCommInitRankConfig:1:2", 2, SYMWIN_DRIVER,
-     "2:ncclCommInitRankConfig failed"},
+     "2:ncclCommInitRankConfig failed", 0},
     {"no communicator of all ranks", "STAND_IN_FAIL", "ncclCommInitRankConfig:2:2", 1,
-     SYMWIN_DRIVER, "1:ncclCommInitRankConfig failed"},
+     SYMWIN_DRIVER, "1:ncclCommInitRankConfig failed", 0},
     {"NCCL's state unknown", "STAND_IN_FAIL", "ncclCommGetAsyncError:1:3", 3, SYMWIN_DRIVER,
-     "3:NCCL's ncclCommInitRankConfig failed"},
-    {"no memory for a domain", "SYMWIN_EMU_MEM", "2M", 3, SYMWIN_NO_MEMORY, "rank 3: "},
+     "3:NCCL's ncclCommInitRankConfig failed", 0},
+    {"no memory for a domain", "SYMWIN_EMU_MEM", "2M", 3, SYMWIN_NO_MEMORY, "rank 3: ", 0},
     {"a rank is stopped in NCCL", "STAND_IN_FAIL", "ncclCommInitRankConfig:1:-1", 3, SYMWIN_TIMEOUT,
-     "rank 3 has joined, but did not come"},
+     "rank 3 has joined, but did not come", 0},
+    {"a rank is too slow for NCCL", "STAND_IN_FAIL", "ncclCommInitRankConfig:1:-1", 3,
+     SYMWIN_TIMEOUT, "rank 1: NCCL's ncclCommInitRankConfig was not done in time", 3900},
 };
 
 /* Only the stand-in fails when it is told to, and only an emulated device has as little memory. */
@@ -96,10 +102,19 @@ static int skipped(const char *name, int fails)
     return fails;
 }
 
-/* Whether the rank that has the variable is stopped in NCCL. */
+/* Whether the rank that has the variable is stopped in NCCL for good. */
 static int stops(const struct creation *c)
 {
-    return strstr(c->value, ":-1") != NULL;
+    return strstr(c->value, ":-1") != NULL && c->ms == 0;
+}
+
+static pid_t slow_rank;
+
+static void *wake_slow(void *arg)
+{
+    host_pause_ms(((const struct creation *)arg)->ms / 8 * 7);
+    kill(slow_rank, SIGCONT);
+    return NULL;
 }
 
 static void create(struct processes *p, int rank)
@@ -107,14 +122,24 @@ static void create(struct processes *p, int rank)
     const struct creation *c = places_arg(p);
     symwin_comm_options with = options;
     struct life life = {.comm = NULL};
+    pthread_t thread;
 
     rails_set_engine(rank);
     if (c->rank < 0 || c->rank == rank)
         setenv(c->variable, c->value, 1);
     if (stops(c))
         with.bootstrap_timeout_ms = SOON_MS;
+    if (c->ms > 0) {
+        with.bootstrap_timeout_ms = c->ms;
+        processes_barrier(p);
+    }
+    slow_rank = p->pids[3];
+    if (c->ms > 0 && rank == 0 && pthread_create(&thread, NULL, wake_slow, (void *)(uintptr_t)c))
+        abort();
     if (begin(p, rank, &life, &with) == SYMWIN_OK)
         symwin_comm_destroy(life.comm);
+    if (c->ms > 0 && rank == 0)
+        pthread_join(thread, NULL);
     if (stops(c) && rank == 0) {
         while (p->rank[1].status < 0 || p->rank[2].status < 0)
             host_pause_ms(5);
