@@ -32,17 +32,12 @@ static int first_rank(const struct sw_wide *w, int domain)
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* Domains of equal size: each rank serves one rail. In each step two domains exchange what their
- * ranks have for each other, while kernels work on what other steps need. Step s joins the domains
- * d and (s - d) mod n, alike from both sides; if that is d itself, nothing travels. */
+/* In each step two domains exchange what their ranks have for each other, while kernels work on
+ * what other steps need. Step s joins the domains d and (s - d) mod n, alike from both sides; if
+ * that is d itself, nothing travels. A rank's part goes by its first rail. */
 static int partner_of(const struct sw_wide *w, int step)
 {
     return (step - w->domain + w->domains.count) % w->domains.count;
-}
-
-static int goes_in_steps(const struct sw_wide_call *c)
-{
-    return c->wide->domains.regular && c->way.pieces > 1;
 }
 
 /* Elements of each part that a step has, if `each` parts are in the scratch. The same on all ranks.
@@ -80,6 +75,49 @@ static symwin_status run_steps(const struct sw_wide_call *c, const struct sw_flo
             status = sw_line_put(&line, &p);
         }
     return status == SYMWIN_OK ? sw_line_end(&line) : status;
+}
+
+/* The rank of a domain whose first rail that is; -1: none. */
+static int rank_of_rail(const struct sw_wide *w, int domain, int rail)
+{
+    const struct sw_domains *d = &w->domains;
+    const int index = sw_rail_server(d, domain, rail);
+
+    return sw_rail_first(d, domain, index) == rail ? sw_domain_rank(d, domain, index) : -1;
+}
+
+/* Where domains differ: a rank has, of the parts of a piece's domain, those that go by the rails
+ * which it serves. In round `round`, the next one of each rank here, or, if all of each part is
+ * meant, the next ones that are beside each other. Whether there are any, alike on all ranks here.
+ */
+static int next_parts(const struct sw_wide_call *c, const struct sw_line_piece *p, int round,
+                      symwin_parts *parts)
+{
+    const struct sw_wide *w = c->wide;
+    const struct sw_domains *d = &w->domains;
+    uint64_t *const counts = w->counts, *const at = counts + d->nranks;
+    int k, number = 0, found = 0, before = -1, last = -1;
+
+    for (k = 0; k < d->size_of[w->domain]; k++)
+        counts[k] = at[k] = 0;
+    for (k = 0; k < d->size_of[p->domain]; k++) {
+        const int q = sw_domain_rank(d, p->domain, k), here = sw_server_here(w, sw_rail_of(w, q));
+
+        if (here != before)
+            number = 0;
+        else if (q != last + 1 || p->count < c->r->count)
+            number++;
+        before = here;
+        last = q;
+        if (number != round)
+            continue;
+        if (counts[here] == 0)
+            at[here] = (uint64_t)q * c->r->count + p->at;
+        counts[here] += p->count;
+        found = 1;
+    }
+    *parts = (symwin_parts){.counts = counts, .displacements = at};
+    return found;
 }
 
 /* The same elements of the parts of a domain's ranks, as parts of unequal lengths; and as they are
@@ -131,7 +169,23 @@ static symwin_status exchange_parts(const struct sw_wide_call *c)
     return sw_batch_end(&b);
 }
 
-/* All parts of a domain's ranks, when each rank here has that of its index. */
+/* All parts of a domain's ranks, when each rank here has those that go by its rails. */
+static symwin_status gather_unlike(const struct sw_wide_call *c, const struct sw_line_piece *p)
+{
+    const struct sw_wide *w = c->wide;
+    symwin_status status = SYMWIN_OK;
+    symwin_parts parts;
+    int round;
+
+    for (round = 0; status == SYMWIN_OK && next_parts(c, p, round, &parts); round++)
+        status = symwin_allgatherv(
+            c->inner,
+            p->domain == w->domain ? c->in : c->out + parts.displacements[w->index] * c->element,
+            c->out, &parts, c->r->type, c->stream);
+    return status;
+}
+
+/* The same, where domains do not differ too. */
 static symwin_status gather_domain(const struct sw_wide_call *c, const struct sw_line_piece *p,
                                    char *room)
 {
@@ -139,6 +193,8 @@ static symwin_status gather_domain(const struct sw_wide_call *c, const struct sw
     char *const to = out_part(c, first_rank(w, p->domain));
 
     (void)room;
+    if (!w->domains.regular)
+        return gather_unlike(c, p);
     return symwin_allgather(
         c->inner,
         p->domain == w->domain ? c->in : to + (uint64_t)w->index * c->r->count * c->element, to,
@@ -150,36 +206,29 @@ static void exchange_part(const struct sw_wide_call *c, const struct sw_line_pie
 {
     const struct sw_wide *w = c->wide;
     const size_t bytes = (size_t)c->r->count * c->element;
+    const int from = rank_of_rail(w, p->domain, w->first_rail + i);
 
     (void)room;
-    (void)i;
-    sw_batch_note(b, w->engine->send(c->in, bytes, SW_ENGINE_BYTES, p->domain, comm, stream));
-    sw_batch_note(b, w->engine->recv(out_part(c, first_rank(w, p->domain) + w->index), bytes,
-                                     SW_ENGINE_BYTES, p->domain, comm, stream));
+    if (i == 0)
+        sw_batch_note(b, w->engine->send(c->in, bytes, SW_ENGINE_BYTES, p->domain, comm, stream));
+    if (from >= 0)
+        sw_batch_note(
+            b, w->engine->recv(out_part(c, from), bytes, SW_ENGINE_BYTES, p->domain, comm, stream));
 }
 
 symwin_status sw_gather_all(const struct sw_wide_call *c)
 {
     static const struct sw_flow flow = {NULL, exchange_part, gather_domain};
-    const struct sw_wide *w = c->wide;
-    const struct sw_domains *d = &w->domains;
+    const struct sw_domains *d = &c->wide->domains;
     const struct sw_request *r = c->r;
     symwin_status status;
-    struct sw_line_piece p = {.domain = 0};
-    int q;
+    struct sw_line_piece p = {.count = r->count};
 
-    if (goes_in_steps(c))
+    if (c->way.pieces > 1)
         return run_steps(c, &flow, r->count, 0);
     status = exchange_parts(c);
-    for (; p.domain < d->count && status == SYMWIN_OK && d->regular; p.domain++)
+    for (; p.domain < d->count && status == SYMWIN_OK; p.domain++)
         status = gather_domain(c, &p, NULL);
-    for (q = 0; q < d->nranks && status == SYMWIN_OK && !d->regular; q++) {
-        const int is_here = d->domain_of[q] == w->domain;
-
-        status = symwin_broadcast(
-            c->inner, q == r->comm->rank ? c->in : out_part(c, q), out_part(c, q), r->count,
-            r->type, is_here ? d->index_of[q] : sw_server_here(w, sw_rail_of(w, q)), c->stream);
-    }
     return status;
 }
 
@@ -215,7 +264,25 @@ static symwin_status reduce_part(const struct sw_wide_call *c, int q, const char
     return status;
 }
 
-/* This rank's part of the domain's sums of what is for a domain. */
+/* The domain's sums of what is for a domain: on each rank those that go by its rails. */
+static symwin_status sum_unlike(const struct sw_wide_call *c, const struct sw_line_piece *p,
+                                char *room)
+{
+    const struct sw_wide *w = c->wide;
+    const struct sw_request *r = c->r;
+    symwin_status status = SYMWIN_OK;
+    symwin_parts parts;
+    int round;
+
+    for (round = 0; status == SYMWIN_OK && next_parts(c, p, round, &parts); round++) {
+        status = symwin_reduce_scatterv_with(c->inner, c->in, &parts, room, r->type, r->op,
+                                             &c->options, c->stream);
+        room += parts.counts[w->index] * c->element;
+    }
+    return status;
+}
+
+/* This rank's part of them. */
 static symwin_status sum_domain(const struct sw_wide_call *c, const struct sw_line_piece *p,
                                 char *room)
 {
@@ -223,6 +290,8 @@ static symwin_status sum_domain(const struct sw_wide_call *c, const struct sw_li
     const char *in = in_part(c, first_rank(c->wide, p->domain));
     symwin_parts parts, joined;
 
+    if (!c->wide->domains.regular)
+        return sum_unlike(c, p, room);
     if (p->count == r->count)
         return symwin_reduce_scatter_with(c->inner, in, room, r->count, r->type, r->op, &c->options,
                                           c->stream);
@@ -235,10 +304,15 @@ static void add_sums(const struct sw_wide_call *c, const struct sw_line_piece *p
                      CUstream stream, int i, struct ncclComm *comm, struct sw_batch *b)
 {
     const struct sw_wide *w = c->wide;
+    const int to = rank_of_rail(w, p->domain, w->first_rail + i), me = c->r->comm->rank;
+    int k;
 
-    (void)i;
-    sw_batch_note(b, w->engine->reduce(room,
-                                       p->domain == w->domain ? c->out + p->at * c->element : room,
+    if (to < 0)
+        return;
+    for (k = 0; k < i; k++)
+        if (rank_of_rail(w, p->domain, w->first_rail + k) >= 0)
+            room += p->count * c->element;
+    sw_batch_note(b, w->engine->reduce(room, to == me ? c->out + p->at * c->element : room,
                                        p->count, sw_engine_type(c->r->type), sw_rail_op(c->r),
                                        p->domain, comm, stream));
 }
@@ -256,8 +330,8 @@ symwin_status sw_reduce_parts(const struct sw_wide_call *c)
     struct sw_batch b;
     int q;
 
-    if (d->regular && (c->way.pieces > 1 || !fits))
-        return run_steps(c, &flow, elements_of_step(c, 1), 1);
+    if (c->way.pieces > 1 || (d->regular && !fits))
+        return run_steps(c, &flow, elements_of_step(c, sw_most_served(d)), 1);
     if (!d->regular) {
         for (q = 0; q < d->nranks && status == SYMWIN_OK; q++)
             status = reduce_part(c, q, in_part(c, q), c->out, r->count);

@@ -11,6 +11,16 @@ int sw_serve_alike(const struct sw_domains *d, int domain)
     return d->rails % d->size_of[domain] == 0;
 }
 
+int sw_most_served(const struct sw_domains *d)
+{
+    int most = 1, i;
+
+    for (i = 0; i < d->count; i++)
+        if ((d->rails + d->size_of[i] - 1) / d->size_of[i] > most)
+            most = (d->rails + d->size_of[i] - 1) / d->size_of[i];
+    return most;
+}
+
 /* What each rank of the domain has of a piece. */
 static symwin_parts parts_of(const struct sw_wide *w, uint64_t share)
 {
@@ -29,13 +39,8 @@ static uint64_t elements_of_piece(const struct sw_wide_call *c, uint64_t whole)
     const struct sw_domains *d = &c->wide->domains;
     const uint64_t rails = (uint64_t)d->rails, pieces = c->way.pieces,
                    even = (whole / rails + pieces - 1) / pieces * rails;
-    int most = 1, i;
-    uint64_t room;
+    const uint64_t room = c->wide->part / c->element / (uint64_t)sw_most_served(d) * rails;
 
-    for (i = 0; i < d->count; i++)
-        if ((d->rails + d->size_of[i] - 1) / d->size_of[i] > most)
-            most = (d->rails + d->size_of[i] - 1) / d->size_of[i];
-    room = c->wide->part / c->element / (uint64_t)most * rails;
     return even < room ? even : room;
 }
 

@@ -142,6 +142,7 @@ symwin_status sw_follow_stream(CUevent event, CUstream from, CUstream to);
 
 /* Whether each rank of a domain serves as many rails. */
 int sw_serve_alike(const struct sw_domains *d, int domain);
+int sw_most_served(const struct sw_domains *d); /* rails of one rank, at most */
 
 symwin_status sw_by_nccl(const struct sw_wide_call *c); /* and those of parts but all-to-all */
 symwin_status sw_reduce_all(const struct sw_wide_call *c);

@@ -5,6 +5,7 @@
 #define TEST_ROOM (1 << 20)
 #include "parts.h"
 #include "rails_jobs.h"
+#include "src/rails/rails.h"
 #include <sys/syscall.h>
 
 #if defined(__SANITIZE_THREAD__) ||                                                                \
@@ -257,6 +258,17 @@ static void late_pieces(const struct rank *r, const char *hosts)
     must_be(job_is_right(r, &j), "several pieces", r->rank);
 }
 
+/* What NCCL has been given in lanes that only pieces and steps use. */
+static uint32_t on_later_lanes(const struct rank *r)
+{
+    uint32_t batches = 0;
+    int i;
+
+    for (i = 1; i < SW_LANES; i++)
+        batches += r->comm->wide->lanes[i].batches;
+    return batches;
+}
+
 /* A part for each rank, which the scratch does not hold, in steps: domains exchange, or sum, what
  * is for one of them, while others are under way. */
 static void steps(const struct rank *r, const char *hosts)
@@ -264,6 +276,7 @@ static void steps(const struct rank *r, const char *hosts)
     static const symwin_collective in_steps[] = {SYMWIN_ALLGATHER, SYMWIN_REDUCE_SCATTER,
                                                  SYMWIN_ALLTOALL};
     static const int pieces[] = {1, 2, 9};
+    uint32_t before;
     struct job j;
     int i, k, n = 0;
 
@@ -289,7 +302,10 @@ static void steps(const struct rank *r, const char *hosts)
             }
             if (k == 1)
                 be_late(r, hosts);
+            before = on_later_lanes(r);
             host_must(job_call(r, &j, 0), "a call in steps");
+            must_be(k == 0 || j.options.algo == SYMWIN_ALGO_AUTO || on_later_lanes(r) > before,
+                    "steps go by several lanes", r->rank);
             job_wait(r, 0);
             must_be(job_is_right(r, &j), j.is->name, r->rank);
         }
