@@ -297,7 +297,7 @@ static void slow_ranks(void)
     harness_no_leaks("slow ranks", &before);
 }
 
-/* ---- a slow device keeps nobody on another one ---- */
+/* ---- ranks in the driver at once: a slow device keeps nobody on another one ---- */
 
 static atomic_int slow_calls; /* the driver's, so far, on device 1 */
 
@@ -311,16 +311,33 @@ static void stay(int device)
             host_pause_ms(1);
 }
 
+static _Thread_local int own_calls;
+
+/* The second call of a rank stays until the other rank is in its own, 10 s at most. */
+static void stay_together(int device)
+{
+    int ms = 0;
+
+    (void)device;
+    if (++own_calls != 2)
+        return;
+    atomic_fetch_add(&slow_calls, 1);
+    while (atomic_load(&slow_calls) < 2 && ms++ < 10000)
+        host_pause_ms(1);
+}
+
+static void (*stays)(int device);
+
 static CUresult stay_in_retain(CUcontext *context, CUdevice device)
 {
-    stay(device);
+    stays(device);
     return plain_retain(context, device);
 }
 
 static CUresult stay_in_create(CUmemGenericAllocationHandle *handle, size_t bytes,
                                const CUmemAllocationProp *prop, unsigned long long flags)
 {
-    stay(prop->location.id);
+    stays(prop->location.id);
     return plain_create(handle, bytes, prop, flags);
 }
 
@@ -342,23 +359,45 @@ static void run_apart(struct harness_team *team, int rank, void *arg)
     symwin_comm_destroy(comm);
 }
 
-static void apart(void)
+/* Each has made a page, and one would do: both are used, or one goes. */
+static void run_at_once(struct harness_team *team, int rank, void *arg)
 {
+    symwin_unique_id id;
+    symwin_comm *comm = NULL;
+
+    own_calls = 0;
+    host_must(symwin_unique_id_create(&id), "symwin_unique_id_create");
+    host_must(symwin_comm_create(&id, 1, 0, 0, NULL, &comm), "symwin_comm_create");
+    tap_ok(atomic_load(&slow_calls) == 2, "rank %d: %s at once", rank, (const char *)arg);
+    harness_barrier(team);
+    symwin_comm_destroy(comm);
+}
+
+static void in_the_driver(void)
+{
+    static const struct {
+        const char *name;
+        int in_create, on_one_device;
+    } cases[] = {{"cuDevicePrimaryCtxRetain", 0, 0},
+                 {"cuMemCreate", 1, 0},
+                 {"cuDevicePrimaryCtxRetain", 0, 1},
+                 {"cuMemCreate", 1, 1}};
     const struct harness_leaks before = harness_leaks_now();
-    int in_create;
+    size_t i;
 
     plain_retain = sw_drv.cuDevicePrimaryCtxRetain;
     plain_create = sw_drv.cuMemCreate;
-    for (in_create = 0; in_create < 2; in_create++) {
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         atomic_store(&slow_calls, 0);
         atomic_store(&has_returned[0], 0);
-        sw_drv.cuDevicePrimaryCtxRetain = in_create ? plain_retain : stay_in_retain;
-        sw_drv.cuMemCreate = in_create ? stay_in_create : plain_create;
-        harness_run(2, run_apart, in_create ? "cuMemCreate" : "cuDevicePrimaryCtxRetain");
+        stays = cases[i].on_one_device ? stay_together : stay;
+        sw_drv.cuDevicePrimaryCtxRetain = cases[i].in_create ? plain_retain : stay_in_retain;
+        sw_drv.cuMemCreate = cases[i].in_create ? stay_in_create : plain_create;
+        harness_run(2, cases[i].on_one_device ? run_at_once : run_apart, (void *)cases[i].name);
+        harness_no_leaks(cases[i].name, &before);
     }
     sw_drv.cuDevicePrimaryCtxRetain = plain_retain;
     sw_drv.cuMemCreate = plain_create;
-    harness_no_leaks("slow devices", &before);
 }
 
 /* A rank past its own time names itself: the other one, which has more, is not late. */
@@ -580,7 +619,7 @@ int main(void)
     harness_run(2, run_straggler, NULL);
     harness_no_leaks("a straggler", &before);
     slow_ranks();
-    apart();
+    in_the_driver();
     impatient();
     ids();
     many();
