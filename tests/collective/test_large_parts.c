@@ -48,6 +48,26 @@ static struct job large_job(const struct rank *r, unsigned number)
     return j;
 }
 
+/* As many launches as a message in shares may have; and one element more, which is not sent so. */
+static void most_launches(const struct rank *r)
+{
+    enum { LAUNCHES = 16, GROUP = 4096, GROUP_DATA = 3584 };
+    int i;
+
+    for (i = 0; i < 2 * SHAPES; i++) {
+        struct job j = {.is = &shapes[i / 2], .in = GUARD, .out = GUARD, .seed = (unsigned)i};
+        const size_t share = j.is->reduces ? SLOT : SLOT / GROUP * GROUP_DATA;
+
+        if (j.is->shares == SYMWIN_ALGO_AUTO)
+            continue;
+        j.options = (symwin_collective_options){.size = sizeof j.options, .algo = j.is->shares};
+        j.type = j.is->reduces ? SYMWIN_F32 : SYMWIN_U8;
+        j.count = LAUNCHES * share * (size_t)(r->nranks - 1) / symwin_type_bytes(j.type) +
+                  (size_t)i % 2;
+        job_run(r, &j);
+    }
+}
+
 static void body(struct processes *p, int rank)
 {
     struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
@@ -59,6 +79,8 @@ static void body(struct processes *p, int rank)
 
         job_run(&r, &j);
     }
+    if (rank_slot_bytes == SLOT && r.nranks > 2)
+        most_launches(&r);
     close_rank(p, &r);
 }
 

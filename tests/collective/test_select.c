@@ -227,6 +227,7 @@ static const char rows[] = "gpu,nranks,width,kind,registered,bytes,algo,blocks,t
                            "allgather,symwin emulated GPU,2,4,float,0,4096,oneshot,3,64\n"
                            "allgather,symwin emulated GPU,2,4,float,1,4096,copies,0,0\n"
                            "scatter,symwin emulated GPU,2,4,float,1,4096,copies,0,0\n"
+                           "broadcast,symwin emulated GPU,2,4,float,0,4096,twoshot_push,3,64\n"
                            "alltoallv,symwin emulated GPU,2,4,float,0,64,oneshot,2,32\n"
                            "alltoallv,symwin emulated GPU,2,4,float,0,4096,oneshot,3,64\n"
                            "alltoallv,symwin emulated GPU,2,4,float,1,64,oneshot,1,64\n"
@@ -376,6 +377,18 @@ static void copies_by_row(const struct place *p)
            p->rank, symwin_algo_name(scatter.algo));
 }
 
+/* Two ranks have no shares of a message: a row that names them is another number of ranks'. */
+static void shares_by_row(const struct place *p)
+{
+    symwin_collective_info info = {.blocks = -1};
+
+    host_must(
+        symwin_broadcast_query(p->comm, p->plain, p->plain + MIB, 1024, SYMWIN_F32, 0, NULL, &info),
+        "symwin_broadcast_query");
+    tap_ok(info.algo == SYMWIN_ALGO_ONESHOT && !info.measured, "rank %d: a broadcast by %s%s",
+           p->rank, symwin_algo_name(info.algo), info.measured ? ", measured" : "");
+}
+
 /* The call runs what the query reports. The digests of two algorithms differ, so the call succeeds
  * only if rank 0, with AUTO, runs what rank 1 asks for. */
 static void runs(const struct place *p)
@@ -445,6 +458,7 @@ static void calls(struct harness_team *team, int rank, void *arg)
     gathers(&p);
     parts_by_row(&p);
     copies_by_row(&p);
+    shares_by_row(&p);
     runs(&p);
     refuses(&p);
     close_place(&p);
