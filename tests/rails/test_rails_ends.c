@@ -474,7 +474,8 @@ static void refused_parts(const struct life *life, int rank)
 
 static void refused(struct processes *p, int rank)
 {
-    const uint64_t counts[4] = {1, 1, 1, 1}, many[4] = {1, 1, 1, 700000};
+    const uint64_t counts[4] = {1, 1, 1, 1}, many[4] = {700000, 1, 1, 1};
+    const uint64_t many_at[4] = {3, 0, 1, 2};
     const symwin_collective_options put = {.size = sizeof put, .algo = SYMWIN_ALGO_TWOSHOT_PUT},
                                     rails = {.size = sizeof rails, .algo = SYMWIN_ALGO_RAILS},
                                     nccl = {.size = sizeof nccl,
@@ -482,7 +483,7 @@ static void refused(struct processes *p, int rank)
                                             .scalar = counts};
     const symwin_parts on_device = {.counts = counts, .displacements = counts, .on_device = 1};
     const symwin_parts on_host = {.counts = counts}, no_counts = {.counts = NULL},
-                       too_many = {.counts = many};
+                       too_many = {.counts = many, .displacements = many_at};
     symwin_collective_options device_scalar = {.size = sizeof device_scalar};
     symwin_collective_info info;
     symwin_message_info message;
