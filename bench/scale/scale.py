@@ -5,6 +5,7 @@
     bench/scale/scale.py --doc         prints the tables of docs/scaling.md
     bench/scale/scale.py --write       writes them into docs/scaling.md
     bench/scale/scale.py --check       writes nothing; exit status 1 if the page is out of date
+    bench/scale/scale.py --bed FILE    compares with a test bed (bed.sh)
 
 docs/scaling.md explains the model and where its numbers come from. Nothing of it was measured on
 several hosts. All hosts and rails are alike and start at once, so the simulation has the resources
@@ -64,6 +65,18 @@ Result = collections.namedtuple("Result", "us way chunks engine")
 
 # ---- inside a host -------------------------------------------------------------------------------
 
+def look_up(line, size):
+    """The time of a size by [(bytes, us)]: log-log between two sizes; below the first its time,
+    above the last its rate."""
+    if size <= line[0][0]:
+        return line[0][1]
+    if size >= line[-1][0]:
+        return line[-1][1] * size / line[-1][0]
+    high = next(i for i, point in enumerate(line) if point[0] >= size)
+    (b0, t0), (b1, t1) = line[high - 1:high + 1]
+    return t0 * (t1 / t0) ** (math.log(size / b0) / math.log(b1 / b0))
+
+
 class Inside:
     """Times of collectives inside a host with this many GPUs: measured, or derived from another
     number of GPUs by the bytes over each GPU's links."""
@@ -101,15 +114,7 @@ class Inside:
         return points, {name: of[max(of)] for name, of in rates.items()}
 
     def look_up(self, collective, size):
-        """Log-log between two sizes; below the first its time, above the last its rate."""
-        line = self.points[collective]
-        if size <= line[0][0]:
-            return line[0][1]
-        if size >= line[-1][0]:
-            return line[-1][1] * size / line[-1][0]
-        high = next(i for i, point in enumerate(line) if point[0] >= size)
-        (b0, t0), (b1, t1) = line[high - 1:high + 1]
-        return t0 * (t1 / t0) ** (math.log(size / b0) / math.log(b1 / b0))
+        return look_up(self.points[collective], size)
 
     def time(self, collective, size):
         if self.gpus == 1:
@@ -281,6 +286,73 @@ def hierarchical(setup, collective, hosts, size):
                     if us < best.us:
                         best = Result(us, way, chunks, engine)
     return best
+
+
+# ---- compared with a test bed --------------------------------------------------------------------
+
+LANES = 4  # communicators of a rail, and steps that are queued ahead, of the library
+WITHIN = 0.15
+
+
+class Bed:
+    """What bed.sh has measured on one machine: steps inside and calls on rails, of which the
+    simulation makes times of whole calls, and those times."""
+
+    def __init__(self, path):
+        self.times = {name: collections.defaultdict(dict) for name in ("inside", "rail", "lanes")}
+        self.whole, self.ranks, part = {}, {}, None
+        for line, text, row in plot.parse(path):
+            if text and text.startswith("bed: "):
+                part = text[5:]
+            if not row:
+                continue
+            plot.convert(row, f"{path}:{line}", ("bytes", "ranks"), ("time_us",), ("algo",))
+            self.ranks[part] = row["ranks"]
+            if part == "whole":
+                pieces = int(row["blocks"] or 0) if row["algo"] == "rails" else 0
+                self.whole[pieces, row["bytes"]] = row["time_us"]
+            elif part in self.times:  # of jobs at the same time, the slowest
+                of = self.times[part][row["collective"]]
+                of[row["bytes"]] = max(row["time_us"], of.get(row["bytes"], 0))
+        for name, needs in (("inside", INSIDE[:3]), ("rail", INSIDE[:1]), ("lanes", INSIDE[:1])):
+            for collective in needs:
+                if len(self.times[name][collective]) < 2:
+                    raise Bad(f"{path}: no times of {name}, {collective}: make it by bed.sh")
+        if not self.whole:
+            raise Bad(f"{path}: no times of whole calls: make it by bed.sh")
+        self.gpus = self.ranks["inside"]
+
+    def time(self, name, collective, size):
+        return look_up(sorted(self.times[name][collective].items()), size)
+
+    def rail(self, size):
+        """What a call on a rail takes, and how much of it its network link is in use."""
+        us = self.time("rail", "allreduce", size)
+        in_use = min(us, self.time("lanes", "allreduce", size) / LANES)
+        return us - in_use, in_use
+
+    def simulate(self, pieces, size):
+        """An all-reduce in pieces; 0: by one exchange of all of it."""
+        if pieces == 0:
+            return self.time("inside", "allreduce", size) + HANDOVER + sum(self.rail(size))
+        part = size / pieces
+        stages = [("inside", self.time("inside", "reduce_scatter", part)),
+                  ("rail", *self.rail(part / self.gpus)),
+                  ("inside", self.time("inside", "allgather", part))]
+        return pipeline(stages, pieces, min(LANES, pieces), LANES)
+
+
+def bed_table(bed):
+    """([row of the table], the share of all rows that are within 15 %)"""
+    rows, good = [], 0
+    for size in sorted({size for _, size in bed.whole}):
+        for pieces in sorted(pieces for pieces, of in bed.whole if of == size):
+            measured, simulated = bed.whole[pieces, size], bed.simulate(pieces, size)
+            good += abs(simulated / measured - 1) <= WITHIN
+            rows.append([size_name(size), f"rails, {pieces}" if pieces else "one exchange",
+                         figure(measured), figure(simulated), f"{simulated / measured:.2f}"])
+    return table(["bytes", "way, pieces", "measured, us", "simulated, us", "ratio"],
+                 rows, 2), good / len(rows)
 
 
 # ---- tables --------------------------------------------------------------------------------------
@@ -465,12 +537,18 @@ def main():
     mode.add_argument("--doc", action="store_true", help="print the tables of the page")
     mode.add_argument("--write", action="store_true", help="write them into the page")
     mode.add_argument("--check", action="store_true", help="exit status 1 if the page has others")
+    mode.add_argument("--bed", metavar="FILE.csv", help="compare with what bed.sh has measured; "
+                      "exit status 1 if a time is not within 15 %%")
     add("--document", metavar="FILE.md", help="the page; docs/scaling.md",
         default=os.path.relpath(os.path.join(HERE, "..", "..", "docs", "scaling.md")))
     options = parser.parse_args()
     # The page's tables do not depend on the other options.
     setup = parser.parse_args([])
     try:
+        if options.bed:
+            lines, good = bed_table(Bed(options.bed))
+            print("\n".join(lines + ["", f"{good:.0%} of the times are within {WITHIN:.0%}"]))
+            return 0 if good == 1 else 1
         if options.doc:
             for name, block in BLOCKS.items():
                 print("\n".join([f"{name}:", ""] + block(setup) + [""]))
