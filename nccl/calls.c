@@ -104,14 +104,13 @@ static int read_op(struct sw_call *call)
 {
     const struct sw_nccl_op *op;
 
-    if (call->knows_op || !reduces(call->kind) || (call->op >= 0 && call->op < ncclNumOps))
+    if (!reduces(call->kind) || (call->op >= 0 && call->op < ncclNumOps))
         return 1;
     op = find_op(call);
     if (op == NULL || op->type != call->type)
         return 0;
     call->scalar = op->scalar;
     memcpy(call->value, op->value, sizeof call->value);
-    call->knows_op = 1;
     return 1;
 }
 

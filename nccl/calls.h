@@ -16,7 +16,6 @@ struct sw_call {
     size_t count;
     ncclDataType_t type;
     ncclRedOp_t op;
-    int knows_op;       /* a pre-multiplied sum was read */
     const void *scalar; /* of a pre-multiplied sum: in device memory; NULL: in `value` */
     char value[8];
     int root; /* of a send or receive: the peer */
@@ -26,7 +25,7 @@ struct sw_call {
     const ncclCollConfig_t *config;
     enum { SW_PLAIN_CALL, SW_WRONG, SW_EMPTY, SW_CONFIGURED } sort; /* only the first may be ours */
     int class;
-    int averages_integers; /* which symwin does not over several hosts */
+    int averages_integers; /* which symwin would pass to NCCL over several hosts */
     enum sw_server server;
     int passed;         /* in a group: NCCL has it already */
     cuuint64_t capture; /* sw_order_before(): of its stream, if NCCL serves it; 0: none */

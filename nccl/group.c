@@ -263,7 +263,7 @@ static void find_servers(struct group *g)
     for (p = 0; p < g->part_count; p++)
         g->parts[p].is_nccls = 0;
     for (call = g->calls; call < end; call++) {
-        call->server = !call->passed && sw_call_is_ours(call) ? SW_OURS : SW_NCCLS;
+        call->server = sw_call_is_ours(call) ? SW_OURS : SW_NCCLS;
         if (!sw_is_pair(call) && call->server == SW_NCCLS)
             g->parts[call->part].is_nccls = 1;
     }

@@ -84,6 +84,8 @@ my $between = passes('collectives', 4, 1, 0, "$hosts $report STAND_IN_HOSTS=aabb
     qr/^symwin: what was served/m);
 like($between, qr/^symwin: +0 +3 +4 allreduce +64 KiB +2 symwin  saved not measured$/m,
     '  and symwin has all calls');
+passes('types', 4, 1, 0, "$hosts $report STAND_IN_HOSTS=aabb",
+    qr/^symwin: .* allreduce .* NCCL +an average of integers$/m);
 passes('order', 4, 1, 0, "$report SYMWIN_ADDR=127.0.0.1 STAND_IN_HOSTS=aabb",
     qr/ NCCL +its ranks are on several hosts, between which no times were measured; /);
 
