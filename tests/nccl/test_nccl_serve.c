@@ -112,14 +112,15 @@ static void check_together(void)
 {
     static const struct {
         const char *name;
-        int reduces, gathers; /* calls */
-        size_t count;         /* of each */
-        int ranks, settled, want;
+        int reduces, gathers;     /* calls */
+        size_t count;             /* of each */
+        int ranks, settled, want; /* by a variable: 1: all-reduces, 2: all-gathers */
     } cases[] = {
         {"one call", 1, 0, 4, 2, 0, 1},
         {"in one launch, quicker together", 2, 0, 1, 2, 0, 1},
         {"in one launch, slower together", 4, 0, 1, 2, 0, 0},
         {"a variable says so", 4, 0, 1, 2, 1, 1},
+        {"a variable says so of the last one", 4, 1, 1, 2, 2, 1},
         {"in one launch, more of them, quicker", 8, 0, 1, 2, 0, 1},
         {"more than a launch has, one by one", 17, 0, 1, 2, 0, 0},
         {"sixteen of a size that was not measured", 16, 0, 1, 2, 0, 1},
@@ -134,7 +135,8 @@ static void check_together(void)
         struct sw_together t = {.count = 0};
         int k;
 
-        setup.serve[SW_ALL_REDUCE] = cases[i].settled ? SW_SERVE_ALL : SW_SERVE_AUTO;
+        setup.serve[SW_ALL_REDUCE] = cases[i].settled == 1 ? SW_SERVE_ALL : SW_SERVE_AUTO;
+        setup.serve[SW_ALL_GATHER] = cases[i].settled == 2 ? SW_SERVE_ALL : SW_SERVE_AUTO;
         for (k = 0; k < cases[i].reduces; k++)
             sw_together_add(&t, &comm, SW_ALL_REDUCE, cases[i].count, ncclInt64);
         for (k = 0; k < cases[i].gathers; k++)
