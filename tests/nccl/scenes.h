@@ -104,6 +104,7 @@ int dumped(const char *word, const char *pair);
     X(births)                                                                                      \
     X(groups)                                                                                      \
     X(together)                                                                                    \
+    X(configured_first)                                                                            \
     X(windows)                                                                                     \
     X(send_ahead)                                                                                  \
     X(errors) /* scenes_errors.c */                                                                \

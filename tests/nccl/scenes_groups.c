@@ -1,4 +1,5 @@
 /* Groups of births, windows, operations and calls; and windows. */
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -400,6 +401,41 @@ void scene_together(struct rank *rank)
     reduce_together(rank, comm, 12, LARGE, 12);
     reduce_together(rank, comm, 1, LARGE, 0);
     EXPECT(ncclCommDestroy(comm), ncclSuccess);
+}
+
+/* A communicator's first calls are a group, of which NCCL has a configured one at once: the ranks
+ * do not meet in that group, where NCCL would keep the meeting's call back, but in the next. */
+void scene_configured_first(struct rank *rank)
+{
+    const ncclCollConfig_t config = {.size = sizeof config,
+                                     .magic = NCCL_CONFIG_MAGIC,
+                                     .minCTAs = INT_MIN,
+                                     .maxCTAs = 1,
+                                     .nvlsCTAs = INT_MIN,
+                                     .cgaClusterSize = INT_MIN};
+    ncclComm_t comm = birth(rank, 0);
+    int *data = room(COUNT * sizeof *data), *sums = room(COUNT * sizeof *sums), round;
+
+    fill(data, rank->rank);
+    for (round = 0; round < 2; round++) {
+        const unsigned meetings = calls(STAND_IN_ncclAllGather);
+
+        meet(rank);
+        EXPECT(ncclGroupStart(), ncclSuccess);
+        if (round == 0)
+            EXPECT(
+                ncclBroadcastConfig(data, data, COUNT, ncclInt32, 0, comm, rank->stream, &config),
+                ncclSuccess);
+        reduce(data, sums, ncclSum, comm, rank->stream);
+        EXPECT(ncclGroupEnd(), ncclSuccess);
+        EXPECT(drains(rank->stream), 1);
+        meet(rank);
+        EXPECT(calls(STAND_IN_ncclAllGather) > meetings, round == 1);
+        meet(rank);
+    }
+    EXPECT(ncclCommDestroy(comm), ncclSuccess);
+    room_free(data);
+    room_free(sums);
 }
 
 /* ---- windows ---- */
