@@ -115,6 +115,59 @@ like($page, qr/together give \Q$best\E\./, 'and at best');
 like($page, qr/^\*\*Nothing on this page was measured on several hosts\.\*\*/m, 'what it is');
 like($page, qr/^## Compared with what was measured\n\nNot yet\./m, 'and that nothing was compared');
 
+# ---- a test bed --------------------------------------------------------------------------------
+
+# Inside 3 us and 1 us for each KiB; a rail takes 20 us and 4 for each KiB, and four lanes at once
+# as long as one. So a lane has a fourth of its time on the link.
+sub inside { return 3 + $_[0] / $KI }
+sub rail   { return 20 + 4 * $_[0] / $KI }
+
+sub bed {
+    my ($off) = @_;
+    my $names = 'library,algo,bytes,ranks,time_us,blocks,collective';
+    my $rows  = sub {
+        my ($part, @rows) = @_;
+        return join '', map { "$_\n" } "# bed: $part", $names, @rows;
+    };
+    my @sizes = map { 2 * $KI << $_ } 0 .. 9;
+    my $rails = join '', map {
+        my $name = $_;
+        $rows->($name, map { "symwin,nccl,$_,2," . rail($_) . ",0,allreduce" } @sizes)
+    } qw(rail lanes);
+    my $size = 1 * $MI;
+    spew("$folder/bed.csv", $rows->('inside', map {
+        my $of = $_;
+        map { "symwin,auto,$_,2," . inside($_) . ",0,$of" } @sizes
+    } qw(allreduce reduce_scatter allgather))
+          . $rails
+          . $rows->('whole',
+        "symwin,oneshot,$size,4," . (inside($size) + 1 + rail($size)) . ",0,allreduce",
+        "symwin,rails,$size,4,"
+          . $off * (2 * inside($size) + 2 + rail($size / 2)) . ",1,allreduce",
+        # The first piece is on its rail while the second is reduced.
+        "symwin,rails,$size,4,"
+          . (inside($size / 2) + 2 + rail($size / 4) + 2 * inside($size / 2)) . ",2,allreduce"));
+    return scale("--bed $folder/bed.csv");
+}
+
+($said, $status) = bed(1);
+is($status, 0, 'whole calls of the parts that were measured');
+is(scalar(() = $said =~ / 1\.00 \|$/mg), 3, '  by one exchange, and in one and two pieces')
+  or diag($said);
+($said, $status) = bed(1.2);
+ok($status == 1 && $said =~ /^\| 1 MiB \| rails, 1 \| .* \| 0\.83 \|$/m
+      && $said =~ /^67% of the times are within 15%$/m, 'one that took a fifth longer')
+  or diag($said);
+my $bed = slurp("$folder/bed.csv");
+for my $part (qw(inside rail lanes whole)) {
+    (my $without = $bed) =~ s/^# bed: $part$/# bed: another/m;
+    spew("$folder/bed.csv", $without);
+    ($said, $status) = scale("--bed $folder/bed.csv");
+    ok($status == 1 && $said =~ /\Ascale\.py: \S+bed\.csv: no times of $part[^\n]* by bed\.sh\n\z/,
+        "a bed without $part")
+      or diag($said);
+}
+
 # ---- closed forms ------------------------------------------------------------------------------
 
 for my $collective (@all) {
