@@ -381,7 +381,7 @@ static symwin_status offer_place(struct sw_member *m)
     struct sw_id at = {.family = 0};
     symwin_status status;
 
-    if (m->host == NULL || m->join.nranks <= SW_HOST_FAN + 1)
+    if (m->host == NULL || m->join.nranks <= sw_host_fan + 1)
         return SYMWIN_OK;
     if (getsockname(m->connection.fd, (struct sockaddr *)&address, &bytes) != 0 ||
         !sw_id_set_address(&at, &address))

@@ -280,7 +280,7 @@ static symwin_status give_links(struct rendezvous *m, struct sw_topology *topolo
             break;
         s->linked = 1;
         sw_poll_remove(&s->accepted->watch); /* from now on the linking process reads from it */
-        if (topology->locations[r].host <= SW_HOST_FAN)
+        if ((int)topology->locations[r].host <= sw_host_fan)
             status = give_link(m, topology, (int)topology->locations[r].host,
                                &s->accepted->connection);
     }

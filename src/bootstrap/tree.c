@@ -1,5 +1,5 @@
-/* How hosts get links, if they are too many for a star. Host h is below (h - 1) / SW_HOST_FAN
- * (host_link.h), and the hosts below the creator's are linked by the connections by which they
+/* How hosts get links, if they are too many for a star. Host h is below (h - 1) / sw_host_fan
+ * (group.h), and the hosts below the creator's are linked by the connections by which they
  * have joined. The process that joins for a host listens by TCP, and its JOIN says where
  * (client.c). When all ranks have joined, the creator tells each host where the one above it
  * listens (ABOVE). The host joins there too, with the secret of the creator's id, and that
@@ -55,7 +55,7 @@ symwin_status sw_tree_begin(struct rendezvous *m)
     symwin_status status = sw_rendezvous_number(m);
     int h;
 
-    if (status != SYMWIN_OK || m->table.hosts <= SW_HOST_FAN + 1)
+    if (status != SYMWIN_OK || m->table.hosts <= sw_host_fan + 1)
         return status;
     m->is_tree = 1;
     m->unlinked = m->table.hosts - 1;

@@ -342,7 +342,7 @@ static symwin_status group_fill(struct sw_group *group, const struct sw_topology
     group->processes = topology->processes;
     group->host = topology->host;
     group->hosts = topology->hosts;
-    group->fan = SW_HOST_FAN;
+    group->fan = sw_host_fan;
     group->reports = calloc((size_t)topology->nranks, sizeof *group->reports);
     group->process_of = calloc((size_t)topology->nranks, sizeof *group->process_of);
     group->host_of = calloc((size_t)topology->nranks, sizeof *group->host_of);

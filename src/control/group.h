@@ -15,14 +15,14 @@
 
 #define SW_REASON_BYTES 192 /* why there is no multicast */
 
-#ifndef SW_HOST_FAN
-#define SW_HOST_FAN 4 /* so many hosts are linked below one, at most; tests set it to 1 */
-#endif
+/* So many hosts are linked below one, at most: 4. Tests set it before a process creates its first
+ * communicator, to the same in all processes: with 1, hosts are a chain. */
+extern int sw_host_fan;
 
 /* The host that a host other than 0 is linked below. */
 static inline int sw_host_above(int host)
 {
-    return (host - 1) / SW_HOST_FAN;
+    return (host - 1) / sw_host_fan;
 }
 
 struct sw_segment;
@@ -70,9 +70,9 @@ struct sw_group {
     int processes; /* number of processes on all hosts */
     int host;      /* number of this host; host 0 decides */
     int hosts;
-    int fan;         /* SW_HOST_FAN, but for tests: the most links to hosts below one */
-    int *process_of; /* owned: of each rank */
-    int *host_of;    /* owned: of each rank */
+    int fan;                                    /* sw_host_fan, or what a test of links gives */
+    int *process_of;                            /* owned: of each rank */
+    int *host_of;                               /* owned: of each rank */
     struct sw_peer_socket **sockets;            /* owned, each too: to each process; NULL: none */
     struct sw_handle_exchange *handle_exchange; /* owned; NULL: all ranks are in this process */
 

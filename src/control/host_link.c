@@ -22,6 +22,8 @@ enum {
     PROBES = 3
 };
 
+int sw_host_fan = 4;
+
 int sw_host_link_next(const struct sw_group *group, int from, int to)
 {
     while (to > from) {

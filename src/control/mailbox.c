@@ -448,7 +448,8 @@ static int dispatch(struct sw_group *group, const union sw_frame *frame, int fd,
     if (group->host_of[to] != group->host) {
         process = sw_host_link_here(group);
         if (process == group->process)
-            return sw_host_link_message(group, group->host == 0 ? group->host_of[to] : 0, words)
+            return sw_host_link_message(
+                       group, sw_host_link_next(group, group->host, group->host_of[to]), words)
                        ? 0
                        : ENOMEM;
     }

@@ -136,6 +136,32 @@ static void all_come(struct processes *p, int rank)
     everything(p, rank);
 }
 
+static void all_come_in_chain(struct processes *p, int rank)
+{
+    sw_host_fan = 1;
+    all_come(p, rank);
+}
+
+/* A channel to the host after the next one: its messages go over the host between. */
+static void channel_over_a_host(struct processes *p, int rank)
+{
+    symwin_channel_end *end = NULL;
+    symwin_comm *comm = NULL;
+    symwin_channel channel;
+    void *memory;
+
+    processes_on_host("abcd", rank);
+    sw_host_fan = 1;
+    host_must(processes_comm(p, rank, LONG_MS, &comm), "symwin_comm_create");
+    memory = host_alloc(rank % harness_device_count(), 4096);
+    host_must(symwin_channel_create(comm, rank ^ 2, memory, 4096, NULL, &end), "create");
+    host_must(symwin_channel_connect(comm, end, &channel), "connect");
+    host_must(symwin_channel_destroy(comm, end), "destroy");
+    processes_barrier(p);
+    symwin_comm_destroy(comm);
+    host_must(symwin_mem_free(memory), "symwin_mem_free");
+}
+
 /* Ranks of one host that look for each other in different folders. */
 static void apart(struct processes *p, int rank)
 {
@@ -308,6 +334,9 @@ int main(void)
     processes_run("five hosts in turn", 10, all_come, (void *)(uintptr_t) "abcdeabcde");
     processes_run("seven hosts, two of them not linked to the creator's", 14, all_come,
                   (void *)(uintptr_t) "aabbccddeeffgg");
+    processes_run("a chain of four hosts", 8, all_come_in_chain, (void *)(uintptr_t) "aabbccdd");
+    processes_run("channels over a host", 4, channel_over_a_host, NULL);
+    processes_run("a chain in turn", 6, all_come_in_chain, (void *)(uintptr_t) "abccba");
     for (i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
         run(&jobs[i]);
     take_over();
