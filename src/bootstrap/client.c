@@ -224,10 +224,32 @@ static int receive(struct sw_connection *connection, union sw_frame *frame, int 
     return error;
 }
 
+/* What a rank that waits on another host tells the creator, and when. Threads that join are few. */
+static _Thread_local struct {
+    const struct sw_id *id; /* NULL: nothing */
+    int rank;
+    int64_t at;
+} waits;
+
+void sw_client_tell_at(const struct sw_id *id, int rank, int64_t at)
+{
+    waits.id = id;
+    waits.rank = rank;
+    waits.at = at;
+}
+
+static void tell_that_it_waits(void);
+
 symwin_status sw_client_recv_frame(struct sw_connection *connection, union sw_frame *frame,
                                    enum sw_frame_type type, int *fd, int64_t deadline)
 {
-    const int error = receive(connection, frame, fd, deadline);
+    const int tells = waits.id != NULL && waits.at < deadline;
+    int error = receive(connection, frame, fd, tells ? waits.at : deadline);
+
+    if (tells && error == ETIMEDOUT) {
+        tell_that_it_waits();
+        error = receive(connection, frame, fd, deadline);
+    }
 
     switch (error) {
     case 0:
@@ -460,6 +482,23 @@ symwin_status sw_client_link(const struct sw_id *id, const struct sw_frame_join 
     if (status != SYMWIN_OK)
         sw_connection_close(connection);
     return status;
+}
+
+static void tell_that_it_waits(void)
+{
+    const struct sw_id *id = waits.id;
+    const int64_t deadline = sw_now_ms() + TELL_MS;
+    struct sw_connection connection;
+    char text[SW_TEXT_BYTES];
+
+    waits.id = NULL;
+    snprintf(text, sizeof text, "%s", symwin_last_error());
+    if (meet(id, deadline, &connection) == SYMWIN_OK) {
+        sw_fail(SYMWIN_BUSY, "%s: rank %d waits for another rank of its host", call, waits.rank);
+        sw_client_refuse(&connection, SYMWIN_BUSY, waits.rank, deadline);
+        sw_connection_close(&connection);
+    }
+    sw_error_restore(text);
 }
 
 void sw_client_tell(const struct sw_id *id, int rank, symwin_status status)

@@ -24,14 +24,25 @@ symwin_status sw_rendezvous_culprit(struct rendezvous *m, int rank, symwin_statu
     return status;
 }
 
+int sw_rendezvous_lowest(const struct rendezvous *m)
+{
+    int r = 0;
+
+    if (m->slots == NULL)
+        return -1;
+    while (r < m->nranks &&
+           (!m->slots[r].taken || m->slots[r].accepted != NULL || m->slots[r].remote))
+        r++;
+    return r < m->nranks ? r : -1;
+}
+
 symwin_status sw_rendezvous_own(struct rendezvous *m, symwin_status status)
 {
     char who[64] = "the process that made the id: ";
-    int r;
+    const int own = sw_rendezvous_lowest(m);
 
-    for (r = m->nranks - 1; r >= 0 && m->slots != NULL; r--)
-        if (m->slots[r].taken && m->slots[r].accepted == NULL && !m->slots[r].remote)
-            sw_rendezvous_culprit(m, r, status);
+    if (own >= 0)
+        sw_rendezvous_culprit(m, own, status);
     if (m->far && m->culprit >= 0)
         snprintf(who, sizeof who, "rank %d: ", m->culprit);
     else if (m->far)
@@ -112,17 +123,15 @@ static symwin_status make_topology(struct rendezvous *m, struct sw_topology *top
 {
     const struct sw_rank_table *table = &m->table;
     symwin_status status;
-    int r;
+    int own;
 
     status = sw_topology_make(topology, m->nranks, table->processes, table->hosts);
     if (status != SYMWIN_OK)
         return status;
     memcpy(topology->locations, table->locations, (size_t)m->nranks * sizeof *table->locations);
     topology->host = m->far ? sw_up_host(m) : 0;
-    topology->process = -1;
-    for (r = 0; r < m->nranks; r++)
-        if (m->slots[r].taken && m->slots[r].accepted == NULL && !m->slots[r].remote)
-            topology->process = (int)topology->locations[r].process;
+    own = sw_rendezvous_lowest(m);
+    topology->process = own >= 0 ? (int)topology->locations[own].process : -1;
     return SYMWIN_OK;
 }
 
@@ -230,30 +239,47 @@ static symwin_status give_link(struct rendezvous *m, struct sw_topology *topolog
         *connection = (struct sw_connection){.fd = -1};
         return SYMWIN_OK;
     }
+    m->linking = linking;
     memset(&frame, 0, sizeof frame.link);
     frame.link.host = host;
     frame.link.creator = connection->creator;
     frame.link.sent = connection->sent;
     frame.link.received = connection->received;
+    frame.link.holder = connection->holder;
     memcpy(frame.link.key, connection->key, sizeof frame.link.key);
     status = sw_rendezvous_tell(m, linking, &frame, SW_FRAME_LINK, connection->fd);
     sw_wipe(&frame.link, sizeof frame.link);
     return status;
 }
 
-/* In a far rendezvous: the link to the host above, and those to hosts below. */
+/* Until the time of the first rank is over. */
+static int32_t left_ms(const struct rendezvous *m)
+{
+    const int64_t left = m->timer.deadline - sw_now_ms();
+
+    return left <= 0 ? 0 : left < INT32_MAX ? (int32_t)left : INT32_MAX;
+}
+
+/* In a far rendezvous: the link to the host above, and those to hosts below. If another process
+ * gets them, this one keeps its own descriptors until that one is ready: see speaks_on_links(). */
 static symwin_status give_far_links(struct rendezvous *m, struct sw_topology *topology)
 {
     const int above = sw_host_above(topology->host);
+    struct sw_connection *const link = above == 0 ? &m->up : &m->above;
     symwin_status status;
     struct sw_accepted *v = NULL;
 
     sw_poll_remove(&m->watch); /* from now on the linking process reads from it */
-    status = give_link(m, topology, above, above == 0 ? &m->up : &m->above);
+    link->holder = above == 0 ? m->creator : m->above_rank;
+    status = give_link(m, topology, above, link);
     while (status == SYMWIN_OK && (v = sw_listener_next(m, v)) != NULL)
         if (v->is_link)
             status = give_link(m, topology, (int)m->table.locations[v->rank].host, &v->connection);
     if (status == SYMWIN_OK) {
+        m->passed = *link;
+        *link = (struct sw_connection){.fd = -1};
+        if (above == 0 && m->passed.fd >= 0)
+            sw_fork_set_add(m->passed.fd); /* the watch kept it from forked children */
         sw_connection_drop(&m->up);
         sw_connection_drop(&m->above);
     }
@@ -264,7 +290,7 @@ static symwin_status give_far_links(struct rendezvous *m, struct sw_topology *to
  * linked to this one, the connection is the link. */
 static symwin_status give_links(struct rendezvous *m, struct sw_topology *topology)
 {
-    union sw_frame frame = {.pass = {.process = 0}};
+    union sw_frame frame = {.pass = {.process = topology->process}};
     symwin_status status = SYMWIN_OK;
     int r;
 
@@ -275,12 +301,14 @@ static symwin_status give_links(struct rendezvous *m, struct sw_topology *topolo
 
         if (!s->remote || s->accepted == NULL)
             continue;
+        frame.pass.left_ms = left_ms(m);
         status = sw_rendezvous_tell(m, r, &frame, SW_FRAME_GO, -1);
         if (status != SYMWIN_OK)
             break;
         s->linked = 1;
         sw_poll_remove(&s->accepted->watch); /* from now on the linking process reads from it */
-        if ((int)topology->locations[r].host <= sw_host_fan)
+        s->accepted->is_link = (int)topology->locations[r].host <= sw_host_fan;
+        if (s->accepted->is_link)
             status = give_link(m, topology, (int)topology->locations[r].host,
                                &s->accepted->connection);
     }
@@ -299,6 +327,7 @@ static symwin_status hand_out(struct rendezvous *m, struct sw_topology *topology
     if (status != SYMWIN_OK)
         return sw_rendezvous_own(m, status);
     status = send_tables(m);
+    frame.pass.left_ms = left_ms(m);
     for (i = 0; i < here->count && status == SYMWIN_OK; i++)
         if (m->slots[here->leaders[i]].accepted != NULL)
             status = sw_rendezvous_tell(m, here->leaders[i], &frame, SW_FRAME_PAGE, topology->page);

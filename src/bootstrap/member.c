@@ -17,7 +17,8 @@
 static const char call[] = "symwin_comm_create";
 
 enum {
-    HOSTS_MS = 4000, /* instead of SW_GRACE_MS, if the creator waits for other hosts' reports */
+    HOSTS_MS = 4000, /* instead of SW_GRACE_MS, with other hosts, until the creator hands out */
+    HANDED_MS = 300, /* then, past the time of the first rank: other hosts wait half a second */
     ASK_MS = 20      /* between looks whether another host has ended the exchange */
 };
 
@@ -92,6 +93,8 @@ static symwin_status open_link(struct sw_topology *topology, const struct sw_fra
     connection->creator = link->creator;
     connection->sent = link->sent;
     connection->received = link->received;
+    connection->holder = link->holder;
+    connection->passed = 1;
     memcpy(connection->key, link->key, sizeof connection->key);
     return SYMWIN_OK;
 }
@@ -109,13 +112,16 @@ static symwin_status receive_descriptors(struct sw_member *m, struct sw_topology
                                          union sw_frame *frame, int *creator)
 {
     struct sw_connection *connection = &m->connection;
-    const int64_t deadline = m->deadline;
     const int rank = m->join.rank;
     symwin_status status;
+    int64_t deadline = m->deadline, handed;
     int fd = -1;
     int h, i, links, r;
 
     status = sw_client_recv_frame(connection, frame, SW_FRAME_PAGE, &fd, deadline);
+    handed = sw_now_ms() + (status == SYMWIN_OK ? frame->pass.left_ms : 0) + HANDED_MS;
+    if (status == SYMWIN_OK && topology->hosts > 1 && handed < deadline)
+        m->deadline = deadline = handed;
     *creator = status == SYMWIN_OK ? frame->pass.process : -1;
     if (status == SYMWIN_OK && !sw_exchange_is_page(fd))
         return wrong_frame(m, *creator, "control page", fd);
@@ -237,10 +243,11 @@ static symwin_status fail_group(struct sw_group *group, symwin_status status,
     const int creator_failed = status == SYMWIN_PEER_LOST || status == SYMWIN_TIMEOUT;
 
     sw_exchange_fail(group->exchange, status, find_culprit(status, last, creator, group->leader));
+    if (last->header.type != SW_FRAME_REFUSAL && !creator_failed)
+        return sw_exchange_settled(group->exchange, call);
+    sw_exchange_settle(group->exchange); /* hosts below learn it before the links to them close */
     if (last->header.type == SW_FRAME_REFUSAL)
         return status;
-    if (!creator_failed)
-        return sw_exchange_settled(group->exchange, call);
     /* The creator is the cause. The page may name another process that failed for the same
      * reason. */
     if (creator >= 0)
@@ -291,6 +298,7 @@ static symwin_status join_by_socket(struct sw_member *m, union sw_frame *frame,
     if (process_join == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory to join", call);
     status = sw_client_join(m, frame);
+    sw_client_tell_at(NULL, 0, 0);
     if (status == SYMWIN_OK && frame->header.type == SW_FRAME_HERE) {
         sw_process_join_free(process_join);
         return status;
@@ -389,16 +397,21 @@ static symwin_status join_on_host(struct sw_member *m, union sw_frame *frame, in
 
     frame->header.type = 0;
     *again = 0;
+    sw_client_tell_at(all, m->join.rank, m->due - m->join.timeout_ms / 4 * 3);
     status = sw_host_join_find(m, &local, &leads);
+    if (leads || status != SYMWIN_OK)
+        sw_client_tell_at(NULL, 0, 0);
     if (status == SYMWIN_OK && leads) {
         status = join_for_host(m, &local, frame, out);
     } else if (status == SYMWIN_OK) {
         m->id = &local;
         if (is_own(m)) {
+            sw_client_tell_at(NULL, 0, 0);
             status = join_as_thread(m, NULL, NULL, out);
             *again = status == SYMWIN_BUSY;
         } else {
             status = join_by_socket(m, frame, out);
+            sw_client_tell_at(NULL, 0, 0);
             *again = status != SYMWIN_OK && starts_over(m, status, frame);
         }
         m->id = all;

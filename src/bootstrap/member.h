@@ -39,6 +39,10 @@ void sw_client_set_time(struct sw_member *member);
  * the last error's text, if it can be reached. sw_client_hear(): what the creator says to those who
  * come too late, or SYMWIN_PEER_LOST if it has ended; SYMWIN_OK: nothing, or no answer. */
 void sw_client_tell(const struct sw_id *id, int rank, symwin_status status);
+
+/* From `at` on, if this thread still waits for a frame then, the creator of `id` is told that the
+ * rank waits for another one of its host: once. `id` NULL: no longer. */
+void sw_client_tell_at(const struct sw_id *id, int rank, int64_t at);
 symwin_status sw_client_hear(const struct sw_id *id);
 
 /* Tells the creator that this process is ready, or why it is not; `rank` is its number among all

@@ -124,6 +124,7 @@ static void all_joined(struct rendezvous *m)
 static void up_lost(struct rendezvous *m)
 {
     sw_up_drop(m);
+    sw_rendezvous_culprit(m, m->creator, SYMWIN_PEER_LOST);
     if (m->proposed)
         sw_rendezvous_end(m);
     else
@@ -161,8 +162,10 @@ static void fill_slot(struct rendezvous *m, const struct sw_frame_join *join,
     if (remote)
         memcpy(s->host, join->host, sizeof s->host);
     s->place = join->place;
-    if (remote && s->accepted != NULL)
+    if (remote && s->accepted != NULL) {
+        accepted->connection.holder = join->rank;
         welcome(accepted);
+    }
     due = s->deadline + (m->far ? GRACE_MS : 0);
     if (due < m->timer.deadline) {
         m->timer.deadline = due;
@@ -221,15 +224,26 @@ static void take_slot(struct rendezvous *m, const struct sw_frame_join *join,
 
 /* ---- what the creator says to a far rendezvous ---- */
 
-/* All ranks have joined: those of this host get what they need. */
-static void up_go(struct rendezvous *m)
+/* All ranks have joined: those of this host get what they need. From now on this host alone knows
+ * which of them is late. It says so when the time of the first rank of all is over: in the next
+ * step the other hosts wait for it half a second longer. */
+static void up_go(struct rendezvous *m, const struct sw_frame_pass *go)
 {
+    const int64_t first = m->timer.deadline - GRACE_MS, of_all = sw_now_ms() + go->left_ms;
+    int r = 0;
+
     if (sw_up_host(m) < 0 || m->is_tree != m->told_linked) {
         sw_rendezvous_fail(
             m, sw_fail(SYMWIN_DENIED, "%s: the process that made the id sent a wrong table", call));
         return;
     }
     m->joined = m->nranks;
+    m->timer.deadline = of_all < first ? of_all : first;
+    m->first_due = of_all < first ? -1 : m->first_due;
+    sw_poll_changed();
+    while (r < m->nranks && (int)m->table.locations[r].process != go->process)
+        r++;
+    m->creator = r < m->nranks ? r : -1;
     complete(m);
 }
 
@@ -268,9 +282,9 @@ static void up_ready(struct sw_poll_watch *watch, short events)
     else if (frame.header.type == SW_FRAME_TABLE)
         status = sw_up_take_table(m, &frame.table);
     else if (frame.header.type == SW_FRAME_ABOVE)
-        status = sw_tree_above(m, &frame.above.place);
+        status = sw_tree_above(m, &frame.above);
     else if (frame.header.type == SW_FRAME_GO)
-        up_go(m);
+        up_go(m, &frame.pass);
     else if (frame.header.type == SW_FRAME_ASK) {
         sw_frame_seal(&frame, SW_FRAME_WELL);
         if (sw_connection_send(&m->up, &frame, -1, sw_now_ms() + 1) != 0)
@@ -341,8 +355,14 @@ static void refused(struct rendezvous *m, int rank, const struct sw_frame_refusa
     sw_rendezvous_fail(m, status);
 }
 
+/* BUSY: a rank of another host waits there for the one that joins for it. */
 static void cannot_join(struct rendezvous *m, const struct sw_frame_refusal *refusal)
 {
+    if (refusal->status == SYMWIN_BUSY) {
+        if (refusal->rank >= 0 && refusal->rank < m->nranks)
+            m->slots[refusal->rank].waits = 1;
+        return;
+    }
     refused(m, -1, refusal);
 }
 
@@ -471,8 +491,8 @@ symwin_status sw_rendezvous_open(struct sw_id *id, const struct sw_id_options *o
 
     if (m == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory", for_call);
-    m->up.fd = m->above.fd = -1;
-    m->culprit = -1;
+    m->up.fd = m->above.fd = m->passed.fd = -1;
+    m->culprit = m->creator = m->above_rank = m->linking = -1;
     m->patience_ms = SW_TELL_MS;
     status = sw_process_name(id->creator);
     if (status == SYMWIN_OK)

@@ -25,6 +25,7 @@ struct slot {
     int remote;            /* on another host; `accepted`: it has joined for that host */
     int linked;            /* its connection links the hosts, go was sent */
     int silent;            /* it has not answered ASK */
+    int waits;             /* it has not joined, and says that it waits for another of its host */
     int has_links;         /* it has said LINKED */
     struct sw_place place; /* where its host listens */
     unsigned char process[SW_NAME_BYTES];
@@ -37,8 +38,8 @@ struct rendezvous {
     unsigned char name[SW_NAME_BYTES];
     struct sw_poll_watch timer;
     int timeout_ms; /* of the rank with the earliest deadline: */
-    int first_due;
-    int nranks; /* 0: no rank has joined */
+    int first_due;  /* -1: on another host */
+    int nranks;     /* 0: no rank has joined */
     struct slot *slots;
     int joined;  /* ranks that have joined */
     int unready; /* ranks that are awaited and not ready */
@@ -61,10 +62,14 @@ struct rendezvous {
     struct sw_rank_table table; /* owned: from the creator */
     struct sw_id all;           /* the creator's id, and its name, in a far rendezvous */
     unsigned char all_name[SW_NAME_BYTES];
-    int is_tree;                  /* hosts are linked as a tree, and not as a star: tree.c */
-    int unlinked;                 /* at the creator: hosts that have not said LINKED */
-    int needs_link, told_linked;  /* in a far rendezvous: to the host above; LINKED was sent */
-    struct sw_connection above;   /* owned: the link to the host above; .fd -1: none */
+    int is_tree;                 /* hosts are linked as a tree, and not as a star: tree.c */
+    int unlinked;                /* at the creator: hosts that have not said LINKED */
+    int needs_link, told_linked; /* in a far rendezvous: to the host above; LINKED was sent */
+    struct sw_connection above;  /* owned: the link to the host above; .fd -1: none */
+    int creator, above_rank;     /* as in struct sw_frame_above; -1: not known yet */
+    int linking;       /* the rank to whose process this one hands links; -1: not yet, or to none */
+    int is_spoken_for; /* that process has the links, and has sent a word */
+    struct sw_connection passed;  /* owned: the link to the host above, which that process has */
     struct sw_frame_join strange; /* of a rank that contradicts others; .header.bytes 0: none */
 };
 
@@ -101,6 +106,9 @@ symwin_status sw_rendezvous_tell(struct rendezvous *m, int rank, union sw_frame 
  * ranks with `awaited` must send READY. */
 symwin_status sw_rendezvous_hand_out(struct rendezvous *m);
 
+/* The lowest rank of this process; -1: none has joined. */
+int sw_rendezvous_lowest(const struct rendezvous *m);
+
 /* Numbers processes and hosts of the ranks that have joined: fills in the table. */
 symwin_status sw_rendezvous_number(struct rendezvous *m);
 
@@ -114,7 +122,7 @@ int sw_tree_linked(struct rendezvous *m, struct slot *s);
 
 /* In a far rendezvous: ABOVE has come; a host below has joined; the thread that joins for the host,
  * which does not hold the lock then, makes the link to the one above. */
-symwin_status sw_tree_above(struct rendezvous *m, const struct sw_place *place);
+symwin_status sw_tree_above(struct rendezvous *m, const struct sw_frame_above *frame);
 void sw_tree_join(struct rendezvous *m, struct sw_accepted *accepted,
                   const struct sw_frame_join *join);
 void sw_tree_connect(struct rendezvous *m, const struct sw_frame_join *join);

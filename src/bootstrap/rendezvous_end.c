@@ -36,6 +36,7 @@ void sw_rendezvous_free(struct rendezvous *m)
 {
     sw_up_drop(m);
     sw_connection_drop(&m->above);
+    sw_connection_drop(&m->passed);
     sw_rank_table_free(&m->table);
     free(m->file);
     free(m->slots);
@@ -65,15 +66,33 @@ static int is_linked(const struct rendezvous *m, const struct sw_accepted *v)
 }
 
 /* After a failure: processes and hosts that already have a group learn of it as of any end of a
- * communicator. */
+ * communicator. Hosts below must learn it before the link to them closes, so this host decides for
+ * them; to the one above it is a proposal. No rank anywhere can succeed without those here. */
 static void end_others(struct rendezvous *m)
 {
     if (m->group != NULL) {
-        sw_exchange_fail(m->group->exchange, m->status,
-                         m->culprit >= 0 ? m->culprit : m->group->leader);
+        m->is_spoken_for = sw_exchange_speaks(m->group->exchange);
+        sw_exchange_decide(m->group->exchange, m->status,
+                           m->culprit >= 0 ? m->culprit : m->group->leader);
         sw_group_free(m->group);
         m->group = NULL;
     }
+}
+
+/* Whether this process tells other hosts over their links, also those that it has handed to its
+ * host's linking process. If that one has sent a frame, this one's are invalid: so only if that
+ * process is at fault itself, and has not sent any. */
+static int speaks_on_links(const struct rendezvous *m)
+{
+    return m->linking < 0 ||
+           (!m->is_spoken_for && m->culprit >= 0 && m->culprit < m->nranks &&
+            memcmp(m->slots[m->culprit].process, m->slots[m->linking].process, SW_NAME_BYTES) == 0);
+}
+
+static void say_end(const struct rendezvous *m, struct sw_connection *link)
+{
+    if (link->fd >= 0 && speaks_on_links(m))
+        sw_host_link_say_end(link, m->status, m->culprit >= 0 ? m->culprit : SW_NOBODY);
 }
 
 /* Refuses the connections of a rendezvous that has failed; drops them if it succeeded. */
@@ -81,13 +100,17 @@ static void close_connections(struct rendezvous *m)
 {
     struct sw_accepted *v;
 
+    if (m->status != SYMWIN_OK) { /* the host above may have its group */
+        if (m->above.fd >= 0)
+            sw_up_refuse(m, &m->above);
+        say_end(m, &m->passed);
+    }
     while ((v = sw_listener_next(m, NULL)) != NULL) {
         if (m->moved)
             sw_listener_redirect(v, m->here);
         else if (m->status == SYMWIN_OK || is_linked(m, v)) {
-            if (m->status != SYMWIN_OK && v->is_link) /* that host may have its group */
-                sw_host_link_say_end(&v->connection, m->status,
-                                     m->culprit >= 0 ? m->culprit : SW_NOBODY);
+            if (m->status != SYMWIN_OK && v->is_link) /* so may those below */
+                say_end(m, &v->connection);
             sw_listener_drop(v);
         } else
             sw_listener_refuse(v, m->status, m->culprit, m->text);
@@ -168,8 +191,9 @@ void sw_rendezvous_fail(struct rendezvous *m, symwin_status status)
     sw_poll_changed();
 }
 
-/* The lowest rank that has not joined; if all have, the lowest that has not said that its host is
- * linked, or that is awaited and not ready. */
+/* The lowest rank that has not joined, if there is one, not one that says that it waits for another
+ * rank of its host; if all have, the lowest that has not said that its host is linked, or that is
+ * awaited and not ready. */
 static int first_late(const struct rendezvous *m)
 {
     const int all_joined = m->joined == m->nranks;
@@ -181,8 +205,12 @@ static int first_late(const struct rendezvous *m)
             r++;
         return r;
     }
-    while (r < m->nranks - 1 &&
-           (all_joined ? !m->slots[r].awaited || m->slots[r].ready : m->slots[r].taken))
+    while (r < m->nranks && (all_joined ? !m->slots[r].awaited || m->slots[r].ready
+                                        : m->slots[r].taken || m->slots[r].waits))
+        r++;
+    if (r < m->nranks)
+        return r;
+    for (r = 0; r < m->nranks - 1 && m->slots[r].taken;)
         r++;
     return r;
 }
@@ -223,7 +251,11 @@ void sw_rendezvous_fail_late(struct rendezvous *m)
     const int silent = sw_rendezvous_silent(m);
     const int late = silent >= 0 && !all_joined ? silent : first_late(m);
 
-    if (all_joined || (m->unlinked > 0 && silent < 0))
+    if (all_joined && m->first_due < 0)
+        sw_fail(SYMWIN_TIMEOUT,
+                "%s: rank %d joined, but was not ready when the time of the first rank was over",
+                call, late);
+    else if (all_joined || (m->unlinked > 0 && silent < 0))
         sw_fail(SYMWIN_TIMEOUT,
                 "%s: rank %d joined, but was not ready within %d ms, the timeout of rank %d", call,
                 late, m->timeout_ms, m->first_due);
@@ -251,6 +283,7 @@ void sw_rendezvous_late(struct sw_poll_watch *watch, short events)
         sw_rendezvous_end(m);
     } else if (m->far && m->joined < m->nranks) {
         sw_up_drop(m);
+        m->culprit = m->creator;
         sw_rendezvous_decide(m, sw_fail(SYMWIN_TIMEOUT,
                                         "%s: the process that made the id did not answer in time",
                                         call));

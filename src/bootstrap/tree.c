@@ -43,8 +43,10 @@ static symwin_status tell_above(struct rendezvous *m, int host)
         status = sw_rendezvous_tell(m, rank, &frame, SW_FRAME_TABLE, -1);
     }
     memset(&frame, 0, sizeof frame.above);
+    frame.above.creator = sw_rendezvous_lowest(m);
+    frame.above.rank = above > 0 ? joiner_of(m, above) : -1;
     if (above > 0)
-        frame.above.place = m->slots[joiner_of(m, above)].place;
+        frame.above.place = m->slots[frame.above.rank].place;
     if (status == SYMWIN_OK)
         status = sw_rendezvous_tell(m, rank, &frame, SW_FRAME_ABOVE, -1);
     return status;
@@ -130,13 +132,16 @@ static void look(struct rendezvous *m)
     sw_connection_send(&m->up, &frame, -1, sw_now_ms() + 100); /* if it fails, its watch sees why */
 }
 
-symwin_status sw_tree_above(struct rendezvous *m, const struct sw_place *place)
+symwin_status sw_tree_above(struct rendezvous *m, const struct sw_frame_above *frame)
 {
+    const struct sw_place *place = &frame->place;
     const int host = sw_up_host(m);
 
     if (host < 0 || m->is_tree || (sw_host_above(host) > 0) != (place->family != 0))
         return sw_fail(SYMWIN_DENIED, "%s: the process that made the id sent a wrong frame", call);
     m->is_tree = 1;
+    m->creator = frame->creator < m->nranks ? frame->creator : -1;
+    m->above_rank = frame->rank;
     if (place->family != 0) {
         const uint32_t interface = sw_id_interface(&m->all);
 
@@ -180,6 +185,7 @@ void sw_tree_join(struct rendezvous *m, struct sw_accepted *accepted,
     sw_poll_remove(&accepted->watch); /* what comes then is for the linking process */
     sw_fork_set_add(accepted->connection.fd);
     accepted->is_link = 1;
+    accepted->connection.holder = join->rank;
     sw_frame_seal(&frame, SW_FRAME_READY);
     sw_connection_send(&accepted->connection, &frame, -1, sw_now_ms() + 1);
     look(m);

@@ -17,7 +17,7 @@
 
 int sw_connection_open(struct sw_connection *connection, int fd, int stream)
 {
-    *connection = (struct sw_connection){.fd = fd, .stream = stream};
+    *connection = (struct sw_connection){.fd = fd, .stream = stream, .holder = -1};
     if (!stream)
         return 0;
     connection->in = malloc(SW_CONNECTION_BYTES);

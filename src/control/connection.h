@@ -45,6 +45,10 @@ struct sw_connection {
     int stream;  /* TCP; else a local socket */
     int keyed;   /* frames carry a proof */
     int creator; /* this is the end of the process that created the id */
+    /* Of a link between hosts: the rank that made the other end, whose process hands it to the
+     * linking process there; -1: unknown, or the same. */
+    int holder;
+    int passed; /* another process of this host has made this end */
     unsigned char key[SW_KEY_BYTES];
     uint64_t sent, received; /* number of keyed frames */
     unsigned char *in;       /* owned, TCP only: the frame being received */

@@ -23,6 +23,9 @@ struct page_slot {
     _Atomic uint64_t waits;
     /* Used for the lowest rank of another host: when a frame last came from that host. */
     _Atomic int64_t heard;
+    /* The same, until one has come: 1 + the rank whose process may still have that host's end of
+     * the link; 0: that of the lowest rank has it. */
+    _Atomic int holder;
     _Atomic uint64_t calls; /* see exchange_calls.c */
     unsigned char data[2][SW_EXCHANGE_BYTES];
 };
@@ -31,6 +34,7 @@ struct page_slot {
 struct control_page {
     _Atomic uint64_t word;  /* posts so far, and the end: see exchange.c */
     _Atomic uint32_t futex; /* ranks sleep on it until a round completes or the exchange ends */
+    _Atomic int speaks;     /* this host's linking process has its links, and has sent a word */
     /* On a host that does not decide: the end that it proposes, in the form of `word`, and since
      * when. */
     _Atomic uint64_t proposal;

@@ -338,6 +338,31 @@ void sw_exchange_beat(struct sw_exchange *x)
 void sw_exchange_heard(struct sw_exchange *x, int rank)
 {
     atomic_store(&x->page->slots[rank].heard, sw_now_ms());
+    if (atomic_load(&x->page->slots[rank].holder) != 0)
+        atomic_store(&x->page->slots[rank].holder, 0);
+}
+
+void sw_exchange_speak(struct sw_exchange *x)
+{
+    atomic_store(&x->page->speaks, 1);
+}
+
+int sw_exchange_speaks(const struct sw_exchange *x)
+{
+    return atomic_load(&x->page->speaks);
+}
+
+void sw_exchange_is_held(struct sw_exchange *x, int rank, int holder)
+{
+    atomic_store(&x->page->slots[rank].holder, holder + 1);
+}
+
+/* Another process may have written any holder. */
+static int holder_of(const struct sw_exchange *x, int through)
+{
+    const int holder = atomic_load(&x->page->slots[through].holder) - 1;
+
+    return holder >= 0 && holder < x->nranks && is_remote(x, holder) ? holder : through;
 }
 
 int sw_exchange_is_asked(const struct sw_exchange *x)
@@ -366,7 +391,7 @@ int sw_exchange_silent(const struct sw_exchange *x, int rank)
     through = x->hosts->through[rank];
     return sw_exchange_is_asked(x) && age_ms(since) >= NO_ANSWER_MS &&
                    age_ms(atomic_load(&x->page->slots[through].heard)) >= NO_ANSWER_MS
-               ? through
+               ? holder_of(x, through)
                : -1;
 }
 
@@ -389,12 +414,15 @@ static void sleep_until_woken(struct sw_exchange *x, uint32_t wakes, int64_t ms,
 }
 
 /* How long a rank waits past its deadline for a rank on another host. On the deciding host: for
- * that host's proposal, which names the rank that is late. On the others: for the decision. */
+ * that host's proposal, which names the rank that is late, or, if hosts are linked over others, for
+ * that of a host between them, which asks for 250 ms itself. On the others: for the decision. */
 static int allowance_ms(const struct sw_exchange *x, int missing)
 {
     if (!is_remote(x, missing))
         return 0;
-    return x->hosts->decides ? DECIDE_MS : 4 * DECIDE_MS;
+    if (x->hosts->decides)
+        return x->hosts->is_deep ? 2 * DECIDE_MS : DECIDE_MS;
+    return 4 * DECIDE_MS;
 }
 
 int sw_exchange_culprit(const struct sw_exchange *x, int rank)

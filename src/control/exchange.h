@@ -83,6 +83,7 @@ struct sw_exchange_hosts {
     int decides; /* this host decides; the other hosts propose ends */
     int decider; /* the lowest rank of the deciding host */
     int links;   /* the lowest rank of this host: it sends the posts, its process has the links */
+    int is_deep; /* some hosts are linked to the deciding one over others */
     /* For each rank on another host: the lowest rank of the host over whose link its frames arrive.
      * -1: the rank is on this host. */
     const int *through;
@@ -109,9 +110,17 @@ void sw_exchange_beat(struct sw_exchange *x);
 int sw_exchange_is_asked(const struct sw_exchange *x);
 void sw_exchange_heard(struct sw_exchange *x, int rank);
 
+/* This host's linking process has its links, and has sent a word. */
+void sw_exchange_speak(struct sw_exchange *x);
+int sw_exchange_speaks(const struct sw_exchange *x);
+
+/* Until a frame comes from the host whose lowest rank is `rank`, its end of the link may be in the
+ * process of `holder`. */
+void sw_exchange_is_held(struct sw_exchange *x, int rank, int holder);
+
 /* The lowest rank of the host whose linking process keeps frames of `rank` from coming: this host's
- * if that shows no beat, or another host's if it was asked and does not answer; -1: neither, or
- * `rank` is on this host. */
+ * if that shows no beat, or another host's if it was asked and does not answer, or the one that
+ * holds that host's end of the link; -1: neither, or `rank` is on this host. */
 int sw_exchange_silent(const struct sw_exchange *x, int rank);
 
 /* Posts the data of a rank for a round: the caller's own rank, or, in the linking process, a rank

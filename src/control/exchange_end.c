@@ -131,7 +131,12 @@ static symwin_status creation_ended(const struct sw_exchange *x, symwin_status s
                        "bootstrap_timeout_ms (SYMWIN_BOOTSTRAP_TIMEOUT_MS)",
                        call, named, again);
     if (status == SYMWIN_PEER_LOST && culprit >= x->nranks)
-        return sw_fail(status, "%s: NCCL has lost a rank of another domain, or failed; %s", call,
+        return sw_fail(status,
+                       "%s: the process that made the id has ended, or NCCL has lost a rank of "
+                       "another domain, or failed; %s",
+                       call, again);
+    if (culprit >= x->nranks)
+        return sw_fail(status, "%s: the creation has failed, and no rank can be named; %s", call,
                        again);
     if (status == SYMWIN_PEER_LOST && leaves(x, culprit))
         return sw_fail(status, "%s: rank %d has given up; %s", call, named, again);

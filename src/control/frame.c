@@ -184,6 +184,11 @@ static int status_valid(int32_t status)
     return status >= 0 && status <= SYMWIN_STATUS_LAST;
 }
 
+static int rank_or_none(int32_t rank)
+{
+    return rank == -1 || rank_in(rank, SW_MAX_RANKS);
+}
+
 static int place_valid(const struct sw_place *place)
 {
     return place->family == 0 || place->family == AF_INET || place->family == AF_INET6;
@@ -216,9 +221,11 @@ int sw_frame_valid(union sw_frame *frame, size_t bytes)
         /* The rendezvous checks rank and nranks: it knows the communicator's. */
         return frame->join.timeout_ms > 0;
     case SW_FRAME_ABOVE:
-        return place_valid(&frame->above.place);
+        return place_valid(&frame->above.place) && rank_or_none(frame->above.rank) &&
+               rank_or_none(frame->above.creator);
     case SW_FRAME_PAGE:
-        return frame->pass.process >= -1 && frame->pass.process < SW_MAX_RANKS;
+    case SW_FRAME_GO:
+        return rank_or_none(frame->pass.process) && frame->pass.left_ms >= 0;
     case SW_FRAME_SOCKET:
         return frame->pass.process >= 0 && frame->pass.process < SW_MAX_RANKS;
     case SW_FRAME_REFUSAL:
@@ -233,7 +240,8 @@ int sw_frame_valid(union sw_frame *frame, size_t bytes)
         return frame->here.folder[0] != '\0';
     case SW_FRAME_LINK:
         return frame->link.host >= 0 && frame->link.host < SW_MAX_RANKS &&
-               (frame->link.creator == 0 || frame->link.creator == 1);
+               (frame->link.creator == 0 || frame->link.creator == 1) &&
+               rank_or_none(frame->link.holder);
     case SW_FRAME_POST:
         return posts_valid(&frame->post);
     case SW_FRAME_BEHIND:

@@ -37,7 +37,7 @@ enum sw_frame_type {
 
 #define SW_FRAME_MAGIC 0x4e494d53u /* "SMIN" */
 #define SW_FRAME_FORM 1            /* version of header, HELLO, CHALLENGE, REFUSAL: never changes */
-#define SW_FRAME_PROTOCOL 10       /* version of all that follows a proof, and of device memory */
+#define SW_FRAME_PROTOCOL 11       /* version of all that follows a proof, and of device memory */
 #define SW_NAME_BYTES 16
 #define SW_TABLE_PART 2000  /* locations in a frame */
 #define SW_POSTS_BYTES 4032 /* so that a frame with posts and its HMAC are 4 KiB */
@@ -90,13 +90,16 @@ struct sw_frame_table {
 /* PAGE, SOCKET, READY, GO. */
 struct sw_frame_pass {
     struct sw_frame_header header;
-    int32_t process; /* PAGE: the creator, -1: it has no rank. SOCKET: at the other end */
-    int32_t zero;
+    /* PAGE, and GO to another host: the creator, -1: it has no rank. SOCKET: at the other end */
+    int32_t process;
+    int32_t left_ms; /* of the same two: until the time of the first rank is over */
 };
 
 struct sw_frame_above {
     struct sw_frame_header header;
     struct sw_place place; /* of the host above; family 0: that is the creator's */
+    int32_t rank;          /* that joins for the host above; -1: the creator does */
+    int32_t creator;       /* the lowest rank of the creator; -1: it has none */
 };
 
 struct sw_frame_here {
@@ -110,6 +113,8 @@ struct sw_frame_link {
     int32_t host;
     int32_t creator;         /* of this end of the connection, as are the next two: */
     uint64_t sent, received; /* struct sw_connection */
+    int32_t holder;          /* of the other end, as in struct sw_connection */
+    int32_t zero;
     unsigned char key[SW_KEY_BYTES];
 };
 

@@ -82,7 +82,8 @@ void sw_topology_end(struct sw_topology *topology, symwin_status status, int cul
 
     for (h = 0; h < topology->hosts; h++)
         if (topology->connections[h].fd >= 0)
-            sw_host_link_say_end(&topology->connections[h], status, culprit >= 0 ? culprit : 0);
+            sw_host_link_say_end(&topology->connections[h], status,
+                                 culprit >= 0 ? culprit : SW_NOBODY);
 }
 
 /* ---- groups ---- */

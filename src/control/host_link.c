@@ -73,7 +73,8 @@ static int is_cut_off(void *context)
 static void link_lost(struct sw_host_link *link)
 {
     struct sw_group *group = link->group;
-    const int rank = sw_host_link_staying(group, link->host);
+    const int staying = sw_host_link_staying(group, link->host);
+    const int rank = staying >= 0 && link->holder >= 0 ? link->holder : staying;
 
     sw_poll_remove(&link->watch);
     link->asked_on = 0;
@@ -158,7 +159,7 @@ static int handle_frame(struct sw_host_link *link, const union sw_frame *frame)
         if (!sw_host_link_is_below(link) || frame->refusal.rank >= group->nranks)
             return 0;
         sw_exchange_fail(x, (symwin_status)frame->refusal.status,
-                         frame->refusal.rank >= 0 ? frame->refusal.rank : link->rank);
+                         frame->refusal.rank >= 0 ? frame->refusal.rank : SW_NOBODY);
         return 1;
     case SW_FRAME_END:
         if (frame->end.rank >= group->nranks && frame->end.rank != SW_NOBODY)
@@ -202,6 +203,7 @@ static int read_turn(struct sw_host_link *link)
         if (error != 0)
             return error;
         sw_exchange_heard(link->group->exchange, link->rank);
+        link->holder = -1; /* the linking process has its end */
         link->asked_on = 0;
         if (!handle_frame(link, &frame))
             return EPROTO;
@@ -267,7 +269,9 @@ static void beat(struct sw_poll_watch *watch, short events)
             sw_now_ms() - group->links[h].asked_on >=
                 (group->host == 0 ? PATIENT_MS : NO_ANSWER_MS) &&
             !sw_exchange_ended(group->exchange))
-            sw_exchange_fail(group->exchange, SYMWIN_TIMEOUT, group->links[h].rank);
+            sw_exchange_fail(group->exchange, SYMWIN_TIMEOUT,
+                             group->links[h].holder >= 0 ? group->links[h].holder
+                                                         : group->links[h].rank);
     for (h = 0; h < group->hosts && sw_exchange_is_asked(group->exchange); h++)
         if (group->links[h].connection.fd >= 0)
             sw_host_link_say(&group->links[h], &group->links[h].asks);
@@ -283,6 +287,22 @@ void sw_host_link_await(struct sw_group *group)
     sw_poll_changed();
 }
 
+/* Of another process than the linking one of that host. */
+static void set_holder(struct sw_host_link *link)
+{
+    const struct sw_group *group = link->group;
+    const int holder = link->connection.holder;
+
+    link->holder = -1;
+    if (holder < 0 || holder >= group->nranks || group->host_of[holder] != link->host ||
+        group->process_of[holder] == group->process_of[link->rank])
+        return;
+    link->holder = holder;
+    sw_exchange_is_held(group->exchange, link->rank, holder);
+}
+
+/* A linking process that got its end from another one says a word at once: from then on, if its
+ * host is silent or the link breaks, the other process is not to blame. */
 symwin_status sw_host_link_start(struct sw_group *group, struct sw_connection *connections,
                                  sw_host_link_deliver deliver)
 {
@@ -299,6 +319,7 @@ symwin_status sw_host_link_start(struct sw_group *group, struct sw_connection *c
     group->exchange_hosts = (struct sw_exchange_hosts){.decides = group->host == 0,
                                                        .decider = group->links[0].rank,
                                                        .links = group->links[group->host].rank,
+                                                       .is_deep = group->hosts - 1 > group->fan,
                                                        .through = group->through,
                                                        .send = sw_host_link_send_posts,
                                                        .is_cut_off = is_cut_off,
@@ -321,6 +342,7 @@ symwin_status sw_host_link_start(struct sw_group *group, struct sw_connection *c
         link->deliver = deliver;
         link->connection = connections[h];
         connections[h] = (struct sw_connection){.fd = -1};
+        set_holder(link);
         keep_alive(link->connection.fd);
         link->watch = (struct sw_poll_watch){.fd = link->connection.fd,
                                              .events = POLLIN | POLLRDHUP,
@@ -334,6 +356,11 @@ symwin_status sw_host_link_start(struct sw_group *group, struct sw_connection *c
         status = sw_poll_add(&group->pulse);
     }
     sw_exchange_set_hosts(group->exchange, &group->exchange_hosts);
+    for (h = 0; h < group->hosts && status == SYMWIN_OK; h++)
+        if (group->links[h].connection.fd >= 0 && group->links[h].connection.passed)
+            sw_host_link_say(&group->links[h], &group->links[h].answers);
+    if (status == SYMWIN_OK && sw_host_link_here(group) == group->process)
+        sw_exchange_speak(group->exchange);
     return status;
 }
 

@@ -18,7 +18,8 @@ struct sw_host_link {
     struct sw_connection connection; /* .fd -1: this process has none to that host */
     struct sw_group *group;
     int host;
-    int rank; /* lowest rank of that host */
+    int rank;   /* lowest rank of that host */
+    int holder; /* see struct sw_connection: until a frame comes; -1: that of the lowest rank */
     sw_host_link_deliver deliver;
     atomic_int news; /* there may be frames to be sent */
     /* Since when an ASK that this host passed on is not answered; 0: there is none. */

@@ -21,6 +21,7 @@ struct job {
     int victim;
     symwin_status want;
     const char *words;
+    int is_chain; /* each host is linked to the next one alone */
 };
 
 /* The lower rank of each host comes first, and the last rank of all when the fault is known. */
@@ -44,6 +45,8 @@ static void create(struct processes *p, int rank)
     symwin_comm *comm = NULL;
 
     processes_on_host(job->hosts, rank);
+    if (job->is_chain)
+        sw_host_fan = 1;
     processes_id(p, rank);
     harness_device_count();
     if (job->fault == ABSENT && rank == job->victim)
@@ -307,25 +310,30 @@ static void has_few(int few)
 int main(void)
 {
     static const struct job jobs[] = {
-        {"killed beside the creator", "aabbcc", KILLED, 1, SYMWIN_PEER_LOST, "rank 1"},
-        {"killed, who joined for its host", "aabbcc", KILLED, 2, SYMWIN_PEER_LOST, "rank 2"},
-        {"killed, who joined by another", "aabbcc", KILLED, 3, SYMWIN_PEER_LOST, "rank 3"},
-        {"killed on the last host", "aabbcc", KILLED, 4, SYMWIN_PEER_LOST, "rank 4"},
-        {"killed on the fourth host", "aabbccddee", KILLED, 7, SYMWIN_PEER_LOST, "rank 7"},
+        {"killed beside the creator", "aabbcc", KILLED, 1, SYMWIN_PEER_LOST, "rank 1", 0},
+        {"killed, who joined for its host", "aabbcc", KILLED, 2, SYMWIN_PEER_LOST, "rank 2", 0},
+        {"killed, who joined by another", "aabbcc", KILLED, 3, SYMWIN_PEER_LOST, "rank 3", 0},
+        {"killed on the last host", "aabbcc", KILLED, 4, SYMWIN_PEER_LOST, "rank 4", 0},
+        {"killed on the fourth host", "aabbccddee", KILLED, 7, SYMWIN_PEER_LOST, "rank 7", 0},
         {"stopped, who joined for its host", "aabbcc", STOPPED, 2, SYMWIN_TIMEOUT,
-         "rank 2, which joins"},
-        {"stopped, who joined by another", "aabbcc", STOPPED, 3, SYMWIN_TIMEOUT, "rank 5"},
-        {"absent beside the creator", "aabbcc", ABSENT, 1, SYMWIN_TIMEOUT, "rank 1 did not join"},
+         "rank 2, which joins", 0},
+        {"stopped, who joined by another", "aabbcc", STOPPED, 3, SYMWIN_TIMEOUT, "rank 5", 0},
+        {"absent beside the creator", "aabbcc", ABSENT, 1, SYMWIN_TIMEOUT, "rank 1 did not join",
+         0},
         {"absent, the second of its host", "aabbcc", ABSENT, 3, SYMWIN_TIMEOUT,
-         "rank 3 did not join"},
+         "rank 3 did not join", 0},
         {"absent on the fourth host", "aabbccddee", ABSENT, 7, SYMWIN_TIMEOUT,
-         "rank 7 did not join"},
+         "rank 7 did not join", 0},
         {"killed, who joined for a host above others", "aabbccddeeffgg", KILLED, 2,
-         SYMWIN_PEER_LOST, "rank 2"},
+         SYMWIN_PEER_LOST, "rank 2", 0},
         {"killed, who joined for a host below another", "aabbccddeeffgg", KILLED, 10,
-         SYMWIN_PEER_LOST, "rank 10"},
+         SYMWIN_PEER_LOST, "rank 10", 0},
         {"stopped, who joined for a host above others", "aabbccddeeffgg", STOPPED, 2,
-         SYMWIN_TIMEOUT, "rank 2, which joins"},
+         SYMWIN_TIMEOUT, "rank 2, which joins", 0},
+        {"killed, who joined for a host of a chain", "aabbccdd", KILLED, 4, SYMWIN_PEER_LOST,
+         "rank 4", 1},
+        {"stopped, who joined for a host of a chain", "aabbccdd", STOPPED, 4, SYMWIN_TIMEOUT,
+         "rank 4, which joins", 1},
     };
     size_t i;
     int few;

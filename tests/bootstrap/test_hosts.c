@@ -387,8 +387,9 @@ struct creator {
     const char *hosts;
     int count;
     int creator;
-    int link;  /* killed when it sends the link of this number; 1: the first, 0: not killed */
-    int after; /* killed after it was sent, not before */
+    int link;     /* killed when it sends the link of this number; 1: the first, 0: not killed */
+    int after;    /* killed after it was sent, not before */
+    int is_chain; /* each host is linked to the next one alone */
 };
 
 static int links_to_go, is_killed_after;
@@ -426,6 +427,8 @@ static void made_elsewhere(struct processes *p, int rank)
     const struct creator *m = p->arg;
 
     processes_on_host(m->hosts, rank);
+    if (m->is_chain)
+        sw_host_fan = 1;
     everything_with(p, rank, id_of_creator(p, rank, m->creator));
 }
 
@@ -437,6 +440,8 @@ static void creator_killed(struct processes *p, int rank)
     int64_t begin;
 
     processes_on_host(m->hosts, rank);
+    if (m->is_chain)
+        sw_host_fan = 1;
     id_of_creator(p, rank, m->creator);
     if (rank == m->creator) {
         links_to_go = m->link;
@@ -534,15 +539,17 @@ int main(void)
         {"launched on two hosts, in turn", 4, "abab", fresh()},
     };
     static const struct creator creators[] = {
-        {"an id made by rank 1, of the same host", "aabb", 4, 1, 0, 0},
-        {"an id made on the second host", "aabb", 4, 3, 0, 0},
-        {"an id made on the third host", "abccab", 6, 2, 0, 0},
-        {"killed before it hands the link over", "aabb", 4, 1, 1, 0},
-        {"killed when it has handed the link over", "aabb", 4, 1, 1, 1},
-        {"killed on the second host before it hands the link over", "aabb", 4, 3, 1, 0},
-        {"killed on the second host when it has", "aabb", 4, 3, 1, 1},
-        {"killed between two links", "aabc", 4, 1, 1, 1},
-        {"killed after two links", "aabc", 4, 1, 2, 1},
+        {"an id made by rank 1, of the same host", "aabb", 4, 1, 0, 0, 0},
+        {"an id made on the second host", "aabb", 4, 3, 0, 0, 0},
+        {"an id made on the third host", "abccab", 6, 2, 0, 0, 0},
+        {"killed before it hands the link over", "aabb", 4, 1, 1, 0, 0},
+        {"killed when it has handed the link over", "aabb", 4, 1, 1, 1, 0},
+        {"killed on the second host before it hands the link over", "aabb", 4, 3, 1, 0, 0},
+        {"killed on the second host when it has", "aabb", 4, 3, 1, 1, 0},
+        {"killed between two links", "aabc", 4, 1, 1, 1, 0},
+        {"killed after two links", "aabc", 4, 1, 2, 1, 0},
+        {"an id made on the second host of a chain", "aabcd", 5, 2, 0, 0, 1},
+        {"killed when it has handed a chain's link over", "aabc", 4, 1, 1, 1, 1},
     };
     size_t i;
 

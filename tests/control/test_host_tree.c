@@ -1,13 +1,14 @@
 /* Hosts that are a tree, all in this process: each has two ranks, and links to the host above
  * it and the two below. Posts, ends, leaves and messages get from each host to all, and the
- * host that has gone or does not answer is named everywhere. */
+ * host that has gone or does not answer is named everywhere. Then they are a chain. */
 #include "host_pair.h"
 
-enum { TREE = 7, FAN = 2, EACH = 2, ALL = TREE * EACH, ROUNDS = 5, WAIT_MS = 20000 };
+enum { TREE = 7, EACH = 2, ALL = TREE * EACH, ROUNDS = 5, WAIT_MS = 20000 };
 
 /* In the order of the hosts:      0
  *                             1       2
  *                           3   4   5   6  */
+static int fan = 2;
 static struct sw_group tree[TREE];
 static atomic_int queued[TREE][ALL];
 static int where[ALL];
@@ -41,7 +42,7 @@ static void tree_open(void)
                                     .processes = TREE,
                                     .host = h,
                                     .hosts = TREE,
-                                    .fan = FAN,
+                                    .fan = fan,
                                     .process_of = where,
                                     .host_of = where,
                                     .queued = queued[h],
@@ -55,7 +56,7 @@ static void tree_open(void)
         sw_exchange_on_end(tree[h].exchange, ended, &tree[h]);
     }
     for (h = 1; h < TREE; h++) {
-        const int above = (h - 1) / FAN;
+        const int above = (h - 1) / fan;
 
         connect_pair(fds);
         if (sw_connection_open(&ends[h][above], fds[0], 1) != 0 ||
@@ -89,7 +90,7 @@ static void test_way(void)
         int from, to, next;
     } rows[] = {{0, 1, 1}, {0, 4, 1}, {0, 5, 2}, {1, 4, 4}, {1, 0, 0}, {1, 6, 0},
                 {1, 2, 0}, {3, 4, 1}, {3, 0, 1}, {6, 3, 2}, {2, 3, 0}, {2, 5, 5}};
-    const struct sw_group group = {.fan = FAN}, star = {.fan = TREE};
+    const struct sw_group group = {.fan = fan}, star = {.fan = TREE};
     size_t i;
     int h, wrong = 0;
 
@@ -408,6 +409,7 @@ static void test_messages(void)
 int main(void)
 {
     static const int asked[][2] = {{0, 2}, {0, 5}, {3, 2}, {3, 5}, {3, 4}, {1, 2}};
+    static const int far_off[][2] = {{0, 1}, {0, 3}, {0, 6}, {2, 6}};
     struct harness_leaks before;
     size_t i;
     int h;
@@ -434,6 +436,17 @@ int main(void)
     test_claims();
     test_leaves();
     test_messages();
+    fan = 1;
+    test_rounds();
+    test_absent(1);
+    test_absent(13);
+    test_end(TREE - 1);
+    test_lost(3);
+    test_left(TREE - 1);
+    test_leaves();
+    test_messages();
+    for (i = 0; i < sizeof far_off / sizeof far_off[0]; i++)
+        test_silent(far_off[i][0], far_off[i][1], 30);
     harness_no_leaks("links", &before);
     return tap_done();
 }

@@ -41,15 +41,17 @@ static const struct sweep {
     enum way way;
     const char *hosts; /* a letter per rank */
     int over_domains;
-    int rarely; /* so many strides are one */
+    int rarely;   /* so many strides are one */
+    int is_chain; /* each host is linked to the next one alone */
 } sweeps[] = {
-    {"cut off", CUT, "abab", 0, 1},
-    {"cut off, two domains", CUT, "aabb", 1, 1},
-    {"cut off for a moment", MOMENT, "aabb", 0, 2},
-    {"cut off for a moment, two domains", MOMENT, "abab", 1, 2},
-    {"cut off without a call", IDLE, "aabb", 0, 1},
-    {"cut off without a call, two domains", IDLE, "aabb", 1, 1},
-    {"cut off in an agreement", WAITS, "abab", 0, 1},
+    {"cut off", CUT, "abab", 0, 1, 0},
+    {"cut off, two domains", CUT, "aabb", 1, 1, 0},
+    {"cut off for a moment", MOMENT, "aabb", 0, 2, 0},
+    {"cut off for a moment, two domains", MOMENT, "abab", 1, 2, 0},
+    {"cut off without a call", IDLE, "aabb", 0, 1, 0},
+    {"cut off without a call, two domains", IDLE, "aabb", 1, 1, 0},
+    {"cut off in an agreement", WAITS, "abab", 0, 1, 0},
+    {"cut off, in a chain of hosts", CUT, "abcc", 0, 1, 1},
 };
 
 enum { SWEEPS = sizeof sweeps / sizeof sweeps[0] };
@@ -160,6 +162,8 @@ static void body(struct processes *p, int rank)
                              .over_domains = plan->sweep->over_domains};
 
     processes_on_host(plan->sweep->hosts, rank);
+    if (plan->sweep->is_chain)
+        sw_host_fan = 1;
     if (plan->sweep->over_domains)
         rails_set_engine(rank);
     if (plan->sweep->way >= IDLE) {

@@ -8,7 +8,7 @@
  *
  *     test_kill [STRIDE]                     every STRIDE-th step (default 29, more with a
  *                                            sanitizer; make soak: 1)
- *     test_kill VICTIM STEP ACTION [HOSTS [domains]]
+ *     test_kill VICTIM STEP ACTION [HOSTS [domains|chain]]
  *                                            one run, as a complaint names it; HOSTS as "abab" */
 #include "life.h"
 #include "rails.h"
@@ -29,6 +29,7 @@ enum {
     STOP_MS = 300 * KERNELS_SLOWER,
     WAIT_MS = 20000,
     AT_ONCE_MS = 1000 * KERNELS_SLOWER,
+    CREATION = 240, /* a rank's steps until then */
     MOST_DELAYS = 1 << 16
 };
 
@@ -39,6 +40,9 @@ struct plan {
     int timeout_ms;
     const char *hosts; /* a letter per rank; NULL: one host */
     int over_domains;  /* each host is one */
+    int is_chain;      /* each host is linked to the next one alone */
+    long last;         /* no later step is the victim's end; 0: all are */
+    int is_loud;       /* says what each rank was told */
 };
 
 /* In shared memory: whether the victim ended, and when. */
@@ -58,6 +62,8 @@ static void body(struct processes *p, int rank)
     const struct plan *plan = p->arg;
 
     processes_on_host(plan->hosts, rank);
+    if (plan->is_chain)
+        sw_host_fan = 1;
     if (plan->over_domains)
         rails_set_engine(rank);
     if (rank == plan->victim) {
@@ -96,11 +102,22 @@ static void complain(const struct plan *plan, const struct processes *p, const c
     int r;
 
     seen->of[plan->victim].wrong++;
-    fprintf(stderr, "# victim %d, step %ld, action %d: rank %d: %s\n", plan->victim, plan->nth,
-            (int)plan->action, rank, what);
+    fprintf(stderr, "# victim %d, step %ld, action %d, hosts %s%s: rank %d: %s\n", plan->victim,
+            plan->nth, (int)plan->action, plan->hosts != NULL ? plan->hosts : "aaaa",
+            plan->is_chain       ? " chain"
+            : plan->over_domains ? " domains"
+                                 : "",
+            rank, what);
     for (r = 0; r < RANKS; r++)
         fprintf(stderr, "#   rank %d: %s, status %d: %s\n", r, life_stages[p->rank[r].step],
                 (int)p->rank[r].status, p->rank[r].text);
+}
+
+/* Whether the victim links its host to others. */
+static int is_linking(const struct plan *plan)
+{
+    return plan->hosts != NULL &&
+           strchr(plan->hosts, plan->hosts[plan->victim]) == &plan->hosts[plan->victim];
 }
 
 /* Whether the text blames the victim, or the id's creator if the victim creates an id: the lowest
@@ -110,18 +127,15 @@ static int names_victim(const struct plan *plan, const char *text)
     char name[32];
 
     snprintf(name, sizeof name, "rank %d", plan->victim);
-    return strstr(text, name) != NULL ||
-           ((plan->victim == 0 ||
-             (plan->hosts != NULL &&
-              strchr(plan->hosts, plan->hosts[plan->victim]) == &plan->hosts[plan->victim])) &&
-            strstr(text, "the process that made the id") != NULL);
+    return strstr(text, name) != NULL || ((plan->victim == 0 || is_linking(plan)) &&
+                                          strstr(text, "the process that made the id") != NULL);
 }
 
 /* If the victim is a host link, its end may keep one host's word from the other. Windows are of a
  * domain. Only the ranks of one host must agree then. */
 static int may_differ(const struct plan *plan, int a, int b)
 {
-    return plan->hosts != NULL && (plan->victim < 2 || plan->over_domains) &&
+    return plan->hosts != NULL && (is_linking(plan) || plan->over_domains) &&
            plan->hosts[a] != plan->hosts[b];
 }
 
@@ -161,21 +175,16 @@ static int names_late(const struct plan *plan, const struct processes *p, const 
     return found;
 }
 
-/* Any rank of a far host may be the one that joins for it. It has the host's link until the lowest
- * rank takes that over: if it ends in between, the other host blames the lowest one. */
+/* Any rank of a far host may be the one that joins for it, and makes an id for that host. Another
+ * rank of the host does not know which one. */
 static int names_host(const struct plan *plan, const struct processes *p, int rank)
 {
     const char *text = p->rank[rank].text;
-    char name[48];
-    int lowest = 0;
 
-    if (plan->hosts == NULL || p->rank[rank].step != CREATE ||
-        plan->hosts[plan->victim] == plan->hosts[0])
-        return 0;
-    while (plan->hosts[lowest] != plan->hosts[plan->victim])
-        lowest++;
-    snprintf(name, sizeof name, "the process of rank %d has ended", lowest);
-    return strstr(text, name) != NULL || strstr(text, "the process that made the id") != NULL;
+    return plan->hosts != NULL && p->rank[rank].step == CREATE &&
+           plan->hosts[plan->victim] == plan->hosts[rank] && plan->hosts[rank] != plan->hosts[0] &&
+           (strstr(text, "the process that made the id") != NULL ||
+            strstr(text, "another rank of this host joins for all of them") != NULL);
 }
 
 static void judge(const struct plan *plan, struct processes *p, int rank, int wait_status)
@@ -274,6 +283,10 @@ static int run(const struct plan *plan)
         if (r != plan->victim)
             judge(plan, p, r, statuses[r]);
     judge_agreement(plan, p);
+    for (r = 0; r < RANKS && plan->is_loud; r++)
+        printf("# rank %d: %s, status %d, after %lld ms: %s\n", r, life_stages[p->rank[r].step],
+               (int)p->rank[r].status,
+               (long long)(p->rank[r].at_us - p->rank[plan->victim].at_us) / 1000, p->rank[r].text);
     if (!ended && plan->action != STEPS_STOP &&
         (!WIFEXITED(statuses[plan->victim]) || WEXITSTATUS(statuses[plan->victim]) != 0))
         complain(plan, p, "was not hit and did not end well", plan->victim);
@@ -292,10 +305,18 @@ static int by_size(const void *a, const void *b)
  * which all of them come to: a life has several hundred. */
 static void sweep_victim(struct plan *plan, long stride)
 {
+    static const char *const chains[] = {"abcc", "abbc", "aabc"};
     const long apart = (stride < 400 ? stride : 400) / RANKS;
+    int i = plan->victim;
 
-    for (plan->nth = 1 + plan->victim * apart; run(plan); plan->nth += stride)
+    for (plan->nth = 1 + plan->victim * apart; plan->last == 0 || plan->nth <= plan->last;
+         plan->nth += stride) {
+        if (plan->is_chain)
+            plan->hosts = chains[i++ % 3];
+        if (!run(plan))
+            break;
         seen->of[plan->victim].kills++;
+    }
 }
 
 static void sweep(const char *name, struct plan plan, long stride)
@@ -340,7 +361,9 @@ static int again(int argc, char **argv)
                         .nth = atol(argv[2]),
                         .action = (enum steps_action)atoi(argv[3]),
                         .hosts = argc > 4 ? argv[4] : NULL,
-                        .over_domains = argc > 5};
+                        .is_loud = 1,
+                        .over_domains = argc > 5 && strcmp(argv[5], "domains") == 0,
+                        .is_chain = argc > 5 && strcmp(argv[5], "chain") == 0};
 
     plan.timeout_ms = plan.action == STEPS_STOP ? STOP_MS : WAIT_MS;
     tap_ok(run(&plan) && seen->of[plan.victim].wrong == 0,
@@ -373,6 +396,13 @@ int main(int argc, char **argv)
           (struct plan){
               .action = STEPS_STOP, .timeout_ms = STOP_MS, .hosts = "abab", .over_domains = 1},
           stride * 9);
+    /* Most that may go wrong there does until hosts have agreed once. */
+    sweep("killed, in a chain of hosts",
+          (struct plan){.action = STEPS_KILL, .timeout_ms = WAIT_MS, .is_chain = 1}, stride * 3);
+    sweep(
+        "stopped, in a chain of hosts",
+        (struct plan){.action = STEPS_STOP, .timeout_ms = STOP_MS, .is_chain = 1, .last = CREATION},
+        stride * 3 / 2);
     delays = seen->delays < MOST_DELAYS ? seen->delays : MOST_DELAYS;
     qsort(seen->delays_us, (size_t)delays, sizeof seen->delays_us[0], by_size);
     tap_ok(seen->late <= RANKS + seen->runs / 100, "%d of %d runs' answers name a rank that waits",
