@@ -130,6 +130,9 @@ static void restarted(const struct arrangement *a)
 
 /* ---- a rank that is connected to itself ---- */
 
+static int stops_at; /* the type of the frame before which this process stops, or: */
+enum { AT_CONNECT = -1 };
+
 static int own_ends; /* connections that are still to be made to themselves */
 
 /* The system may pick any free port for the client's end. Here it picks the port where rank 0 is to
@@ -141,6 +144,8 @@ int connect_instead(int fd, const struct sockaddr *address, socklen_t bytes)
     socklen_t size = sizeof(int);
     int before = 0;
 
+    if (stops_at == AT_CONNECT && address->sa_family == AF_INET)
+        raise(SIGSTOP); /* this thread: it does not go on */
     if (own_ends > 0 && address->sa_family == AF_INET) {
         getsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &before, &size);
         /* the port may be in use by an earlier run's closed connections */
@@ -401,6 +406,8 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
     int last = 0;
     ssize_t sent;
 
+    if (stops_at > 0 && header->type == (uint32_t)stops_at)
+        raise(SIGSTOP); /* this thread: it does not go on */
     if (links_to_go > 0 && header->type == SW_FRAME_LINK)
         last = --links_to_go == 0;
     if (last && !is_killed_after)
@@ -474,6 +481,62 @@ static void run_creator(const struct creator *m)
     }
     tap_ok(right, "%s (%d told SYMWIN_PEER_LOST)", m->name, lost);
     processes_free(p);
+}
+
+/* ---- who joins for its host is stopped ---- */
+
+/* The last rank is not the lowest of its host. It comes before that, joins for both, and is stopped
+ * at some step. Nobody else is named; the lowest may not know who joins for it. */
+struct stopped {
+    const char *name, *hosts;
+    int is_chain, at;
+};
+
+static void joins_and_stops(struct processes *p, int rank)
+{
+    const struct stopped *s = p->arg;
+    const int last = p->count - 1;
+    char name[32];
+    symwin_comm *comm = NULL;
+
+    processes_on_host(s->hosts, rank);
+    if (s->is_chain)
+        sw_host_fan = 1;
+    processes_id(p, rank);
+    harness_device_count();
+    processes_barrier(p);
+    if (rank == last)
+        stops_at = s->at;
+    else if (rank == last - 1)
+        usleep(200000);
+    processes_note(p, rank, processes_comm_with(p, rank, &p->id, 2 * TIME_MS, &comm));
+    snprintf(name, sizeof name, "rank %d", last);
+    must_be(p->rank[rank].status == SYMWIN_TIMEOUT, "TIMEOUT", rank);
+    must_be(host_error_has(name) ||
+                (rank == last - 1 && host_error_has("another rank of this host joins for all")) ||
+                (rank == last - 1 && host_error_has("the process that made the id did not answer")),
+            "names the one that is stopped", rank);
+}
+
+static void run_stopped(const struct stopped *rows, int count)
+{
+    struct processes *p[8];
+    int i, r, right;
+
+    for (i = 0; i < count; i++) {
+        p[i] = processes_new((int)strlen(rows[i].hosts), (void *)(uintptr_t)&rows[i]);
+        for (r = 0; r < p[i]->count; r++)
+            processes_fork(p[i], r, joins_and_stops);
+    }
+    for (i = 0; i < count; i++) {
+        for (r = 0, right = 1; r < p[i]->count - 1; r++)
+            right &= processes_wait(p[i], r) == 0;
+        kill(p[i]->pids[r], SIGKILL);
+        right &= processes_wait(p[i], r) == SIGKILL;
+        tap_ok(right, "%s, hosts %s%s: %s", rows[i].name, rows[i].hosts,
+               rows[i].is_chain ? " in a chain" : "", p[i]->rank[0].text);
+        processes_free(p[i]);
+    }
 }
 
 /* ---- fewer descriptors than processes ---- */
@@ -551,6 +614,14 @@ int main(void)
         {"an id made on the second host of a chain", "aabcd", 5, 2, 0, 0, 1},
         {"killed when it has handed a chain's link over", "aabc", 4, 1, 1, 1, 1},
     };
+    static const struct stopped stopped[] = {
+        {"stopped before it joins for its host", "abb", 0, AT_CONNECT},
+        {"stopped with its host's link in hand", "abb", 0, SW_FRAME_LINK},
+        {"stopped before it sends GO", "abb", 0, SW_FRAME_GO},
+        {"stopped before it joins for its host", "abcc", 1, AT_CONNECT},
+        {"stopped with its host's link in hand", "abcc", 1, SW_FRAME_LINK},
+        {"stopped before it sends GO", "abcc", 1, SW_FRAME_GO},
+    };
     size_t i;
 
     for (i = 0; i < sizeof arrangements / sizeof arrangements[0]; i++)
@@ -558,6 +629,7 @@ int main(void)
                       (void *)(uintptr_t)&arrangements[i]);
     for (i = 0; i < sizeof creators / sizeof creators[0]; i++)
         run_creator(&creators[i]);
+    run_stopped(stopped, sizeof stopped / sizeof stopped[0]);
     for (i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
         processes_run(jobs[i].name, jobs[i].count, launched, (void *)(uintptr_t)&jobs[i]);
     processes_run(itself.name, itself.count, own_end, (void *)(uintptr_t)&itself);

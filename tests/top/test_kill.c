@@ -29,7 +29,7 @@ enum {
     STOP_MS = 300 * KERNELS_SLOWER,
     WAIT_MS = 20000,
     AT_ONCE_MS = 1000 * KERNELS_SLOWER,
-    CREATION = 240, /* a rank's steps until then */
+    CREATION = 130, /* a rank's steps until then */
     MOST_DELAYS = 1 << 16
 };
 
@@ -91,7 +91,7 @@ static struct seen {
     atomic_int runs, divided;
     atomic_int late; /* answers that name a rank which waited for the victim in an earlier call */
     struct {
-        int runs, kills, wrong;
+        atomic_int runs, kills, wrong;
     } of[RANKS];
     atomic_int delays;
     long delays_us[MOST_DELAYS]; /* from the death to a survivor's answer */
@@ -303,20 +303,41 @@ static int by_size(const void *a, const void *b)
 
 /* Every stride-th step of a rank, until it outlives its plan. Each victim begins at another step,
  * which all of them come to: a life has several hundred. */
-static void sweep_victim(struct plan *plan, long stride)
+static void sweep_victim(struct plan *plan, long stride, int later)
+{
+    const long apart = (stride < 400 ? stride : 400) / RANKS;
+
+    for (plan->nth = 1 + plan->victim * apart + later;
+         (plan->last == 0 || plan->nth <= plan->last) && run(plan); plan->nth += stride)
+        seen->of[plan->victim].kills++;
+}
+
+/* The same on several hosts that are a chain, in each of these ways; at the same time if the victim
+ * is stopped. 0: something has ended badly. */
+static int sweep_chains(const struct plan *plan, long stride)
 {
     static const char *const chains[] = {"abcc", "abbc", "aabc"};
-    const long apart = (stride < 400 ? stride : 400) / RANKS;
-    int i = plan->victim;
+    pid_t pids[3];
+    int i, right = 1;
 
-    for (plan->nth = 1 + plan->victim * apart; plan->last == 0 || plan->nth <= plan->last;
-         plan->nth += stride) {
-        if (plan->is_chain)
-            plan->hosts = chains[i++ % 3];
-        if (!run(plan))
-            break;
-        seen->of[plan->victim].kills++;
+    for (i = 0; i < 3; i++) {
+        struct plan one = *plan;
+
+        one.hosts = chains[i];
+        pids[i] = plan->action == STEPS_STOP ? fork() : -1;
+        if (pids[i] <= 0)
+            sweep_victim(&one, stride, (int)(i * stride / (RANKS * 3)));
+        if (pids[i] == 0)
+            _exit(0);
     }
+    for (i = 0; i < 3; i++) {
+        int status = 0;
+
+        if (pids[i] > 0)
+            waitpid(pids[i], &status, 0);
+        right &= status == 0;
+    }
+    return right;
 }
 
 static void sweep(const char *name, struct plan plan, long stride)
@@ -336,8 +357,10 @@ static void sweep(const char *name, struct plan plan, long stride)
     for (victim = 0; victim < RANKS; victim++) {
         plan.victim = victim;
         pids[victim] = plan.action == STEPS_STOP ? fork() : -1;
-        if (pids[victim] <= 0)
-            sweep_victim(&plan, stride);
+        if (pids[victim] <= 0 && !plan.is_chain)
+            sweep_victim(&plan, stride, 0);
+        else if (pids[victim] <= 0 && !sweep_chains(&plan, stride))
+            seen->of[victim].wrong++;
         if (pids[victim] == 0) {
             fflush(stdout);
             _exit(0);
@@ -398,11 +421,11 @@ int main(int argc, char **argv)
           stride * 9);
     /* Most that may go wrong there does until hosts have agreed once. */
     sweep("killed, in a chain of hosts",
-          (struct plan){.action = STEPS_KILL, .timeout_ms = WAIT_MS, .is_chain = 1}, stride * 3);
+          (struct plan){.action = STEPS_KILL, .timeout_ms = WAIT_MS, .is_chain = 1}, stride * 30);
     sweep(
         "stopped, in a chain of hosts",
         (struct plan){.action = STEPS_STOP, .timeout_ms = STOP_MS, .is_chain = 1, .last = CREATION},
-        stride * 3 / 2);
+        stride * 2);
     delays = seen->delays < MOST_DELAYS ? seen->delays : MOST_DELAYS;
     qsort(seen->delays_us, (size_t)delays, sizeof seen->delays_us[0], by_size);
     tap_ok(seen->late <= RANKS + seen->runs / 100, "%d of %d runs' answers name a rank that waits",
