@@ -130,7 +130,7 @@ static void restarted(const struct arrangement *a)
 
 /* ---- a rank that is connected to itself ---- */
 
-static int stops_at; /* the type of the frame before which this process stops, or: */
+static atomic_int stops_at; /* the type of the frame before which this process stops, or: */
 enum { AT_CONNECT = -1 };
 
 static int own_ends; /* connections that are still to be made to themselves */
@@ -397,7 +397,7 @@ struct creator {
     int is_chain; /* each host is linked to the next one alone */
 };
 
-static int links_to_go, is_killed_after;
+static atomic_int links_to_go, is_killed_after;
 
 /* Replaces the C library's; the library sends frames with descriptors by it. */
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
@@ -629,7 +629,6 @@ int main(void)
                       (void *)(uintptr_t)&arrangements[i]);
     for (i = 0; i < sizeof creators / sizeof creators[0]; i++)
         run_creator(&creators[i]);
-    run_stopped(stopped, sizeof stopped / sizeof stopped[0]);
     for (i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
         processes_run(jobs[i].name, jobs[i].count, launched, (void *)(uintptr_t)&jobs[i]);
     processes_run(itself.name, itself.count, own_end, (void *)(uintptr_t)&itself);
@@ -641,6 +640,7 @@ int main(void)
     for (i = 0; i < sizeof parts / sizeof parts[0]; i++)
         processes_run(parts[i].name, parts[i].count, split, (void *)(uintptr_t)&parts[i]);
 
+    run_stopped(stopped, sizeof stopped / sizeof stopped[0]); /* after those that have a port */
     processes_run("handles", 4, handles, NULL);
     processes_run("fewer descriptors than processes", 8, few_descriptors, NULL);
     return tap_done();

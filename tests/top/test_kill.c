@@ -425,7 +425,7 @@ int main(int argc, char **argv)
     sweep(
         "stopped, in a chain of hosts",
         (struct plan){.action = STEPS_STOP, .timeout_ms = STOP_MS, .is_chain = 1, .last = CREATION},
-        stride * 2);
+        stride < CREATION / 2 ? stride * 2 : CREATION - 10);
     delays = seen->delays < MOST_DELAYS ? seen->delays : MOST_DELAYS;
     qsort(seen->delays_us, (size_t)delays, sizeof seen->delays_us[0], by_size);
     tap_ok(seen->late <= RANKS + seen->runs / 100, "%d of %d runs' answers name a rank that waits",
