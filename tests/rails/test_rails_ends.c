@@ -6,10 +6,11 @@
 #include "src/rails/rails.h"
 
 enum {
-    LIMIT_MS = 8000,
+    LIMIT_MS = 8000, /* after which no rank may still wait, on a busy machine */
     SOON_MS = 3000,
-    PIECES = 100000 /* elements of a call of several pieces */
-};                  /* after which no rank may still wait, on a busy machine */
+    PIECES = 100000,  /* elements of a call of several pieces, */
+    TWO_PIECES = 2000 /* and of one of two, each in a lane of its own */
+};
 
 struct life {
     symwin_comm *comm;
@@ -51,15 +52,13 @@ static void end(struct life *life)
     host_must(symwin_mem_free(life->out), "symwin_mem_free");
 }
 
-static int pieces_of_a_call = 7;
-
 static symwin_status reduce(const struct life *life, uint64_t count)
 {
     const symwin_collective_options pieces = {
-        .size = sizeof pieces, .algo = SYMWIN_ALGO_RAILS, .blocks = pieces_of_a_call};
+        .size = sizeof pieces, .algo = SYMWIN_ALGO_RAILS, .blocks = count == TWO_PIECES ? 2 : 7};
 
     return symwin_allreduce_with(life->comm, life->in, life->out, count, SYMWIN_U32, SYMWIN_SUM,
-                                 count == PIECES ? &pieces : NULL, life->stream);
+                                 count >= TWO_PIECES ? &pieces : NULL, life->stream);
 }
 
 /* ---- creations that fail --------------------------------------------------------------------- */
@@ -341,7 +340,7 @@ static void end_it(struct processes *p, const struct ending *e, struct life *lif
         late_among = p;
         late_rank = e->rank;
         take_engine(life->comm->wide, reduce_late);
-        (void)reduce(life, PIECES);
+        (void)reduce(life, TWO_PIECES);
         break;
     case FAILS:
         must_be(reduce(life, 1) == SYMWIN_DRIVER && host_error_has("ncclGroupEnd failed"),
@@ -385,10 +384,10 @@ static CUresult wait_for_room(CUstream stream, CUdeviceptr address, cuuint32_t v
 
 static uint64_t count_of(const struct ending *e)
 {
-    const int in_pieces = e->what == STOPPED_LATER || e->what == LATE_PIECE ||
-                          e->what == DRIVER_FAILS || e->what == FAILS_ALONE;
-
-    return e->what == FAILS ? 1 : in_pieces ? PIECES : 1000;
+    return e->what == FAILS        ? 1
+           : e->what == LATE_PIECE ? TWO_PIECES
+           : e->what == STOPPED_LATER || e->what == DRIVER_FAILS || e->what == FAILS_ALONE ? PIECES
+                                                                                           : 1000;
 }
 
 static void be_ended(struct processes *p, int rank)
@@ -405,8 +404,6 @@ static void be_ended(struct processes *p, int rank)
         setenv("STAND_IN_FAIL", "ncclAllReduce:10:3", 1); /* five connect */
     if (is_stopped(e) || e->what == LATE || e->what == LATE_PIECE)
         with.kernel_timeout_ms = 700;
-    if (e->what == LATE_PIECE)
-        pieces_of_a_call = 2; /* each in a lane of its own */
     host_must(begin(p, rank, &life, &with), "symwin_comm_create");
     p->rank[rank].status = -1;
     get_memory(&life);
