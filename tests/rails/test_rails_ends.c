@@ -6,11 +6,10 @@
 #include "src/rails/rails.h"
 
 enum {
-    LIMIT_MS = 8000, /* after which no rank may still wait, on a busy machine */
+    LIMIT_MS = 8000,
     SOON_MS = 3000,
-    PIECES = 100000,  /* elements of a call of several pieces, */
-    TWO_PIECES = 2000 /* and of one of two, each in a lane of its own */
-};
+    PIECES = 100000 /* elements of a call of several pieces */
+};                  /* after which no rank may still wait, on a busy machine */
 
 struct life {
     symwin_comm *comm;
@@ -55,10 +54,10 @@ static void end(struct life *life)
 static symwin_status reduce(const struct life *life, uint64_t count)
 {
     const symwin_collective_options pieces = {
-        .size = sizeof pieces, .algo = SYMWIN_ALGO_RAILS, .blocks = count == TWO_PIECES ? 2 : 7};
+        .size = sizeof pieces, .algo = SYMWIN_ALGO_RAILS, .blocks = 7};
 
     return symwin_allreduce_with(life->comm, life->in, life->out, count, SYMWIN_U32, SYMWIN_SUM,
-                                 count >= TWO_PIECES ? &pieces : NULL, life->stream);
+                                 count == PIECES ? &pieces : NULL, life->stream);
 }
 
 /* ---- creations that fail --------------------------------------------------------------------- */
@@ -178,12 +177,10 @@ enum what {
     STOPPED_LATER, /* the others have a call of several pieces */
     FULL,          /* the same, and the lowest rank waits for room in its stream */
     LATE,
-    LATE_PIECE, /* the first one of a call has come, by another lane */
     ABORTED,
     FAILS,
     DRIVER_FAILS,
     LEAVES,
-    LEAVES_ALONE, /* and the domain's other rank makes no call, so no kernel waits */
     DIFFERS,
     FAILS_ALONE, /* a kernel, and the domain's others complete */
     REPLAY_FAILS /* the same, in a replay */
@@ -208,8 +205,6 @@ static const struct ending {
     {"NCCL fails in a call", FAILS, 1, SYMWIN_DRIVER, "rank 1 ended the communicator", NULL},
     {"the driver fails in a call", DRIVER_FAILS, 1, SYMWIN_NO_MEMORY, "rank 1 has no memory", NULL},
     {"a rank leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed", NULL},
-    {"a rank leaves, and its domain makes no call", LEAVES_ALONE, 3, SYMWIN_PEER_LOST,
-     "rank 3 has destroyed", NULL},
     {"a kernel fails on one rank alone", FAILS_ALONE, 0, SYMWIN_TIMEOUT, "", NULL},
     {"a kernel fails on one rank alone, in a replay", REPLAY_FAILS, 0, SYMWIN_TIMEOUT, "", NULL},
     {"a rank passes another count", DIFFERS, 1, SYMWIN_MISMATCH, " differ", NULL},
@@ -217,7 +212,6 @@ static const struct ending {
      "abcd"},
     {"a rank alone in its domain does not come", LATE, 2, SYMWIN_TIMEOUT, "rank 2", "abcd"},
     {"the rank that made the id does not come", LATE, 0, SYMWIN_TIMEOUT, "rank 0", "abcd"},
-    {"a piece does not come", LATE_PIECE, 2, SYMWIN_TIMEOUT, "", "abcd"},
     {"a rank alone in its domain is stopped", STOPPED, 2, SYMWIN_TIMEOUT, "rank 2", "abcd"},
 };
 
@@ -255,30 +249,23 @@ static void replay(struct life *life)
     sw_scope_leave(&scope);
 }
 
-/* This rank's NCCL reduces by `reduces`. */
-static void take_engine(struct sw_wide *wide, int (*reduces)(const void *, void *, size_t, int, int,
-                                                             struct ncclComm *, CUstream))
-{
-    static struct sw_engine engine;
-
-    engine = *wide->engine;
-    plain_reduce = engine.all_reduce;
-    engine.all_reduce = reduces;
-    pthread_mutex_lock(&wide->nccl); /* the watching thread has it too */
-    wide->engine = &engine;
-    pthread_mutex_unlock(&wide->nccl);
-}
-
 static void fail_alone(struct life *life, int replays)
 {
+    struct sw_wide *wide = life->comm->wide;
     const symwin_comm *inner = life->comm->inner;
+    static struct sw_engine engine;
     unsigned char *word = host_alloc(life->device, 256);
 
     host_put_u32(life->device, word, SW_KERNEL_TIMEOUT);
     failure = word;
     found = (const void *)(uintptr_t)(inner->report_address +
                                       offsetof(struct sw_kernel_report, code));
-    take_engine(life->comm->wide, reduce_failure);
+    engine = *wide->engine;
+    plain_reduce = engine.all_reduce;
+    engine.all_reduce = reduce_failure;
+    pthread_mutex_lock(&wide->nccl); /* the watching thread has it too */
+    wide->engine = &engine;
+    pthread_mutex_unlock(&wide->nccl);
     if (replays)
         replay(life);
     else
@@ -287,30 +274,6 @@ static void fail_alone(struct life *life, int replays)
         host_pause_ms(1);
     host_must(symwin_stream_synchronize(life->device, life->stream), "synchronize");
     host_must(symwin_mem_free(word), "symwin_mem_free");
-}
-
-/* Until the other ranks know. */
-static void await_others(const struct processes *p, int rank)
-{
-    int r;
-
-    for (r = 0; r < 4; r++)
-        while (r != rank && p->rank[r].status < 0)
-            host_pause_ms(5);
-}
-
-static const struct processes *late_among;
-static int late_rank;
-
-/* The second piece waits. */
-static int reduce_late(const void *in, void *out, size_t count, int type, int op,
-                       struct ncclComm *comm, CUstream stream)
-{
-    static int pieces;
-
-    if (count > 1 && ++pieces == 2)
-        await_others(late_among, late_rank);
-    return plain_reduce(in, out, count, type, op, comm, stream);
 }
 
 /* What the rank does that ends it for the others. */
@@ -334,13 +297,9 @@ static void end_it(struct processes *p, const struct ending *e, struct life *lif
         host_must(symwin_comm_abort(life->comm), "symwin_comm_abort");
         /* fallthrough */
     case LATE: /* it makes no call until the others know */
-        await_others(p, e->rank);
-        break;
-    case LATE_PIECE:
-        late_among = p;
-        late_rank = e->rank;
-        take_engine(life->comm->wide, reduce_late);
-        (void)reduce(life, TWO_PIECES);
+        while ((e->rank != 0 && p->rank[0].status < 0) || (e->rank != 1 && p->rank[1].status < 0) ||
+               (e->rank != 2 && p->rank[2].status < 0) || p->rank[3].status < 0)
+            host_pause_ms(5);
         break;
     case FAILS:
         must_be(reduce(life, 1) == SYMWIN_DRIVER && host_error_has("ncclGroupEnd failed"),
@@ -361,7 +320,6 @@ static void end_it(struct processes *p, const struct ending *e, struct life *lif
         fail_alone(life, e->what == REPLAY_FAILS);
         break;
     case LEAVES:
-    case LEAVES_ALONE:
         break;
     }
 }
@@ -384,8 +342,7 @@ static CUresult wait_for_room(CUstream stream, CUdeviceptr address, cuuint32_t v
 
 static uint64_t count_of(const struct ending *e)
 {
-    return e->what == FAILS        ? 1
-           : e->what == LATE_PIECE ? TWO_PIECES
+    return e->what == FAILS                                                                ? 1
            : e->what == STOPPED_LATER || e->what == DRIVER_FAILS || e->what == FAILS_ALONE ? PIECES
                                                                                            : 1000;
 }
@@ -395,14 +352,13 @@ static void be_ended(struct processes *p, int rank)
     const struct ending *e = places_arg(p);
     symwin_comm_options with = options;
     struct life life = {.comm = NULL};
-    symwin_window *window = NULL;
     int64_t before;
     int r;
 
     rails_set_engine(rank);
     if (e->what == FAILS && rank == e->rank)
         setenv("STAND_IN_FAIL", "ncclAllReduce:10:3", 1); /* five connect */
-    if (is_stopped(e) || e->what == LATE || e->what == LATE_PIECE)
+    if (is_stopped(e) || e->what == LATE)
         with.kernel_timeout_ms = 700;
     host_must(begin(p, rank, &life, &with), "symwin_comm_create");
     p->rank[rank].status = -1;
@@ -423,9 +379,6 @@ static void be_ended(struct processes *p, int rank)
         host_pause_ms(1);
     if (e->what == KILLED_IN_A_CALL)
         host_pause_ms(100); /* it was in the call, and waited; that it is gone has been noticed */
-    if (e->what == LEAVES_ALONE && rank == 2)
-        while (p->rank[0].status < 0 || p->rank[1].status < 0)
-            host_pause_ms(5);
     if (e->what == FULL)
         host_must(reduce(&life, 1), "a call that waits");
     if (e->what == FULL && rank == 0) {
@@ -450,11 +403,6 @@ static void be_ended(struct processes *p, int rank)
                 rank);
     must_be(host_now_ms() - before < LIMIT_MS, "soon", rank);
     must_be(reduce(&life, 1) != SYMWIN_OK, "a call afterwards fails", rank);
-    while (symwin_comm_check(life.comm->inner) == SYMWIN_OK && host_now_ms() - before < LIMIT_MS)
-        host_pause_ms(1); /* the watching thread ends that */
-    must_be(symwin_window_register(life.comm, life.in, 4 * PIECES, 0, &window) == e->status &&
-                host_error_has(e->words),
-            "a call inside the domain says why", rank);
     end(&life);
     must_be(host_now_ms() - before < LIMIT_MS, "destroyed soon", rank);
     p->rank[rank].number = tap_failures == 0;
