@@ -1,6 +1,7 @@
 /* Scenes of programs on NCCL with libsymwin-nccl.so, on the stand-in for NCCL: run by
  * tests/programs/test_nccl_scenes.t. Ranks are threads of one or several processes. A rank goes on
  * after a check that fails. */
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,6 +99,16 @@ long long sum(const struct rank *rank, ncclComm_t comm, long long mine)
     result = state(comm) == ncclSuccess ? *data : -1;
     room_free(data);
     return result;
+}
+
+ncclCollConfig_t one_block(void)
+{
+    return (ncclCollConfig_t){.size = sizeof(ncclCollConfig_t),
+                              .magic = NCCL_CONFIG_MAGIC,
+                              .minCTAs = INT_MIN,
+                              .maxCTAs = 1,
+                              .nvlsCTAs = INT_MIN,
+                              .cgaClusterSize = INT_MIN};
 }
 
 int drains(CUstream stream)

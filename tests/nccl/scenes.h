@@ -63,8 +63,9 @@ ncclResult_t state(ncclComm_t comm);
 unsigned calls(int function); /* how many have reached NCCL in this process */
 /* The sum of what all ranks of `comm` give; -1 if there is none. */
 long long sum(const struct rank *rank, ncclComm_t comm, long long mine);
-int drains(CUstream stream); /* within some seconds */
-void *room(size_t bytes);    /* device memory, zeroed */
+ncclCollConfig_t one_block(void); /* that NCCL's kernel has at most one */
+int drains(CUstream stream);      /* within some seconds */
+void *room(size_t bytes);         /* device memory, zeroed */
 void room_free(void *ptr);
 
 /* ---- what a process has ---- */

@@ -1,5 +1,4 @@
 /* Groups of births, windows, operations and calls; and windows. */
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -407,12 +406,7 @@ void scene_together(struct rank *rank)
  * do not meet in that group, where NCCL would keep the meeting's call back, but in the next. */
 void scene_configured_first(struct rank *rank)
 {
-    const ncclCollConfig_t config = {.size = sizeof config,
-                                     .magic = NCCL_CONFIG_MAGIC,
-                                     .minCTAs = INT_MIN,
-                                     .maxCTAs = 1,
-                                     .nvlsCTAs = INT_MIN,
-                                     .cgaClusterSize = INT_MIN};
+    const ncclCollConfig_t config = one_block();
     ncclComm_t comm = birth(rank, 0);
     int *data = room(COUNT * sizeof *data), *sums = room(COUNT * sizeof *sums), round;
 

@@ -1,7 +1,6 @@
 /* Calls of one communicator on two streams, some symwin's and some NCCL's: each uses the result of
  * the one before. The first one is held up by a gate, which opens when all calls are in their
  * streams. SYMWIN_NCCL_SERVE=all,broadcast=none. */
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,12 +32,7 @@ static int is_second(char call)
 
 static void broadcast_configured(const struct chain *c, const int *in, int *out, CUstream stream)
 {
-    const ncclCollConfig_t config = {.size = sizeof config,
-                                     .magic = NCCL_CONFIG_MAGIC,
-                                     .minCTAs = INT_MIN,
-                                     .maxCTAs = 1,
-                                     .nvlsCTAs = INT_MIN,
-                                     .cgaClusterSize = INT_MIN};
+    const ncclCollConfig_t config = one_block();
 
     EXPECT(ncclGroupStart(), ncclSuccess);
     EXPECT(ncclBroadcastConfig(in, out, COUNT, ncclInt32, 1, c->comm, stream, &config),
