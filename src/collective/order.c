@@ -71,6 +71,15 @@ static struct page **find_page(int device)
     return at;
 }
 
+/* NULL: none. */
+static void free_page(struct page *page)
+{
+    if (page == NULL)
+        return;
+    sw_memory_release(&page->memory);
+    free(page);
+}
+
 static symwin_status make_page(int device, struct page **out)
 {
     static const char call[] = "symwin_comm_create";
@@ -90,21 +99,11 @@ static symwin_status make_page(int device, struct page **out)
     if (status == SYMWIN_OK)
         status = sw_memory_fill(page->memory.base, 0, bytes);
     if (status != SYMWIN_OK) {
-        sw_memory_release(&page->memory);
-        free(page);
+        free_page(page);
         return status;
     }
     *out = page;
     return SYMWIN_OK;
-}
-
-/* NULL: none. */
-static void free_page(struct page *page)
-{
-    if (page == NULL)
-        return;
-    sw_memory_release(&page->memory);
-    free(page);
 }
 
 /* Under the mutex of all, which it gives up while the driver makes a page: ranks of other devices,
