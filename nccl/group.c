@@ -38,7 +38,6 @@ struct part {
 /* Of a thread. */
 struct group {
     int depth;
-    unsigned long long number;
     void *library;       /* whose group it is */
     ncclResult_t result; /* of what was passed on at once */
     int has_pairs;
@@ -85,15 +84,11 @@ static void make_key(void)
     has_key = pthread_key_create(&key, free_group) == 0;
 }
 
-/* Room for one more. */
-static void *grown(void *items, int count, int *room, size_t bytes)
+static void *doubled(void *items, int *room, size_t bytes)
 {
     const int more = *room > 0 ? 2 * *room : 16;
-    void *grown_items;
+    void *grown_items = realloc(items, (size_t)more * bytes);
 
-    if (count < *room)
-        return items;
-    grown_items = realloc(items, (size_t)more * bytes);
     if (grown_items == NULL)
         return NULL;
     *room = more;
@@ -101,6 +96,12 @@ static void *grown(void *items, int count, int *room, size_t bytes)
     if (has_key)
         (void)pthread_setspecific(key, &group);
     return grown_items;
+}
+
+/* Room for one more; NULL: no memory. */
+static inline void *grown(void *items, int count, int *room, size_t bytes)
+{
+    return count < *room ? items : doubled(items, room, bytes);
 }
 
 int sw_group_is_open(void *library)
@@ -151,10 +152,8 @@ static int part_of(struct sw_comm *comm)
 
 ncclResult_t sw_group_add(const struct sw_call *call)
 {
-    struct sw_call *calls = group.call_count < group.call_room
-                                ? group.calls
-                                : grown(group.calls, group.call_count, &group.call_room,
-                                        sizeof *group.calls);
+    struct sw_call *calls = grown(group.calls, group.call_count, &group.call_room,
+                                  sizeof *group.calls);
     const int part = calls != NULL ? part_of(call->comm) : -1;
 
     if (calls != NULL)
@@ -254,14 +253,12 @@ static int are_quicker_by_nccl(const struct group *g, int part)
     return !sw_together_is_ours(&t, g->parts[part].comm);
 }
 
-/* Again when ranks have met: what a rank has found before that, others may not have. */
+/* When ranks have met: what a rank finds before that, others may not find. */
 static void find_servers(struct group *g)
 {
     struct sw_call *const end = g->calls + g->call_count, *call;
     int p, some = 0; /* parts have collectives that are NCCL's */
 
-    for (p = 0; p < g->part_count; p++)
-        g->parts[p].is_nccls = 0;
     for (call = g->calls; call < end; call++) {
         call->server = sw_call_is_ours(call) ? SW_OURS : SW_NCCLS;
         if (!sw_is_pair(call) && call->server == SW_NCCLS)
@@ -476,9 +473,9 @@ static void before_nccls(struct group *g, int i)
         sw_order_before(call, SW_NCCLS);
 }
 
-static int has_nccls(const struct group *g)
+static int are_all_ours(const struct group *g)
 {
-    return g->ours[0] + g->ours[1] < g->call_count;
+    return g->ours[0] + g->ours[1] == g->call_count;
 }
 
 /* After a failure no more are passed. */
@@ -487,7 +484,9 @@ static ncclResult_t pass_nccls(struct group *g)
     ncclResult_t result = ncclSuccess;
     int i;
 
-    for (i = 0; i < g->call_count && has_nccls(g); i++) {
+    if (are_all_ours(g))
+        return ncclSuccess;
+    for (i = 0; i < g->call_count; i++) {
         struct sw_call *call = &g->calls[i];
 
         if (call->passed || call->server == SW_OURS)
@@ -508,7 +507,9 @@ static void after_nccls(struct group *g, ncclResult_t result)
 {
     int i;
 
-    for (i = 0; i < g->call_count && has_nccls(g); i++) {
+    if (are_all_ours(g))
+        return;
+    for (i = 0; i < g->call_count; i++) {
         struct sw_call *call = &g->calls[i];
 
         if (!call->passed)
@@ -651,7 +652,6 @@ static ncclResult_t end(struct group *g, const struct sw_from *from)
 
 static ncclResult_t group_start(const struct sw_from *from)
 {
-    static atomic_ullong numbers;
     const ncclResult_t result = sw_error_is_nccls(SW_PASS(from, ncclGroupStart, ()));
 
     if (from->inside || result != ncclSuccess)
@@ -661,7 +661,6 @@ static ncclResult_t group_start(const struct sw_from *from)
         group.result = ncclSuccess;
         group.has_pairs = group.far_is_late = 0;
         group.ours[0] = group.ours[1] = 0;
-        group.number = atomic_fetch_add(&numbers, 1) + 1;
     }
     if (group.library == from->library)
         group.depth++;
