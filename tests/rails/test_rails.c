@@ -242,8 +242,6 @@ static void late_pieces(const struct rank *r, const char *hosts)
 {
     struct job j = any(r, 5000);
 
-    if (r->streams[0] == r->streams[1])
-        return; /* on GPUs with too few hardware queues */
     j.is = &allreduce;
     j.options.algo = SYMWIN_ALGO_RAILS;
     j.options.blocks = 7; /* pieces */
@@ -378,6 +376,8 @@ static void two_captures(const struct rank *r)
     struct sw_scope scope;
     int i;
 
+    if (r->streams[0] == r->streams[1])
+        return; /* on GPUs with too few hardware queues */
     j.is = &allreduce;
     j.options.algo = SYMWIN_ALGO_RAILS;
     j.options.blocks = 7; /* pieces */
