@@ -81,41 +81,72 @@ symwin_status sw_rendezvous_tell(struct rendezvous *m, int rank, union sw_frame 
 
 /* ---- the topology ---- */
 
-static int same(const unsigned char *a, const unsigned char *b)
+/* A name of a rank's process or host. */
+struct named {
+    const unsigned char *name;
+    int rank;
+};
+
+static int compare_names(const void *a, const void *b)
 {
-    return memcmp(a, b, SW_NAME_BYTES) == 0;
+    const struct named *one = a, *other = b;
+    const int order = memcmp(one->name, other->name, SW_NAME_BYTES);
+
+    return order != 0 ? order : one->rank - other->rank;
+}
+
+/* The lowest rank of each name, for each of the ranks. */
+static void find_lowest(struct named *names, int count, int *lowest)
+{
+    int i;
+
+    qsort(names, (size_t)count, sizeof *names, compare_names);
+    for (i = 0; i < count; i++)
+        lowest[names[i].rank] = i > 0 &&
+                                        memcmp(names[i - 1].name, names[i].name, SW_NAME_BYTES) == 0
+                                    ? lowest[names[i - 1].rank]
+                                    : names[i].rank;
 }
 
 /* Numbers processes and hosts in the order of their lowest ranks, except that this host is 0. */
-static void number_all(const struct rendezvous *m, struct sw_rank_table *table)
+static void number_all(const struct rendezvous *m, struct sw_rank_table *table, struct named *names,
+                       int *lowest)
 {
     struct sw_frame_location *at = table->locations;
-    int r, q;
+    int count = 0, r;
 
     table->hosts = 1;
-    for (r = 0; r < m->nranks; r++) {
-        for (q = 0; q < r && !same(m->slots[q].process, m->slots[r].process); q++)
-            ;
-        at[r].process = q < r ? at[q].process : (uint32_t)table->processes++;
-        for (q = 0; q < r && !(m->slots[q].remote && same(m->slots[q].host, m->slots[r].host)); q++)
-            ;
-        if (!m->slots[r].remote)
-            at[r].host = 0;
-        else
-            at[r].host = q < r ? at[q].host : (uint32_t)table->hosts++;
-    }
+    for (r = 0; r < m->nranks; r++)
+        names[r] = (struct named){m->slots[r].process, r};
+    find_lowest(names, m->nranks, lowest);
+    for (r = 0; r < m->nranks; r++)
+        at[r].process = lowest[r] < r ? at[lowest[r]].process : (uint32_t)table->processes++;
+    for (r = 0; r < m->nranks; r++)
+        if (m->slots[r].remote)
+            names[count++] = (struct named){m->slots[r].host, r};
+    find_lowest(names, count, lowest);
+    for (r = 0; r < m->nranks; r++)
+        if (m->slots[r].remote)
+            at[r].host = lowest[r] < r ? at[lowest[r]].host : (uint32_t)table->hosts++;
 }
 
 symwin_status sw_rendezvous_number(struct rendezvous *m)
 {
     struct sw_rank_table *table = &m->table;
+    struct named *names = calloc((size_t)m->nranks, sizeof *names);
+    int *lowest = calloc((size_t)m->nranks, sizeof *lowest);
 
     table->locations = calloc((size_t)m->nranks, sizeof *table->locations);
+    table->nranks = m->nranks;
+    if (names != NULL && lowest != NULL && table->locations != NULL)
+        number_all(m, table, names, lowest);
+    else
+        sw_rank_table_free(table);
+    free(names);
+    free(lowest);
     if (table->locations == NULL)
         return sw_rendezvous_own(
             m, sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d ranks", call, m->nranks));
-    table->nranks = m->nranks;
-    number_all(m, table);
     return SYMWIN_OK;
 }
 

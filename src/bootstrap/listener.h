@@ -18,7 +18,7 @@ struct sw_accepted {
     const unsigned char *secret;   /* of the id that HELLO names */
     int has_slot;                  /* authenticated */
     int rank;                      /* -1: it contradicts others */
-    int is_link;                   /* from a host below: tree.c */
+    int is_link, has_table;        /* from a host below, which has the table from here: tree.c */
 };
 
 /* What the listener tells those who open it. */

@@ -59,14 +59,15 @@ struct rendezvous {
     int proposed;               /* it has failed, and waits for what the creator decides */
     struct sw_connection up;    /* owned: to the creator; .fd -1: not yet, or no longer */
     struct sw_poll_watch watch; /* of `up`, until it is handed out */
-    struct sw_rank_table table; /* owned: from the creator */
+    struct sw_rank_table table; /* owned: from the creator, or from the host above */
     struct sw_id all;           /* the creator's id, and its name, in a far rendezvous */
     unsigned char all_name[SW_NAME_BYTES];
-    int is_tree;                 /* hosts are linked as a tree, and not as a star: tree.c */
-    int unlinked;                /* at the creator: hosts that have not said LINKED */
-    int needs_link, told_linked; /* in a far rendezvous: to the host above; LINKED was sent */
-    struct sw_connection above;  /* owned: the link to the host above; .fd -1: none */
-    int creator, above_rank;     /* as in struct sw_frame_above; -1: not known yet */
+    int is_tree;                      /* hosts are linked as a tree, and not as a star: tree.c */
+    int unlinked;                     /* at the creator: hosts that have not said LINKED */
+    int needs_link, told_linked;      /* in a far rendezvous: to the host above; LINKED was sent */
+    struct sw_connection above;       /* owned: the link to the host above; .fd -1: none */
+    struct sw_poll_watch above_watch; /* of `above`, until the table has come */
+    int creator, above_rank;          /* as in struct sw_frame_above; -1: not known yet */
     int linking;       /* the rank to whose process this one hands links; -1: not yet, or to none */
     int is_spoken_for; /* that process has the links, and has sent a word */
     struct sw_connection passed;  /* owned: the link to the host above, which that process has */
@@ -121,11 +122,13 @@ symwin_status sw_tree_begin(struct rendezvous *m);
 int sw_tree_linked(struct rendezvous *m, struct slot *s);
 
 /* In a far rendezvous: ABOVE has come; a host below has joined; the thread that joins for the host,
- * which does not hold the lock then, makes the link to the one above. */
+ * which does not hold the lock then, makes the link to the one above; nothing more is read from
+ * that link here. */
 symwin_status sw_tree_above(struct rendezvous *m, const struct sw_frame_above *frame);
 void sw_tree_join(struct rendezvous *m, struct sw_accepted *accepted,
                   const struct sw_frame_join *join);
 void sw_tree_connect(struct rendezvous *m, const struct sw_frame_join *join);
+void sw_tree_leave_above(struct rendezvous *m);
 
 /* ---- join_check.c ---- */
 

@@ -3,11 +3,17 @@
  * have joined. The process that joins for a host listens by TCP, and its JOIN says where
  * (client.c). When all ranks have joined, the creator tells each host where the one above it
  * listens (ABOVE). The host joins there too, with the secret of the creator's id, and that
- * connection is the link. A host whose links are all there says so (LINKED); when all have, the
- * creator goes on (hand_out.c). What fails until then is for the creator to decide, as before.
+ * connection is the link. The table of ranks goes down by the links: the creator sends it to the
+ * hosts below its own, and each host to those below it. A host that has the table and all of its
+ * links says so (LINKED); when all have, the creator goes on (hand_out.c). What fails until then
+ * is for the creator to decide, as before.
  *
  * * Under the poll lock. */
+#include <errno.h>
+#include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -16,35 +22,29 @@
 
 static const char call[] = "symwin_comm_create";
 
-enum { TRY_MS = 500 }; /* for one attempt; who is lost or stopped is for the creator to find */
+enum {
+    TRY_MS = 500,  /* for one attempt; who is lost or stopped is for the creator to find */
+    PASS_MS = 200, /* for the table, to a host below; one that does not take it comes again */
+};
 
 /* ---- at the creator ---- */
 
-/* The rank that has joined for a host. */
-static int joiner_of(const struct rendezvous *m, int host)
+/* The table, for a host below this one, and where the one above it listens. `joiners`: the rank
+ * that has joined for each host. */
+static symwin_status tell_above(struct rendezvous *m, int host, const int *joiners)
 {
-    int r = 0;
-
-    while (r < m->nranks - 1 && !(m->slots[r].remote && m->slots[r].accepted != NULL &&
-                                  (int)m->table.locations[r].host == host))
-        r++;
-    return r;
-}
-
-static symwin_status tell_above(struct rendezvous *m, int host)
-{
-    const int above = sw_host_above(host), rank = joiner_of(m, host);
+    const int above = sw_host_above(host), rank = joiners[host];
     symwin_status status = SYMWIN_OK;
     union sw_frame frame;
     int next;
 
-    for (next = 0; next < m->nranks && status == SYMWIN_OK;) {
+    for (next = 0; above == 0 && next < m->nranks && status == SYMWIN_OK;) {
         next = sw_rank_table_put(&m->table, next, &frame);
         status = sw_rendezvous_tell(m, rank, &frame, SW_FRAME_TABLE, -1);
     }
     memset(&frame, 0, sizeof frame.above);
     frame.above.creator = sw_rendezvous_lowest(m);
-    frame.above.rank = above > 0 ? joiner_of(m, above) : -1;
+    frame.above.rank = above > 0 ? joiners[above] : -1;
     if (above > 0)
         frame.above.place = m->slots[frame.above.rank].place;
     if (status == SYMWIN_OK)
@@ -55,14 +55,22 @@ static symwin_status tell_above(struct rendezvous *m, int host)
 symwin_status sw_tree_begin(struct rendezvous *m)
 {
     symwin_status status = sw_rendezvous_number(m);
-    int h;
+    int *joiners, r, h;
 
     if (status != SYMWIN_OK || m->table.hosts <= sw_host_fan + 1)
         return status;
+    joiners = calloc((size_t)m->table.hosts, sizeof *joiners);
+    if (joiners == NULL)
+        return sw_rendezvous_own(
+            m, sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for %d hosts", call, m->table.hosts));
+    for (r = 0; r < m->nranks; r++)
+        if (m->slots[r].remote && m->slots[r].accepted != NULL)
+            joiners[m->table.locations[r].host] = r;
     m->is_tree = 1;
     m->unlinked = m->table.hosts - 1;
     for (h = 1; h < m->table.hosts && status == SYMWIN_OK; h++)
-        status = tell_above(m, h);
+        status = tell_above(m, h, joiners);
+    free(joiners);
     return status;
 }
 
@@ -113,19 +121,43 @@ static int count_links(struct rendezvous *m, int host)
     return count;
 }
 
-/* Says LINKED once all links are there. */
+/* Returns whether the host below has taken all of the table. */
+static int pass_table(struct rendezvous *m, struct sw_accepted *v)
+{
+    const int64_t deadline = sw_now_ms() + PASS_MS;
+    union sw_frame frame;
+    int next = 0, error = 0;
+
+    while (next < m->nranks && error == 0) {
+        next = sw_rank_table_put(&m->table, next, &frame);
+        sw_frame_seal(&frame, SW_FRAME_TABLE);
+        error = sw_connection_send(&v->connection, &frame, -1, deadline);
+    }
+    v->has_table = error == 0;
+    return v->has_table;
+}
+
+/* Gives hosts below the table, and says LINKED once all links are there. */
 static void look(struct rendezvous *m)
 {
     const int host = sw_up_host(m);
-    int h, due = 0;
+    struct sw_accepted *v = NULL, *next;
+    int h, due = 0, count;
     union sw_frame frame;
 
-    if (!m->is_tree || host < 0 || m->told_linked || m->proposed || m->up.fd < 0 ||
-        (sw_host_above(host) > 0 && m->above.fd < 0))
+    if (!m->is_tree || host < 0 || m->proposed || m->up.fd < 0)
         return;
+    count = count_links(m, host);
+    for (v = sw_listener_next(m, NULL); v != NULL; v = next) {
+        next = sw_listener_next(m, v);
+        if (v->is_link && !v->has_table && !pass_table(m, v)) {
+            sw_listener_drop(v);
+            count--;
+        }
+    }
     for (h = 1; h < m->table.hosts; h++)
         due += sw_host_above(h) == host;
-    if (count_links(m, host) < due)
+    if (m->told_linked || count < due)
         return;
     m->told_linked = 1;
     sw_frame_seal(&frame, SW_FRAME_LINKED);
@@ -135,9 +167,10 @@ static void look(struct rendezvous *m)
 symwin_status sw_tree_above(struct rendezvous *m, const struct sw_frame_above *frame)
 {
     const struct sw_place *place = &frame->place;
-    const int host = sw_up_host(m);
+    const int host = sw_up_host(m), is_below_creator = host >= 0 && sw_host_above(host) == 0;
 
-    if (host < 0 || m->is_tree || (sw_host_above(host) > 0) != (place->family != 0))
+    if (m->is_tree || is_below_creator != (place->family == 0) ||
+        (!is_below_creator && m->table.have > 0))
         return sw_fail(SYMWIN_DENIED, "%s: the process that made the id sent a wrong frame", call);
     m->is_tree = 1;
     m->creator = frame->creator < m->nranks ? frame->creator : -1;
@@ -191,6 +224,50 @@ void sw_tree_join(struct rendezvous *m, struct sw_accepted *accepted,
     look(m);
 }
 
+void sw_tree_leave_above(struct rendezvous *m)
+{
+    if (m->above_watch.id == 0)
+        return;
+    sw_poll_remove(&m->above_watch);
+    sw_fork_set_add(m->above.fd); /* the watch kept it from forked children */
+}
+
+/* The table comes from the host above. Behind its last part nothing is read here: that is for the
+ * linking process. */
+static void above_ready(struct sw_poll_watch *watch, short events)
+{
+    struct rendezvous *m = (struct rendezvous *)(void *)((char *)watch -
+                                                         offsetof(struct rendezvous, above_watch));
+    symwin_status status;
+    union sw_frame frame;
+    int error;
+
+    (void)events;
+    error = sw_connection_receive_now(&m->above, &frame, NULL);
+    if (error == EAGAIN)
+        return;
+    if (error != 0 ||
+        frame.header.type != SW_FRAME_TABLE) { /* the creator knows, or it comes back */
+        sw_tree_leave_above(m);
+        sw_connection_drop(&m->above);
+        sw_rank_table_free(&m->table);
+        m->needs_link = 1;
+        pthread_cond_broadcast(&sw_rendezvous.changed);
+        return;
+    }
+    status = sw_up_take_table(m, &frame.table);
+    if (status == SYMWIN_OK && m->table.have < m->nranks)
+        return;
+    sw_tree_leave_above(m);
+    if (status == SYMWIN_OK && (sw_up_host(m) < 0 || sw_host_above(sw_up_host(m)) == 0))
+        status = sw_fail(SYMWIN_DENIED, "%s: the host of rank %d sent a wrong table", call,
+                         m->above_rank);
+    if (status != SYMWIN_OK)
+        sw_rendezvous_fail(m, status);
+    else
+        look(m);
+}
+
 void sw_tree_connect(struct rendezvous *m, const struct sw_frame_join *join)
 {
     const struct timespec moment = {.tv_nsec = 20000000};
@@ -212,6 +289,13 @@ void sw_tree_connect(struct rendezvous *m, const struct sw_frame_join *join)
         return;
     m->needs_link = 0;
     m->above = connection;
-    if (!m->over)
-        look(m);
+    if (m->over)
+        return;
+    m->above_watch = (struct sw_poll_watch){.fd = m->above.fd,
+                                            .events = POLLIN | POLLRDHUP,
+                                            .deadline = INT64_MAX,
+                                            .ready = above_ready};
+    sw_fork_set_remove(m->above.fd); /* the watch keeps it from forked children */
+    if (sw_poll_add(&m->above_watch) != SYMWIN_OK)
+        sw_rendezvous_fail(m, sw_rendezvous_own(m, SYMWIN_NO_MEMORY));
 }

@@ -20,10 +20,12 @@
  * with an id that it creates. Its other ranks send READY to the first creator when they have sent
  * JOIN to the second. If hosts are too many for a star (tree.c):
  *
- *   creator -> ABOVE      after TABLE: where the host listens to which this one gets a link
+ *   creator -> ABOVE      where the host listens to which this one gets a link; TABLE goes before
+ *                         it if that host is the creator's
  *   rank    -> LINKED     this host's links are there; when all hosts have said so, GO
  *
- * The link begins as a join: HELLO, CHALLENGE, JOIN, and READY, which is the answer.
+ * The link begins as a join: HELLO, CHALLENGE, JOIN, and READY, which is the answer. The TABLE of a
+ * host that is not below the creator's comes next, from the host above.
  *
  * A proof is an HMAC-SHA256, keyed with the secret, over both nonces, a word for the direction, and
  * what the sender says about itself. It cannot be replayed, reflected or used by another rank.

@@ -37,7 +37,7 @@ enum sw_frame_type {
 
 #define SW_FRAME_MAGIC 0x4e494d53u /* "SMIN" */
 #define SW_FRAME_FORM 1            /* version of header, HELLO, CHALLENGE, REFUSAL: never changes */
-#define SW_FRAME_PROTOCOL 11       /* version of all that follows a proof, and of device memory */
+#define SW_FRAME_PROTOCOL 12       /* version of all that follows a proof, and of device memory */
 #define SW_NAME_BYTES 16
 #define SW_TABLE_PART 2000  /* locations in a frame */
 #define SW_POSTS_BYTES 4032 /* so that a frame with posts and its HMAC are 4 KiB */
