@@ -523,17 +523,21 @@ static int is_like(const struct sw_plan *a, const struct sw_plan *b)
     return a->algo == b->algo && a->algorithm == b->algorithm && a->kernel == b->kernel &&
            a->grid.blocks == b->grid.blocks && a->grid.threads == b->grid.threads &&
            a->stage == b->stage && a->bytes == b->bytes && a->put == b->put &&
-           a->put_grid.blocks == b->put_grid.blocks && a->measured == b->measured;
+           a->put_grid.blocks == b->put_grid.blocks && a->put_grid.threads == b->put_grid.threads &&
+           a->measured == b->measured;
 }
 
 /* Queries of which each differs from the one before in one thing, and plans made anew. */
 static void plans(const struct place *p)
 {
-    static const symwin_collective collectives[] = {SYMWIN_ALLREDUCE, SYMWIN_ALLGATHER,
-                                                    SYMWIN_BROADCAST, SYMWIN_REDUCE};
+    static const symwin_collective collectives[] = {
+        SYMWIN_ALLREDUCE,      SYMWIN_ALLGATHER, SYMWIN_BROADCAST,  SYMWIN_REDUCE,
+        SYMWIN_REDUCE_SCATTER, SYMWIN_ALLTOALLV, SYMWIN_ALLGATHERV, SYMWIN_REDUCE_SCATTERV};
+    enum { COLLECTIVES = sizeof collectives / sizeof collectives[0] };
     static const symwin_type types[] = {SYMWIN_F32, SYMWIN_BF16, SYMWIN_I64, SYMWIN_U8};
     static const symwin_op ops[] = {SYMWIN_SUM, SYMWIN_MAX};
-    static const symwin_algo algos[] = {SYMWIN_ALGO_AUTO, SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT};
+    static const symwin_algo algos[] = {SYMWIN_ALGO_AUTO, SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_TWOSHOT,
+                                        SYMWIN_ALGO_COPIES};
     struct sw_query q = {.call = "a plan", .comm = p->comm, .bytes = 16};
     struct sw_grid asked = {0, 0};
     symwin_algo algo = SYMWIN_ALGO_AUTO;
@@ -545,18 +549,18 @@ static void plans(const struct place *p)
         const uint64_t r = host_random(&state) >> 16;
         symwin_status status;
 
-        switch (r % 13) {
+        switch (r % 18) {
         case 0:
-            q.collective = collectives[r / 16 % 4];
+            q.collective = collectives[r / 32 % COLLECTIVES];
             break;
         case 1:
-            q.type = types[r / 16 % 4];
+            q.type = types[r / 32 % 4];
             break;
         case 2:
-            q.op = ops[r / 16 % 2];
+            q.op = ops[r / 32 % 2];
             break;
         case 3:
-            q.bytes = (size_t)16 << r / 16 % 18;
+            q.bytes = ((size_t)2 << r / 32 % 20) * (8 + r / 1024 % 8);
             break;
         case 4:
             q.in_place ^= 1;
@@ -571,19 +575,34 @@ static void plans(const struct place *p)
             q.windows ^= 1;
             break;
         case 8:
-            q.multiprocessors = r / 16 % 2 ? 2 : 0;
+            q.multiprocessors = r / 32 % 2 ? 2 : 0;
             break;
         case 9:
-            q.most_blocks = r / 16 % 2;
+            q.most_blocks = r / 32 % 2;
             break;
         case 10:
-            algo = algos[r / 16 % 3];
+            algo = algos[r / 32 % 4];
             break;
         case 11:
-            asked.blocks = r / 16 % 3;
+            asked.blocks = r / 32 % 3;
+            break;
+        case 12:
+            asked.threads = r / 32 % 2 * 64;
+            break;
+        case 13:
+            q.transports ^= SYMWIN_TRANSPORT_MULTICAST;
+            break;
+        case 14:
+            q.large_parts ^= 1;
+            break;
+        case 15:
+            q.short_parts ^= 1;
+            break;
+        case 16:
+            q.by_window ^= 1;
             break;
         default:
-            asked.threads = r / 16 % 2 * 64;
+            q.reads_parts ^= 1;
         }
         status = sw_select_new_plan(&q, algo, &asked, &anew);
         if (status == SYMWIN_OK) {
@@ -713,8 +732,8 @@ static void answers(struct harness_team *team, int rank, void *arg)
     if (q->one_device) {
         fits(&p);
         cuts(&p);
-        plans(&p);
     }
+    plans(&p);
     close_place(&p);
 }
 
