@@ -198,7 +198,7 @@ static symwin_status gather(struct batch *b, const struct call *const *calls, si
     for (i = 0; i < n && status == SYMWIN_OK; i++, number++) {
         const struct call *c = calls[i];
         struct sw_plan plan = {.algo = c->algo};
-        int joins = i < SW_GROUP_CALLS && sw_joins(c->query.collective);
+        int joins = sw_joins(c->query.collective);
 
         if (c->count == 0 && joins)
             continue;

@@ -70,6 +70,37 @@ static void bundles_by_some(const struct rank *r)
     }
 }
 
+/* The same of small calls that only move bytes: in a group they go by the kernel for several, and
+ * alone by kernels for their length and alignment. */
+static void moves_by_some(const struct rank *r)
+{
+    static const size_t lengths[] = {1, 2, 3, 4, 8, 9, 16, 100, 1000};
+    float *const sums = (float *)(void *)(r->out + ROOM / 2);
+    unsigned char part[1000], found;
+    size_t i, k, at;
+    int p;
+
+    for (i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
+        for (at = 0; at < 2; at++) {
+            const size_t bytes = lengths[i];
+            unsigned char *const in = r->in + 1024 + at;
+
+            memset(part, (int)(i * 16 + at * 8) + r->rank + 1, sizeof part);
+            host_must(host_copy(r->device, in, part, bytes), "fill");
+            if (is_grouped(r))
+                host_must(symwin_group_begin(), "symwin_group_begin");
+            host_must(symwin_allgather(r->comm, in, r->out, bytes, SYMWIN_U8, r->streams[0]), "1");
+            end_grouped_by_some(r, r->in, sums);
+            for (p = 0; p < r->nranks; p++)
+                for (k = 0; k<bytes; k += bytes> 1 ? bytes - 1 : 1) {
+                    host_must(host_copy(r->device, &found, r->out + (size_t)p * bytes + k, 1),
+                              "read");
+                    must_be(found == (int)(i * 16 + at * 8) + p + 1,
+                            "moved bytes, grouped by some ranks", r->rank);
+                }
+        }
+}
+
 static void body(struct processes *p, int rank)
 {
     struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
@@ -77,6 +108,7 @@ static void body(struct processes *p, int rank)
     open_rank(p, &r, WAIT_MS);
     grouped_by_some(&r);
     bundles_by_some(&r);
+    moves_by_some(&r);
     close_rank(p, &r);
 }
 
