@@ -362,8 +362,8 @@ static int keeps; /* an agreement was made for the same group, which alone remov
  * the model has no room. */
 static int meet(struct comm *comm, struct part parts[2][RANKS], size_t bytes, int places[2])
 {
-    int same = 1, near = 1, whole = !parts[0]->none && is_whole(parts[0]), alike[2] = {0, 0},
-        useful, b, r;
+    int same = 1, apart = 1, near = 1, whole = !parts[0]->none && is_whole(parts[0]);
+    int alike[2] = {0, 0}, useful, b, r;
 
     /* What is over by now is not offered. */
     if (!keeps)
@@ -374,14 +374,19 @@ static int meet(struct comm *comm, struct part parts[2][RANKS], size_t bytes, in
         take_down(comm);
     keeps = 1;
     for (r = 0; r < model.nranks; r++) {
-        same &= !parts[0][r].none && !parts[1][r].none && parts[0][r].ptr == parts[1][r].ptr;
+        const int one = !parts[0][r].none && !parts[1][r].none &&
+                        parts[0][r].ptr == parts[1][r].ptr;
+
+        same &= one;
+        apart &= !one;
         near &= parts[0][r].registered && parts[1][r].registered &&
                 parts[0][r].span == parts[1][r].span;
     }
     useful = (parts[0]->none || may_serve(parts[0], places[0])) &&
              (parts[1]->none || may_serve(parts[1], places[1]));
     for (b = 0; b < 2; b++) {
-        if (parts[b]->none || all_settled(parts[b]) || !(all_registered(parts[b]) || useful)) {
+        if (parts[b]->none || all_settled(parts[b]) || !(all_registered(parts[b]) || useful) ||
+            !(same || apart)) { /* some ranks work in place, and others do not */
             places[b] = NOTHING;
             continue;
         }

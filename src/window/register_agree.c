@@ -335,12 +335,13 @@ static symwin_status decide(symwin_comm *comm, const char *call, const struct sw
 {
     struct plan plans[2] = {make_plan(comm, 0), make_plan(comm, 1)};
     uint64_t bits = UINT64_MAX, theirs = bytes;
-    int same = 1, near = 1, odd = -1, b, r, useful;
+    int same = 1, apart = 1, near = 1, odd = -1, b, r, useful;
     symwin_status status = SYMWIN_OK;
 
     for (r = 0; r < comm->nranks; r++) { /* the next agreement overwrites the ballots */
         bits &= comm->ballots[r].values[V_OVER];
         same = same && (ballot(comm, r, 0, V_FLAGS) & F_SAME) != 0;
+        apart = apart && (ballot(comm, r, 0, V_FLAGS) & F_SAME) == 0;
         near = near && (ballot(comm, r, 0, V_FLAGS) & F_NEAR) != 0;
         if (odd < 0 && comm->ballots[r].values[V_BYTES] != comm->ballots[0].values[V_BYTES]) {
             odd = r;
@@ -357,7 +358,9 @@ static symwin_status decide(symwin_comm *comm, const char *call, const struct sw
     /* A buffer that only a capture registers needs a window only if the other buffer gets one
      * too. */
     useful = may_serve(&plans[0]) && may_serve(&plans[1]);
-    for (b = 0; b < 2 && status == SYMWIN_OK; b++) {
+    /* If some ranks work in place and others do not, none has windows: one buffer would be in two,
+     * at two offsets. */
+    for (b = 0; b < 2 && status == SYMWIN_OK && (same || apart); b++) {
         if (plans[b].settled || !(plans[b].registered || useful))
             continue;
         /* Both have one connection if they are the same, or if one refusal covers the bytes around

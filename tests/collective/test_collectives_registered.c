@@ -486,6 +486,56 @@ static void wrong_in_a_capture(struct processes *p, struct rank *r)
     host_must(symwin_mem_free(memory), "symwin_mem_free");
 }
 
+/* An all-reduce that rank 0 makes in place, and others do not, captured or on registered buffers:
+ * they become no windows for it. */
+static void in_place_on_some(struct processes *p, struct rank *r)
+{
+    struct rank own = *r;
+    uint32_t word, *in, *out;
+    CUgraphExec exec = NULL;
+    struct ranges ranges[2];
+    int turn;
+
+    own.in = host_alloc(r->device, ROOM);
+    own.out = host_alloc(r->device, ROOM);
+    in = (uint32_t *)(void *)own.in;
+    out = r->rank == 0 ? in : (uint32_t *)(void *)own.out;
+    for (turn = 0; turn < 4; turn++) {
+        CUstream stream = r->streams[0];
+
+        if (turn == 2) {
+            enter(&own, own.in, 3, &ranges[0]);
+            enter(&own, own.out, 4, &ranges[1]);
+        }
+        for (word = 0; word < COUNT; word += COUNT - 1)
+            host_put_u32(r->device, (unsigned char *)(in + word),
+                         word + (uint32_t)(r->rank * 1000 + turn));
+        if (turn == 0)
+            host_must_cuda(sw_drv.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                           "cuStreamBeginCapture");
+        if (turn != 1)
+            host_must(symwin_allreduce(r->comm, in, out, COUNT, SYMWIN_U32, SYMWIN_SUM, stream),
+                      "in place on some ranks");
+        if (turn == 0)
+            exec = host_end_capture(stream, NULL);
+        if (turn < 2)
+            host_must_cuda(sw_drv.cuGraphLaunch(exec, stream), "cuGraphLaunch");
+        job_wait(r, 0);
+        host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+        for (word = 0; word < COUNT; word += COUNT - 1)
+            must_equal(host_get_u32(r->device, (unsigned char *)(out + word)),
+                       (uint32_t)r->nranks * (word + (uint32_t)turn) +
+                           500u * (uint32_t)(r->nranks * (r->nranks - 1)),
+                       "a sum", r->rank);
+    }
+    processes_barrier(p);
+    leave(&own, &ranges[0]);
+    leave(&own, &ranges[1]);
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    host_must(symwin_mem_free(own.in), "symwin_mem_free");
+    host_must(symwin_mem_free(own.out), "symwin_mem_free");
+}
+
 static void refused_in_a_group(struct processes *p, struct rank *r, const struct job *j)
 {
     refused_beside(p, r, j, NULL);
@@ -558,6 +608,8 @@ static void body(struct processes *p, int rank)
     each_algorithm(p, &r, graphs);
     if (r.nranks > 1)
         each_algorithm(p, &r, refused_in_a_group);
+    if (r.nranks > 1)
+        in_place_on_some(p, &r);
     if (r.nranks == 2) {
         refused_in_a_capture(p, &r);
         wrong_in_a_capture(p, &r);
