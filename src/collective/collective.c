@@ -209,8 +209,8 @@ static symwin_status find_or_agree(struct call *c, symwin_status status,
     launched->later = 1;
     found = look_up(c, status, launched);
     launched->later = later;
-    if (registers == SW_CONNECTS_TO_USE && !sw_select_wants_windows(&c->query, c->algo))
-        launched->agrees = 0;
+    if (launched->agrees && registers == SW_CONNECTS_TO_USE)
+        launched->agrees = sw_select_wants_windows(&c->query, c->algo);
     if (!launched->agrees)
         return found;
     launched->agrees = later;
