@@ -216,7 +216,8 @@ static symwin_status find_on_host(const struct sw_request *r, int b, struct sw_t
         if (status != SYMWIN_OK)
             return status;
         end = place + count;
-        rows[p] = (struct sw_table_row){count, place};
+        /* Where there are no elements, kernels would compare the place with a room. */
+        rows[p] = (struct sw_table_row){count, count > 0 ? place : 0};
         if (count > 0 && *reach < end * element)
             *reach = (size_t)end * element;
         if (bytes->part < count * element)

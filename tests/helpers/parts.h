@@ -141,7 +141,7 @@ HARNESS_UNUSED void parts_fill_arrays(const struct rank *r, const struct parts_j
         a->host[3][p] = parts_place(r, j, 1, p);
         for (b = 0; b < 2; b++)
             if (a->host[2 * b][p] == 0 && !j->on_device[b] && !parts_tells_room(j))
-                a->host[2 * b + 1][p] = (uint64_t)1 << 40; /* no memory has it, and nobody asks */
+                a->host[2 * b + 1][p] = UINT64_MAX; /* no memory has it, and nobody asks */
     }
 }
 
