@@ -29,10 +29,10 @@
  * on that memory go through the communicator's internal buffers; symwin_registration_info.refused
  * says why. Reasons are an allocation that is no VMM memory, or a buffer whose offset in its
  * allocation differs between ranks, other than by multiples of the granularity. If offsets differ
- * and the ranks have registered different amounts around the buffer, no result is kept and each
- * call waits for the other ranks again. As under a window, a range may lie on several physical
- * allocations side by side in one reservation, as PyTorch's expandable segments do. The rules are
- * those of windows:
+ * and the ranks have registered different amounts around the buffer, or some ranks make an
+ * all-reduce in place and others do not, no result is kept and each call waits for the other ranks
+ * again. As under a window, a range may lie on several physical allocations side by side in one
+ * reservation, as PyTorch's expandable segments do. The rules are those of windows:
  *
  *   - In one such call either all ranks pass registered buffers or none does; connected buffers are
  *     at the same offset on all ranks.
