@@ -317,15 +317,17 @@ static void add_options(const char *variable, const char *separator, const char 
     setenv(variable, options, 1);
 }
 
-/* ThreadSanitizer writes its reports to the folder. Leak checks are off, since LeakSanitizer fails
- * on the thread-local storage of a loaded module. */
+/* ThreadSanitizer writes its reports to the folder. It leaves signals alone: with them a process
+ * that crashes would end with the exit status of one that found nothing. Leak checks are off, since
+ * LeakSanitizer fails on the thread-local storage of a loaded module. */
 static void set_sanitizer_options(const struct stages *s)
 {
     char options[512];
 
     snprintf(
         options, sizeof options,
-        "log_path=%s/reports halt_on_error=0 exitcode=0 report_thread_leaks=0 die_after_fork=0",
+        "log_path=%s/reports halt_on_error=0 exitcode=0 report_thread_leaks=0 die_after_fork=0 "
+        "handle_segv=0 handle_sigbus=0 handle_sigfpe=0",
         s->page->folder);
     add_options("TSAN_OPTIONS", " ", options);
     add_options("ASAN_OPTIONS", ":", "detect_leaks=0");

@@ -81,6 +81,13 @@ for my $bug (sort keys %others) {
     like($output, qr/^# nothing was found$/m, "$bug, right: nothing is found");
 }
 
+# A kernel that crashes is found, also where ThreadSanitizer would end the process by itself.
+{
+    my ($status, $output) = hunt('', '--kernel tests/own/faults.cu:crash --seconds 60');
+    is($status, 1, 'crash: exit status') or diag($output);
+    like($output, qr/^FOUND .*ranks: crash: ended by signal 11 /m, 'crash: is found');
+}
+
 # The library's kernels, as your own, with a bug in each.
 my $limit = qr/.*a wait of rank \d reached its limit/;
 my %library = (
