@@ -81,7 +81,9 @@ def _table(rows):
 def _start(arguments):
     """(exit status, what was printed) of symwin-perf."""
     words = [program("symwin-perf"), *(str(word) for word in arguments)]
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
     if done.returncode == 2:
         raise invalid((done.stdout.strip().splitlines() or ["symwin-perf: wrong arguments"])[-1])
     ended = f"FAILED  symwin-perf: ended by signal {-done.returncode}\n"

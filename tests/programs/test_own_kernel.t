@@ -125,9 +125,10 @@ for (['sendrecv', 'send_receive', 'auto oneshot', 24, '0 -'],
     is(join(' ', map { $_->[5] } @rows), "$algos $name", "$name: beside the library's");
     is("$rows[-1][1] $rows[-1][9] $rows[-1][13]", "$count $wrong", 'and it is right');
 }
-($status, $output) = perf('', "--kernel $own:wait_for_all -t 2 -n 1 -G 1 --algo none");
+($status, $output) =
+  perf('', "--kernel $own:wait_for_all -t 2 -n 1 -G 1 --algo none --picture barrier.svg");
 is($status, 0, 'a barrier alone: exit status') or diag($output);
-like($output, qr/^symwin-perf: no picture: a barrier has no sizes$/m, 'there is no picture of it');
+like($output, qr/^# no picture: a barrier has no sizes$/m, 'there is no picture of it');
 
 # ---- a reader that leaves ----------------------------------------------------------------------
 

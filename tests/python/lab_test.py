@@ -61,6 +61,9 @@ extern "C" __global__ void pull(const struct symwin_kernel_args args) { int x = 
     own.write_text("not a kernel\n")
     with pytest.raises(symwin.SymwinInvalid, match="no __global__ function"):
         lab.run(own, ranks=2)
+    own.write_bytes(kernel.replace("x = ;", "\xe9 = ;").encode("latin-1"))
+    with pytest.raises(symwin.SymwinInvalid, match="(?s)error: .*does not compile for"):
+        lab.run(own, ranks=2)  # which the compiler repeats
 
 
 def test_no_such_kernel(tmp_path):
@@ -87,6 +90,13 @@ def test_kernel_that_is_right(tmp_path, monkeypatch):
     assert any("bursts" in line.text for line in result.lines)  # the hunt
     assert {row["algo"] for row in result.rows} > {"broadcast"}
     assert not list(tmp_path.iterdir())  # nothing is left in the current folder
+
+
+@needs_compiler
+def test_barrier_has_no_picture():
+    kernel = f"{ROOT}/tests/own/collectives.cu:wait_for_all"
+    result = lab.run(kernel, ranks=2, arguments=("-n", "2", "-G", "2"))
+    assert result.ok and result.rows and not result.wrong, result.output
 
 
 @needs_compiler
