@@ -2,6 +2,9 @@
 
 import ctypes
 import functools
+import numbers
+import operator
+import struct
 import threading
 import warnings
 from contextlib import contextmanager
@@ -67,9 +70,14 @@ def _choice(names, value, what):
 
 
 def _number(value, what, least=0, most=0x7FFFFFFF):
-    if not isinstance(value, int) or not least <= value <= most:
-        raise invalid(f"{what} is {value!r}; pass a number from {least} to {most}")
-    return value
+    """A whole number as an int, numpy's too."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if not least <= number <= most:
+        raise invalid(f"{what} is {value!r}; pass a whole number from {least} to {most}")
+    return number
 
 
 class _Kept:
@@ -113,8 +121,7 @@ class Window(_Kept):
     def peer_ptr(self, peer, offset=0):
         """The address of byte `offset` of rank `peer`'s window, for kernels of this device."""
         address = ctypes.c_void_p()
-        _number(peer, "peer")
-        _number(offset, "offset", most=(1 << 63) - 1)
+        peer, offset = _number(peer, "peer"), _number(offset, "offset", most=(1 << 63) - 1)
         with self.comm._sharing() as comm:
             check(
                 lib.symwin_window_peer_pointer(comm, self._live(), peer, offset, _byref(address))
@@ -124,7 +131,7 @@ class Window(_Kept):
     def multicast_ptr(self, offset=0):
         """The multicast address of byte `offset`. Status.UNSUPPORTED: the window has none."""
         address = ctypes.c_void_p()
-        _number(offset, "offset", most=(1 << 63) - 1)
+        offset = _number(offset, "offset", most=(1 << 63) - 1)
         with self.comm._sharing() as comm:
             check(
                 lib.symwin_window_multicast_pointer(comm, self._live(), offset, _byref(address))
@@ -449,7 +456,7 @@ class Communicator(fast.Slots if fast else _Plain):
         and counts as one of the channels; but of Status.BUSY the peer hears nothing."""
         handle = ctypes.c_void_p()
         options = _api.symwin_channel_options(size=ctypes.sizeof(_api.symwin_channel_options))
-        _number(peer, "peer")
+        peer = _number(peer, "peer")
         try:
             options.lanes = _number(lanes, "lanes", 1)
             address, nbytes, keep = (None, 0, None) if memory is None else self._range(memory)
@@ -732,12 +739,13 @@ class Communicator(fast.Slots if fast else _Plain):
         return (_api.symwin_parts(counts=counts, displacements=begins, room=found.count),)
 
     def _numbers(self, values, name):
-        numbers = list(values) if hasattr(values, "__iter__") else []
-        if len(numbers) != self.nranks or not all(
-            isinstance(v, int) and 0 <= v < 1 << 63 for v in numbers
-        ):
+        try:
+            found = [operator.index(value) for value in values]
+        except TypeError:
+            found = []
+        if len(found) != self.nranks or not all(0 <= value < 1 << 63 for value in found):
             raise invalid(f"{name} is {values!r}; pass {self.nranks} numbers of elements")
-        return numbers
+        return found
 
     def _array(self, value, name):
         a = operand(value, name, self.device)
@@ -766,26 +774,31 @@ class _Options:
             elif name in ("blocks", "threads"):
                 setattr(made, name, _number(value, name))
             elif name == "scalar" and found is not None:
-                self.scalar = _scalar(value, found)
-                made.scalar_on_device = int(not isinstance(value, (int, float)))
-                made.scalar = self.scalar.ptr if made.scalar_on_device else self.scalar.ctypes.data
+                if isinstance(value, numbers.Real):
+                    self.scalar = _scalar(value, found.type)
+                    made.scalar = ctypes.addressof(self.scalar)
+                else:
+                    self.scalar = operand(value, "scalar", found.device)
+                    made.scalar, made.scalar_on_device = self.scalar.ptr, 1
             else:
                 raise TypeError(f"{name} is no option; there are algo, blocks, threads, scalar")
 
 
-def _scalar(value, found):
-    """A number as an array of one element of the type; or memory of the device, as it is."""
-    if not isinstance(value, (int, float)):
-        return operand(value, "scalar", found.device)
-    import numpy
+_PACKED = {
+    "f64": "d", "f32": "f", "f16": "e", "i8": "b", "u8": "B", "i32": "i", "u32": "I", "i64": "q",
+    "u64": "Q",
+}  # fmt: skip
 
-    from .memory import _NUMPY
 
-    names = {number: name for name, number in _api.TYPE_NAMES.items()}
-    kind = _NUMPY.get(names[found.type])
-    if kind is None:
-        raise invalid(f"a number cannot be made {names[found.type]} here; pass an array of it")
-    return numpy.array(value, dtype=kind)
+def _scalar(value, type):
+    """A number as an element of the type, in host memory."""
+    name = next(name for name, number in _api.TYPE_NAMES.items() if number == type)
+    if name not in _PACKED:
+        raise invalid(f"a number cannot be made {name} here; pass an array of it")
+    try:
+        return ctypes.create_string_buffer(struct.pack(_PACKED[name], value))
+    except (struct.error, OverflowError):
+        raise invalid(f"scalar is {value!r}, which is no {name}") from None
 
 
 def _comm_options(options):

@@ -54,6 +54,22 @@ def test_premultiplied(ranks):
         assert np.array_equal(first, np.full(10, 3)) and np.array_equal(second, first)
 
 
+def test_numpy_numbers(ranks):
+    """Whole numbers may be numpy's."""
+
+    def body(comm):
+        x, parts = comm.empty(2), comm.empty(4)
+        x.copy_from(np.full(2, comm.rank + 1, "f4"))
+        comm.allgatherv(x, parts, np.full(2, 2), displacements=np.array([2, 0]))
+        comm.broadcast(x, root=np.int64(1), blocks=np.int32(1))
+        comm.allreduce(x, op="mulsum", scalar=np.float32(0.5))
+        with comm.window(parts) as window:
+            assert window.peer_ptr(np.uint8(1), np.int64(4)) == window.peer_ptr(1, 4)
+        return parts.numpy().tolist(), x.numpy().tolist()
+
+    assert ranks(2, body) == [([2, 2, 1, 1], [2, 2])] * 2
+
+
 def test_options_and_windows(ranks):
     def body(comm):
         x, y = comm.empty(4096), comm.empty(4096)
@@ -130,16 +146,22 @@ BAD = [
     (lambda c: c.allreduce(c.empty(4), blocks=-1), "blocks is -1"),
     (lambda c: c.allreduce(c.empty(4), op="mulsum"), "scalar"),
     (lambda c: c.allreduce(c.empty(4), scalar=2.0), "scalar"),
+    (lambda c: c.allreduce(c.empty(4, "i32"), op="mulsum", scalar=1.5), "is 1.5, which is no i32"),
+    (lambda c: c.allreduce(c.empty(4, "u8"), op="mulsum", scalar=-1), "is -1, which is no u8"),
+    (lambda c: c.allreduce(c.empty(4, "f16"), op="mulsum", scalar=1e9), "which is no f16"),
+    (lambda c: c.allreduce(c.empty(4, "bf16"), op="mulsum", scalar=1), "cannot be made bf16"),
     (lambda c: c.allgather(c.empty(4), c.empty(5)), "output has 5 elements; expected 4"),
     (lambda c: c.reduce_scatter(c.empty(5), c.empty(4)), "input has 5 elements; expected 4"),
     (lambda c: c.broadcast(c.empty(4), root=1), "root"),
     (lambda c: c.broadcast(c.empty(4), root="x"), "root is 'x'"),
+    (lambda c: c.broadcast(c.empty(4), root=0.0), "root is 0.0"),
     (lambda c: c.broadcast(None), "output is a NoneType"),
     (lambda c: c.send(c.empty(4), 5), "peer"),
     (lambda c: c.recv(c.empty(4), -1), "peer is -1"),
     (lambda c: c.alltoallv(c.empty(4), [1, 2], c.empty(4), [4]), "input_counts is [1, 2]"),
     (lambda c: c.alltoallv(c.empty(4), [5], c.empty(4), [4]), "are 5 elements, of an array of 4"),
     (lambda c: c.alltoallv(c.empty(4), [-1], c.empty(4), [4]), "input_counts is [-1]"),
+    (lambda c: c.alltoallv(c.empty(4), [4.0], c.empty(4), [4]), "input_counts is [4.0]"),
     (lambda c: c.allgatherv(c.empty(1), c.empty(4), [4]), "input has 1 elements"),
     (
         lambda c: c.allgatherv(c.empty(4), c.empty(4), [4], displacements=[1]),
