@@ -141,10 +141,11 @@ SYMWIN_API const char *symwin_collective_name(symwin_collective collective);
  * drained: copy engines complete the copies that were queued (see COPIES below).
  *
  *   SYMWIN_INVALID      unknown type or operation; an address that is neither device memory of
- *                       this rank nor pinned host memory; misaligned or partly overlapping buffers;
- *                       or elements, those of all parts, that pass the end of the window or of
- *                       the allocation in which `in` or `out` begins: the text has the rank, the
- *                       argument, the bytes of the call and those that there are
+ *                       this rank nor pinned host memory, or memory of symwin_mem_alloc() that was
+ *                       freed; misaligned or partly overlapping buffers; or elements, those of all
+ *                       parts, that pass the end of the window or of the allocation in which `in`
+ *                       or `out` begins: the text has the rank, the argument, the bytes of the call
+ *                       and those that there are
  *   SYMWIN_UNSUPPORTED  the grid does not fit on the device beside those of other ranks there
  *   SYMWIN_MISMATCH, SYMWIN_TIMEOUT, SYMWIN_ABORTED
  *                       an earlier call failed: see symwin_comm_check() */

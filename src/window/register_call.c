@@ -50,13 +50,23 @@ static symwin_status check_room(const symwin_comm *comm, const char *call, const
                    (unsigned long long)bytes, which, address, room);
 }
 
+/* The driver does not tell: the pool keeps the memory, and gives it to the next that asks. */
+static symwin_status was_freed(const char *call, const char *which, CUdeviceptr address)
+{
+    return sw_fail(SYMWIN_INVALID, "%s: %s (0x%llx) was freed; pass memory that is allocated", call,
+                   which, address);
+}
+
 symwin_status sw_window_check_memory(const symwin_comm *comm, const char *call, const char *which,
                                      size_t element, CUdeviceptr address, uint64_t bytes)
 {
     struct sw_allocation a;
+    const enum sw_owned owned = sw_allocation_find(address, &a);
     symwin_status status;
 
-    if (sw_allocation_find(address, &a) != SW_OWNED_LIVE)
+    if (owned == SW_OWNED_FREE)
+        return was_freed(call, which, address);
+    if (owned == SW_OWNED_NOT)
         return sw_comm_check_buffer(comm, call, which, address);
     status = sw_comm_check_device(comm, call, which, address, a.physical.device);
     return status == SYMWIN_OK ? check_room(comm, call, which, element, address, bytes, &a, a.bytes)
@@ -73,10 +83,13 @@ static symwin_status check_memory(const symwin_comm *comm, const char *call, con
     const CUdeviceptr address = k->is->address;
     const size_t bytes = k->is->bytes;
     struct sw_allocation a;
+    const enum sw_owned owned = sw_allocation_find(address, &a);
     symwin_status status = SYMWIN_OK;
     size_t room;
 
-    if (sw_allocation_find(address, &a) != SW_OWNED_LIVE) {
+    if (owned == SW_OWNED_FREE)
+        return was_freed(call, which, address);
+    if (owned == SW_OWNED_NOT) {
         if (!k->is_valid)
             status = sw_comm_check_buffer(comm, call, which, address);
         k->is_valid = status != SYMWIN_INVALID;
@@ -114,10 +127,11 @@ static symwin_status look_up(symwin_comm *comm, const char *call, const char *wh
     k->is_valid = is_known(k);
     if (!k->is_valid && found == SW_FOUND_PART)
         return sw_fail(SYMWIN_INVALID,
-                       "%s: %llu elements (%zu bytes) at %s pass the end of its window, which has "
-                       "%zu bytes from there; pass fewer, or a buffer in a larger window",
-                       call, (unsigned long long)(bytes / element), bytes, which,
-                       (size_t)(k->entry.end - (uintptr_t)address));
+                       "%s: rank %d's %llu elements (%zu bytes) at %s (0x%llx) pass the end of its "
+                       "window, which has %zu bytes from there; pass fewer, or a buffer in a "
+                       "larger window",
+                       call, comm->rank, (unsigned long long)(bytes / element), bytes, which,
+                       address, (size_t)(k->entry.end - (uintptr_t)address));
     if (is_checked || k->in_window)
         k->is_valid = 1;
     else

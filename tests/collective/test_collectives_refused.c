@@ -277,7 +277,7 @@ static void windows(struct processes *p, const struct rank *r)
 static void past_a_window(const struct rank *r)
 {
     symwin_window *window;
-    char words[224];
+    char words[256];
     int s, side;
 
     host_must(symwin_window_register(r->comm, r->out, 4096, 0, &window), "register");
@@ -293,10 +293,12 @@ static void past_a_window(const struct rank *r)
                                   .root = r->rank};
 
             snprintf(words, sizeof words,
-                     "symwin_%s_with: %llu elements (%llu bytes) at %s pass the end of its window, "
-                     "which has 4096 bytes from there; pass fewer, or a buffer in a larger window",
-                     is->name, (unsigned long long)(j.count * parts),
-                     (unsigned long long)(j.count * parts), side == 0 ? "in" : "out");
+                     "symwin_%s_with: rank %d's %llu elements (%llu bytes) at %s (0x%llx) pass the "
+                     "end of its window, which has 4096 bytes from there; pass fewer, or a buffer "
+                     "in a larger window",
+                     is->name, r->rank, (unsigned long long)(j.count * parts),
+                     (unsigned long long)(j.count * parts), side == 0 ? "in" : "out",
+                     (unsigned long long)(uintptr_t)r->out);
             refused(r, is->name,
                     job_call_on(r, &j, side == 0 ? r->out : r->in, side == 0 ? r->in : r->out,
                                 r->streams[0]),
@@ -398,6 +400,37 @@ static void past_an_allocation(const struct rank *r)
     }
     for (s = 0; s < 2; s++)
         host_must(symwin_deregister(r->comm, handles[s]), "deregister");
+    must_equal(job_launches(r), launches, "launches", r->rank);
+    close_neighbours(r, &n);
+}
+
+/* A buffer that was freed, of which the pool keeps the memory. Nothing is launched. */
+static void freed(const struct rank *r)
+{
+    const uint32_t launches = job_launches(r);
+    struct neighbours n; /* they keep the chunk */
+    char words[128];
+    void *memory;
+    int s, side;
+
+    open_neighbours(r, &n);
+    host_must(symwin_mem_alloc(r->device, ALLOCATED, 0, &memory), "symwin_mem_alloc");
+    host_must(symwin_mem_free(memory), "symwin_mem_free");
+    for (s = 0; s < SHAPES; s++)
+        for (side = 0; side < 2; side++) {
+            const struct job j = {.is = &shapes[s],
+                                  .options = {.size = sizeof j.options},
+                                  .type = SYMWIN_U8,
+                                  .count = 1,
+                                  .root = r->rank};
+
+            snprintf(words, sizeof words, "symwin_%s_with: %s (0x%llx) was freed; pass memory that",
+                     j.is->name, side == 0 ? "in" : "out", (unsigned long long)(uintptr_t)memory);
+            refused(r, j.is->name,
+                    job_call_on(r, &j, side == 0 ? memory : r->in, side == 0 ? r->out : memory,
+                                r->streams[0]),
+                    SYMWIN_INVALID, words);
+        }
     must_equal(job_launches(r), launches, "launches", r->rank);
     close_neighbours(r, &n);
 }
@@ -547,6 +580,7 @@ static void body(struct processes *p, int rank)
         needs_multicast(p, &r);
         past_a_window(&r);
         past_an_allocation(&r);
+        freed(&r);
         processes_barrier(p);          /* unmapping a window may wait for kernels */
         for (s = 0; s < SHAPES; s++) { /* the communicator still works */
             const struct job j = {.is = &shapes[s],
