@@ -422,7 +422,7 @@ symwin_status sw_register_agree(symwin_comm *comm, const char *call, symwin_stat
     symwin_status reserved = SYMWIN_OK;
     uint64_t values[V_COUNT] = {0};
     char text[SW_TEXT_BYTES];
-    int b;
+    int b, absent;
 
     memcpy(text, symwin_last_error(), sizeof text);
     values[V_BYTES] = bytes;
@@ -447,13 +447,22 @@ symwin_status sw_register_agree(symwin_comm *comm, const char *call, symwin_stat
     status = status == SYMWIN_OK && asked ? reserved : status;
     comm->sequence++;
     status = sw_comm_agree(comm, call, status, values, V_COUNT);
-    if (status == SYMWIN_TIMEOUT && sw_comm_absent(comm) >= 0) /* it may well have made the call */
+    absent = status == SYMWIN_TIMEOUT ? sw_comm_absent(comm) : -1;
+    if (absent == comm->rank) /* it is here, and the others' kernels waited for it */
+        sw_fail(status,
+                "%s: other ranks waited for rank %d until their time was over, but not in the "
+                "agreement about registered buffers, where it is: they have not made this call, or "
+                "their buffers are not registered, or their calls are not captured, as here; "
+                "register the buffers (symwin_register) on all ranks or none, and destroy the "
+                "communicator on every rank",
+                call, sw_exchange_number(comm->group->exchange, absent));
+    else if (absent >= 0) /* it may well have made the call */
         sw_fail(status,
                 "%s: rank %d did not come to the agreement about registered buffers in time: it "
                 "has not made this call, or its buffers are not registered, or its call is not "
                 "captured, as here; register the buffers (symwin_register) on all ranks or none, "
                 "and destroy the communicator on every rank",
-                call, sw_exchange_number(comm->group->exchange, sw_comm_absent(comm)));
+                call, sw_exchange_number(comm->group->exchange, absent));
     if (status == SYMWIN_OK)
         status = decide(comm, call, offers, bytes, spares, by);
     if (status == SYMWIN_OK)

@@ -265,6 +265,37 @@ static void alone(struct harness_team *team, int rank, void *arg)
     host_must(symwin_mem_free(memory), "symwin_mem_free");
 }
 
+/* One rank waits in the agreement, the other one's kernel for that rank. */
+static void unregistered(struct harness_team *team, int rank, void *arg)
+{
+    const symwin_comm_options options = {
+        .size = sizeof options, .timeout_ms = 20000, .kernel_timeout_ms = SHORT_MS};
+    symwin_comm *first;
+    struct member m;
+    void *memory;
+
+    (void)arg;
+    open_member(&m, team, rank, 0, 20000);
+    first = m.comm;
+    host_must(symwin_comm_split(first, 0, rank, &options, &m.comm), "symwin_comm_split");
+    memory = host_alloc(m.device, BYTES);
+    if (rank == 0) {
+        enter(&m, memory, BYTES);
+        host_expect("the rank that has registered", reduce(&m, memory, memory), SYMWIN_TIMEOUT,
+                    "symwin_allreduce: other ranks waited for rank 0 |, but not in the agreement "
+                    "about registered buffers, where it is|symwin_register|destroy");
+    } else {
+        host_must(reduce(&m, memory, memory), "symwin_allreduce");
+        host_must(symwin_stream_synchronize(m.device, m.stream), "synchronize");
+        host_expect("the other one", symwin_comm_check(m.comm), SYMWIN_TIMEOUT,
+                    "rank 1 waited | for rank 0");
+    }
+    symwin_comm_destroy(m.comm);
+    m.comm = first;
+    close_member(&m);
+    host_must(symwin_mem_free(memory), "symwin_mem_free");
+}
+
 static void differing_counts(struct harness_team *team, int rank, void *arg)
 {
     struct member m;
@@ -582,6 +613,7 @@ int main(void)
     run("two graphs", 2, two_graphs, NULL);
     run("many connections", 2, many, NULL);
     run("alone", 2, alone, NULL);
+    run("unregistered", 2, unregistered, NULL);
     run("differing counts", 2, differing_counts, NULL);
     for (i = 0; i < sizeof graphs_cases / sizeof graphs_cases[0]; i++) {
         setenv("SYMWIN_GRAPH_REGISTER", graphs_cases[i].environment, 1);
