@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from . import _api
 from ._library import ask, check, lib
-from .errors import Status, error, invalid
+from .errors import Status, error, invalid, number
 from . import _dlpack
 from ._extension import fast
 from .memory import Array, Buffer, is_emulated, operand
@@ -69,17 +69,6 @@ def _choice(names, value, what):
     raise invalid(f"{what} is {value!r}; symwin has {', '.join(names)}")
 
 
-def _number(value, what, least=0, most=0x7FFFFFFF):
-    """A whole number as an int, numpy's too."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if not least <= number <= most:
-        raise invalid(f"{what} is {value!r}; pass a whole number from {least} to {most}")
-    return number
-
-
 class _Kept:
     """What C made of this rank's memory. The communicator keeps it until it is released, and it
     keeps the memory, which peers may use until then."""
@@ -121,7 +110,7 @@ class Window(_Kept):
     def peer_ptr(self, peer, offset=0):
         """The address of byte `offset` of rank `peer`'s window, for kernels of this device."""
         address = ctypes.c_void_p()
-        peer, offset = _number(peer, "peer"), _number(offset, "offset", most=(1 << 63) - 1)
+        peer, offset = number(peer, "peer"), number(offset, "offset", most=(1 << 63) - 1)
         with self.comm._sharing() as comm:
             check(
                 lib.symwin_window_peer_pointer(comm, self._live(), peer, offset, _byref(address))
@@ -131,7 +120,7 @@ class Window(_Kept):
     def multicast_ptr(self, offset=0):
         """The multicast address of byte `offset`. Status.UNSUPPORTED: the window has none."""
         address = ctypes.c_void_p()
-        offset = _number(offset, "offset", most=(1 << 63) - 1)
+        offset = number(offset, "offset", most=(1 << 63) - 1)
         with self.comm._sharing() as comm:
             check(
                 lib.symwin_window_multicast_pointer(comm, self._live(), offset, _byref(address))
@@ -253,9 +242,9 @@ class Communicator(fast.Slots if fast else _Plain):
         check(
             lib.symwin_comm_create(
                 _byref(_id(id)),
-                _number(nranks, "nranks", 1),
-                _number(rank, "rank"),
-                _number(device, "device", -1),
+                number(nranks, "nranks", 1),
+                number(rank, "rank"),
+                number(device, "device", -1),
                 _byref(_comm_options(options)),
                 _byref(handle),
             )
@@ -298,7 +287,7 @@ class Communicator(fast.Slots if fast else _Plain):
         rank, nranks = dist.get_rank(group), dist.get_world_size(group)
 
         def prepare():
-            at = _number(torch_ordinal(device), "device", -1)
+            at = number(torch_ordinal(device), "device", -1)
             _comm_options(options)
             return at, unique_id() if rank == 0 else None
 
@@ -397,11 +386,11 @@ class Communicator(fast.Slots if fast else _Plain):
         """A communicator of the ranks that pass the same color, ordered by key; None for a rank
         that passes color None. Collective."""
         handle = ctypes.c_void_p()
-        color = _api.SYMWIN_SPLIT_NONE if color is None else _number(color, "color")
+        color = _api.SYMWIN_SPLIT_NONE if color is None else number(color, "color")
         with self._using() as comm:
             check(
                 lib.symwin_comm_split(
-                    comm, color, _number(key, "key", -0x80000000),
+                    comm, color, number(key, "key", -0x80000000),
                     _byref(_comm_options(options)), _byref(handle),
                 )  # fmt: skip
             )
@@ -456,9 +445,9 @@ class Communicator(fast.Slots if fast else _Plain):
         and counts as one of the channels; but of Status.BUSY the peer hears nothing."""
         handle = ctypes.c_void_p()
         options = _api.symwin_channel_options(size=ctypes.sizeof(_api.symwin_channel_options))
-        peer = _number(peer, "peer")
+        peer = number(peer, "peer")
         try:
-            options.lanes = _number(lanes, "lanes", 1)
+            options.lanes = number(lanes, "lanes", 1)
             address, nbytes, keep = (None, 0, None) if memory is None else self._range(memory)
         except Exception:  # C refuses a byte at no address, and tells the peer
             with self._using() as comm:
@@ -540,7 +529,7 @@ class Communicator(fast.Slots if fast else _Plain):
         b = operand(output, "output", self.device)
         a = b if input is None or input is output else self._like(b, input, b.count, "input")
         self._call(
-            lib.symwin_broadcast_with, a.ptr, b.ptr, b.count, b.type, _number(root, "root"),
+            lib.symwin_broadcast_with, a.ptr, b.ptr, b.count, b.type, number(root, "root"),
             options=options, operands=(b, a), stream=stream,
         )  # fmt: skip
         return output
@@ -552,7 +541,7 @@ class Communicator(fast.Slots if fast else _Plain):
         b = a if output is None else self._like(a, output, a.count, "output")
         self._call(
             lib.symwin_reduce_with, a.ptr, b.ptr, a.count, a.type,
-            _choice(_api.OP_NAMES, op, "op"), _number(root, "root"),
+            _choice(_api.OP_NAMES, op, "op"), number(root, "root"),
             options=options, operands=(a, b), stream=stream,
         )  # fmt: skip
         return input if output is None else output
@@ -566,7 +555,7 @@ class Communicator(fast.Slots if fast else _Plain):
             b = self._like(a, output, a.count * self.nranks, "output")
         self._call(
             lib.symwin_gather_with, a.ptr, None if b is None else b.ptr, a.count,
-            a.type, _number(root, "root"),
+            a.type, number(root, "root"),
             options=options, operands=(a, b), stream=stream,
         )  # fmt: skip
         return output
@@ -580,7 +569,7 @@ class Communicator(fast.Slots if fast else _Plain):
             a = self._like(b, input, b.count * self.nranks, "input")
         self._call(
             lib.symwin_scatter_with, None if a is None else a.ptr, b.ptr, b.count,
-            b.type, _number(root, "root"),
+            b.type, number(root, "root"),
             options=options, operands=(b, a), stream=stream,
         )  # fmt: skip
         return output
@@ -658,7 +647,7 @@ class Communicator(fast.Slots if fast else _Plain):
         stream = handle_of(stream, self.device)
         a = operand(input, "input", self.device)
         self._call(
-            lib.symwin_send_with, a.ptr, a.count, a.type, _number(peer, "peer"), options=options,
+            lib.symwin_send_with, a.ptr, a.count, a.type, number(peer, "peer"), options=options,
             operands=(a,), stream=stream,
         )  # fmt: skip
 
@@ -667,7 +656,7 @@ class Communicator(fast.Slots if fast else _Plain):
         stream = handle_of(stream, self.device)
         b = operand(output, "output", self.device)
         self._call(
-            lib.symwin_recv_with, b.ptr, b.count, b.type, _number(peer, "peer"), options=options,
+            lib.symwin_recv_with, b.ptr, b.count, b.type, number(peer, "peer"), options=options,
             operands=(b,), stream=stream,
         )  # fmt: skip
         return output
@@ -772,7 +761,7 @@ class _Options:
             if name == "algo":
                 made.algo = _choice(_api.ALGO_NAMES, value, "algo")
             elif name in ("blocks", "threads"):
-                setattr(made, name, _number(value, name))
+                setattr(made, name, number(value, name))
             elif name == "scalar" and found is not None:
                 if isinstance(value, numbers.Real):
                     self.scalar = _scalar(value, found.type)
@@ -792,7 +781,7 @@ _PACKED = {
 
 def _scalar(value, type):
     """A number as an element of the type, in host memory."""
-    name = next(name for name, number in _api.TYPE_NAMES.items() if number == type)
+    name = next(name for name, code in _api.TYPE_NAMES.items() if code == type)
     if name not in _PACKED:
         raise invalid(f"a number cannot be made {name} here; pass an array of it")
     try:
@@ -808,7 +797,7 @@ def _comm_options(options):
         if name not in known:
             raise TypeError(f"{name} is no option of a communicator; there are {', '.join(known)}")
         most = (1 << 63) - 1 if name == "slot_bytes" else 0x7FFFFFFF
-        setattr(made, name, _number(value, name, -1, most))
+        setattr(made, name, number(value, name, -1, most))
     return made
 
 
@@ -915,7 +904,7 @@ def driver():
 
 def device(ordinal=0):
     """symwin_device_info of a device as a dict."""
-    return ask(lib.symwin_device_query, _api.symwin_device_info, ordinal)
+    return ask(lib.symwin_device_query, _api.symwin_device_info, number(ordinal, "ordinal"))
 
 
 # ---- the extension ----

@@ -1,5 +1,6 @@
 """Exceptions. Each carries the status of symwin.h and its sentence."""
 
+import operator
 from enum import IntEnum
 
 from . import _api
@@ -59,3 +60,14 @@ def error(status, sentence):
 
 def invalid(sentence):
     return SymwinInvalid(Status.INVALID, sentence)
+
+
+def number(value, what, least=0, most=0x7FFFFFFF):
+    """A whole number as an int, numpy's too, or the exception."""
+    try:
+        found = operator.index(value)
+    except TypeError:
+        found = least - 1
+    if not least <= found <= most:
+        raise invalid(f"{what} is {value!r}; pass a whole number from {least} to {most}")
+    return found

@@ -15,7 +15,7 @@ import threading
 from . import _api, _dlpack
 from ._extension import fast
 from ._library import ask, check, lib
-from .errors import Status, SymwinInvalid, error, invalid
+from .errors import Status, SymwinInvalid, error, invalid, number
 from .streams import handle_of
 
 TYPES = {name: lib.symwin_type_bytes(value) for name, value in _api.TYPE_NAMES.items()}
@@ -31,6 +31,7 @@ _ALIASES = {
     "longlong": "i64", "ulonglong": "u64",
 }  # fmt: skip
 _known, _NUMBERS = {}, _api.TYPE_NAMES
+_MOST = (1 << 63) - 1  # bytes
 
 
 def dtype_name(dtype):
@@ -78,9 +79,10 @@ class Buffer:
 
     def __init__(self, nbytes, device=0, flags=0):
         pointer = ctypes.c_void_p()
-        if not isinstance(nbytes, int) or not 0 < nbytes < 1 << 63:
-            raise invalid(f"nbytes is {nbytes!r}; pass how many bytes, at least 1")
-        check(lib.symwin_mem_alloc(device, nbytes, flags, ctypes.byref(pointer)))
+        nbytes, device = number(nbytes, "nbytes", 1, _MOST), number(device, "device", -1)
+        check(
+            lib.symwin_mem_alloc(device, nbytes, number(flags, "flags"), ctypes.byref(pointer))
+        )
         self._address, self._views = pointer.value, 0
         self._lock = threading.Lock()
         self.nbytes, self.device = nbytes, device
@@ -166,13 +168,13 @@ class Array:
     )  # fmt: skip
 
     def __init__(self, buffer, shape, dtype="f32", offset=0):
-        shape = shape_of(shape)
+        shape, offset = shape_of(shape), number(offset, "offset", most=_MOST)
         self.dtype = dtype_name(dtype)
         self.type, size = _api.TYPE_NAMES[self.dtype], TYPES[self.dtype]
         self.buffer, self.offset, self.shape, self.device = buffer, offset, shape, buffer.device
         self.count = math.prod(shape)
         self.nbytes = self.count * size
-        if not isinstance(offset, int) or offset < 0 or offset % size:
+        if offset % size:
             raise invalid(f"offset is {offset}; {self.dtype} needs a multiple of {size} bytes")
         if offset + self.nbytes > buffer.nbytes:
             raise invalid(
@@ -190,6 +192,7 @@ class Array:
 
     def view(self, shape, dtype=None, offset=0):
         """An array of another shape or type on the same memory, from byte `offset` of it on."""
+        offset = number(offset, "offset", most=_MOST)
         part = Array(self.buffer, shape, dtype or self.dtype, self.offset + offset)
         if offset + part.nbytes > self.nbytes:
             raise invalid(f"a view of {part.nbytes} bytes at {offset} passes {self.nbytes} bytes")
@@ -217,10 +220,13 @@ class Array:
         return host
 
     def copy_from(self, host, stream=None):
-        """Copies a host array of the same number of bytes here, in stream order. Returns self."""
+        """Copies a host array of this type and number of elements here, in stream order. Unsigned
+        integers of the same size are taken as bits. Returns self."""
         import numpy
 
-        host = numpy.ascontiguousarray(host)
+        host = numpy.asarray(host)
+        host = numpy.ascontiguousarray(host, dtype=host.dtype.newbyteorder("="))
+        kind, whole = host.dtype.kind, self.dtype[0] in "iu"
         if host.nbytes != self.nbytes:
             raise invalid(
                 f"a host array of shape {host.shape} and dtype {host.dtype} has {host.nbytes} "
@@ -228,6 +234,10 @@ class Array:
             )
         if host.dtype.itemsize != TYPES[self.dtype]:
             raise invalid(f"elements of {host.dtype} do not fit {self.dtype}")
+        if not (
+            kind == "u" or (whole and kind in "bi") or dtype_name(host.dtype) == self.dtype
+        ):
+            raise invalid(f"elements of {host.dtype} are no {self.dtype}; convert them by astype()")
         self._copy(self.ptr, host.ctypes.data, stream)
         return self
 
@@ -292,7 +302,7 @@ class Array:
 
 def usage(device=0):
     """symwin_mem_usage of this process's pools on a device as a dict."""
-    return ask(lib.symwin_mem_stats, _api.symwin_mem_usage, device)
+    return ask(lib.symwin_mem_stats, _api.symwin_mem_usage, number(device, "device", -1))
 
 
 def empty(shape, dtype="f32", device=0):

@@ -3,7 +3,7 @@
 import ctypes
 
 from ._library import check, lib
-from .errors import invalid
+from .errors import invalid, number
 
 
 def handle_of(stream, device=None):
@@ -43,7 +43,7 @@ class Stream:
     """
 
     def __init__(self, device=0):
-        handle = ctypes.c_void_p()
+        handle, device = ctypes.c_void_p(), number(device, "device", -1)
         check(lib.symwin_stream_create(device, ctypes.byref(handle)))
         self._handle, self.device_index = handle.value, device
 
@@ -74,4 +74,5 @@ class Stream:
 
 def synchronize(device=0, stream=None):
     """Waits until all work in `stream` of `device` has ended."""
+    device = number(device, "device", -1)
     check(lib.symwin_stream_synchronize(device, handle_of(stream, device)))

@@ -90,6 +90,11 @@ def test_use_after_free():
         (lambda: symwin.Buffer(1.5), "nbytes is 1.5"),
         (lambda: symwin.Buffer(1 << 70), "nbytes is"),
         (lambda: symwin.Buffer(8, device=99), "99"),
+        (lambda: symwin.Buffer(8, device=1 << 32), "device is 4294967296"),
+        (lambda: symwin.Buffer(8, device="x"), "device is 'x'"),
+        (lambda: symwin.Stream(1 << 32), "device is 4294967296"),
+        (lambda: symwin.synchronize("x"), "device is 'x'"),
+        (lambda: symwin.device(1 << 32), "ordinal is 4294967296"),
         (lambda: symwin.Buffer(8, flags=1 << 20), "flag"),
         (lambda: symwin.empty(-1), "shape is -1"),
         (lambda: symwin.empty((2, "x")), "shape is (2, 'x')"),
@@ -102,9 +107,13 @@ def test_use_after_free():
         (lambda: symwin.empty(4).view((1,), offset=2), "offset is 2"),
         (lambda: symwin.empty(4).view((1,), offset=-4), "offset is -4"),
         (lambda: symwin.empty(8).view((4,)).view((5,)), "passes 16 bytes"),
+        (lambda: symwin.empty(8).part(4, 8).view((1,), offset=-4), "offset is -4"),
         (lambda: symwin.empty(4).part(3, 2), "part 3 to 2"),
         (lambda: symwin.empty(4).copy_from(np.zeros(5, "f4")), "20 bytes"),
         (lambda: symwin.empty(4).copy_from(np.zeros(2, "f8")), "do not fit"),
+        (lambda: symwin.from_host(np.zeros(4, "i4"), "f32"), "int32 are no f32"),
+        (lambda: symwin.from_host(np.zeros(4, "f4"), "i32"), "float32 are no i32"),
+        (lambda: symwin.from_host(np.zeros(4, "f2"), "bf16"), "float16 are no bf16"),
         (lambda: symwin.empty(4).numpy(stream="x"), "stream is a str"),
     ],
 )
@@ -112,6 +121,13 @@ def test_bad_input(make, words):
     with pytest.raises(SymwinInvalid) as caught:
         make()
     assert words in str(caught.value) and caught.value.status is Status.INVALID
+
+
+def test_numpy_numbers():
+    x = symwin.Buffer(np.int64(64)).array(np.int32(8), "f32", np.int64(16))
+    x.copy_from(np.arange(8, dtype=">f4"))  # the other order of bytes
+    assert x.part(np.int64(2), np.int64(4)).numpy().tolist() == [2, 3]
+    assert x.view(1, offset=np.uint8(4)).numpy().tolist() == [1]
 
 
 def test_too_large():
