@@ -395,8 +395,9 @@ void sw_client_set_time(struct sw_member *member)
 }
 
 /* A rank that joins for its host listens, at the address by which it has reached the creator, for
- * hosts below it: but only if there can be so many hosts that they are no star. */
-static symwin_status offer_place(struct sw_member *m)
+ * hosts below it: but only if there can be so many hosts that they are no star. If it cannot, the
+ * creator fails if there are. */
+static void offer_place(struct sw_member *m)
 {
     struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
     socklen_t bytes = sizeof address;
@@ -404,16 +405,17 @@ static symwin_status offer_place(struct sw_member *m)
     symwin_status status;
 
     if (m->host == NULL || m->join.nranks <= sw_host_fan + 1)
-        return SYMWIN_OK;
+        return;
     if (getsockname(m->connection.fd, (struct sockaddr *)&address, &bytes) != 0 ||
         !sw_id_set_address(&at, &address))
-        return SYMWIN_OK;
+        return;
     sw_poll_lock();
     status = sw_listener_port(&at);
     sw_poll_unlock();
+    if (status != SYMWIN_OK)
+        return;
     m->join.place = (struct sw_place){.family = at.family, .port = at.port};
     memcpy(m->join.place.address, at.address, sizeof at.address);
-    return status;
 }
 
 /* Authenticates both ends, sends JOIN and waits for the answer: TABLE, which comes once all ranks
@@ -432,9 +434,7 @@ static symwin_status send_join(struct sw_member *m, union sw_frame *frame)
     if (!m->connection.stream)
         sw_socket_take_descriptors(m->connection.fd, 1);
     sw_client_set_time(m);
-    status = offer_place(m);
-    if (status != SYMWIN_OK)
-        return status;
+    offer_place(m);
     sw_frame_prove_rank(m->id->secret, &hello.hello, &frame->challenge, &m->join, m->join.proof);
     status = sw_client_send_frame(&m->connection, (union sw_frame *)(void *)&m->join, m->deadline);
     if (status != SYMWIN_OK)

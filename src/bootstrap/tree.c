@@ -52,6 +52,25 @@ static symwin_status tell_above(struct rendezvous *m, int host, const int *joine
     return status;
 }
 
+/* Whether each host that has others below it listens for them. */
+static symwin_status check_places(struct rendezvous *m, const int *joiners)
+{
+    int h;
+
+    for (h = 1; h < m->table.hosts; h++) {
+        const int above = sw_host_above(h);
+
+        if (above > 0 && m->slots[joiners[above]].place.family == 0) {
+            sw_fail(SYMWIN_DENIED,
+                    "%s: rank %d's process cannot listen for other hosts, as one of %d hosts has "
+                    "to; let it open a TCP port",
+                    call, joiners[above], m->table.hosts);
+            return sw_rendezvous_culprit(m, joiners[above], SYMWIN_DENIED);
+        }
+    }
+    return SYMWIN_OK;
+}
+
 symwin_status sw_tree_begin(struct rendezvous *m)
 {
     symwin_status status = sw_rendezvous_number(m);
@@ -68,6 +87,7 @@ symwin_status sw_tree_begin(struct rendezvous *m)
             joiners[m->table.locations[r].host] = r;
     m->is_tree = 1;
     m->unlinked = m->table.hosts - 1;
+    status = check_places(m, joiners);
     for (h = 1; h < m->table.hosts && status == SYMWIN_OK; h++)
         status = tell_above(m, h, joiners);
     free(joiners);

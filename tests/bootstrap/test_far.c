@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include "processes.h"
 
@@ -130,6 +131,40 @@ static void come_to_stopped(void)
     tap_ok(right, "a rank comes when the process that joins for its host is stopped: %s",
            p->rank[2].text);
     processes_free(p);
+}
+
+/* Of a process that may not listen by TCP. */
+static int cannot_listen;
+
+int listen(int fd, int backlog)
+{
+    struct sockaddr_storage address;
+    socklen_t bytes = sizeof address;
+
+    if (cannot_listen && getsockname(fd, (struct sockaddr *)&address, &bytes) == 0 &&
+        address.ss_family != AF_UNIX) {
+        errno = EACCES;
+        return -1;
+    }
+    return (int)syscall(SYS_listen, fd, backlog);
+}
+
+/* Rank 2's process may not listen. That matters only if its host is to have others below it. */
+static void no_port(struct processes *p, int rank)
+{
+    const int is_star = p->arg != NULL;
+    symwin_comm *comm = NULL;
+
+    processes_on_host("abcdabcd", rank);
+    sw_host_fan = is_star ? 3 : 1;
+    processes_id(p, rank);
+    harness_device_count();
+    cannot_listen = rank == 2;
+    processes_note(p, rank, processes_comm_with(p, rank, &p->id, LONG_MS, &comm));
+    must_be(p->rank[rank].status == (is_star ? SYMWIN_OK : SYMWIN_DENIED), "status", rank);
+    must_be(is_star || host_error_has("rank 2's process cannot listen for other hosts"), "text",
+            rank);
+    symwin_comm_destroy(comm);
 }
 
 /* All come, and use the communicator. */
@@ -347,6 +382,8 @@ int main(void)
     processes_run("a chain in turn", 6, all_come_in_chain, (void *)(uintptr_t) "abccba");
     for (i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
         run(&jobs[i]);
+    processes_run("a host of a star cannot listen", 8, no_port, (void *)(uintptr_t) "star");
+    processes_run("a host of a chain cannot listen", 8, no_port, NULL);
     take_over();
     come_to_stopped();
     come_apart();
