@@ -1,5 +1,6 @@
-/* Groups: memory with several addresses, calls in a capture and outside it, and parts of unequal
- * lengths among others. test_group.c has the rest. Also runs on GPUs (tests/gpu/both.txt). */
+/* Groups: memory with several addresses, calls in a capture and outside it, parts of unequal
+ * lengths among others, and calls on one small memory at random. test_group.c has the rest. Also
+ * runs on GPUs (tests/gpu/both.txt). */
 #define TEST_SLOT_BYTES 8192
 #include "collectives.h"
 
@@ -381,6 +382,112 @@ static void parts_of_a_group(const struct rank *r)
         }
 }
 
+/* ---- calls on one small memory, at random ---------------------------------------------------- */
+
+enum { MEMORY = 600, CHANCES = 24, MOST_CALLS = 20 }; /* words; groups; calls of one */
+
+static const struct shape allreduce = {
+    .name = "allreduce", .collective = SYMWIN_ALLREDUCE, .reduces = 1};
+
+/* A place of `words` words; of another rank it is elsewhere. */
+static size_t place_of(uint32_t random, size_t words)
+{
+    return mix(random) % (MEMORY - words) * sizeof(uint32_t);
+}
+
+/* Call `k` of group `turn`, as rank `rank` of `n` makes it: its buffers, as offsets in one memory,
+ * are equal or apart. */
+static struct job any_call(unsigned turn, int k, int n, int rank)
+{
+    const uint32_t all = mix(turn * 8191u + (uint32_t)k * 131u + (uint32_t)n);
+    uint32_t own = mix(all + (uint32_t)rank * 7919u);
+    struct job j = {.is = all % (SHAPES + 2) < SHAPES ? &shapes[all % (SHAPES + 2)] : &allreduce,
+                    .options = {.size = sizeof j.options, .algo = SYMWIN_ALGO_ONESHOT},
+                    .type = SYMWIN_U32,
+                    .op = all / 16 % 2 ? SYMWIN_SUM : SYMWIN_MAX,
+                    .count = 1 + all / 32 % 20,
+                    .root = (int)(all / 1024 % (uint32_t)n)};
+    const struct rank r = {.nranks = n, .rank = rank};
+    const size_t in = job_in_bytes(&r, &j), out = job_out_bytes(&r, &j);
+
+    j.in = place_of(own, in / 4);
+    j.out = place_of(own + 1, out / 4);
+    if (own % 4 == 0 && j.is->in_each == j.is->out_each)
+        j.out = j.in;
+    else
+        for (; j.in < j.out + out && j.out < j.in + in; own++)
+            j.out = place_of(own + 2, out / 4);
+    return j;
+}
+
+/* What the calls of all ranks leave in their memories. */
+static void make_by_host(const struct job *jobs, int n, uint32_t memory[][MEMORY])
+{
+    static _Thread_local uint32_t before[8][MEMORY];
+    const size_t bytes = job_bytes(&jobs[0]);
+    const void *inputs[8];
+    int r, q;
+
+    memcpy(before, memory, (size_t)n * sizeof before[0]);
+    for (r = 0; r < n; r++) {
+        const struct shape *is = jobs[r].is;
+        unsigned char *const out = (unsigned char *)memory[r] + jobs[r].out;
+
+        if (!job_receives(&jobs[r], r))
+            continue;
+        for (q = 0; q < n; q++)
+            inputs[q] = (unsigned char *)before[q] + jobs[q].in + (is->in_each ? r * bytes : 0);
+        if (is->reduces)
+            reference_allreduce(jobs[r].type, jobs[r].op, n, inputs, out, (size_t)jobs[r].count);
+        for (q = 0; q < n && is->out_each; q++)
+            memcpy(out + q * bytes, inputs[q], bytes);
+        if (is->root_sends)
+            memcpy(out, inputs[jobs[r].root], bytes);
+    }
+}
+
+/* Groups of calls that read and write what others do, by one address or two. */
+static void by_chance(struct processes *p, const struct rank *r, const symwin_window *window)
+{
+    static _Thread_local uint32_t memory[8][MEMORY], found[MEMORY];
+    unsigned char *const one = r->out;
+    void *two = NULL;
+    struct job jobs[8];
+    unsigned turn;
+    int k, q, i;
+
+    host_must(symwin_window_peer_pointer(r->comm, window, r->rank, 0, &two), "an address");
+    for (turn = 0; turn < CHANCES; turn++) {
+        const int calls = 2 + (int)(mix(turn) % (MOST_CALLS - 1));
+
+        for (q = 0; q < r->nranks; q++)
+            for (i = 0; i < MEMORY; i++)
+                memory[q][i] = mix(turn * 31u + (uint32_t)(q * MEMORY + i));
+        host_must(host_copy(r->device, one, memory[r->rank], sizeof found), "fill");
+        processes_barrier(p);
+        host_must(symwin_group_begin(), "symwin_group_begin");
+        for (k = 0; k < calls; k++) {
+            const uint32_t own = mix(turn * 97u + (uint32_t)(k * 8 + r->rank));
+            unsigned char *const at = turn % 2 == 0 || own % 5 > 0 ? one : two;
+
+            for (q = 0; q < r->nranks; q++)
+                jobs[q] = any_call(turn, k, r->nranks, q);
+            host_must(job_call_on(r, &jobs[r->rank], at + jobs[r->rank].in, at + jobs[r->rank].out,
+                                  r->streams[own / 8 % 2]),
+                      jobs[0].is->name);
+            make_by_host(jobs, r->nranks, memory);
+        }
+        host_must(symwin_group_end(), "symwin_group_end");
+        job_wait(r, 0);
+        job_wait(r, 1);
+        host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+        host_must(host_copy(r->device, found, one, sizeof found), "read");
+        must_be(memcmp(found, memory[r->rank], sizeof found) == 0,
+                "calls of a group on one memory, one after another", r->rank);
+        processes_barrier(p);
+    }
+}
+
 static void body(struct processes *p, int rank)
 {
     struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
@@ -393,6 +500,7 @@ static void body(struct processes *p, int rank)
     grids(&r);
     host_must(symwin_window_register(r.comm, r.out, ROOM, 0, &window), "register");
     by_other_addresses(p, &r, window);
+    by_chance(p, &r, window);
     processes_barrier(p);
     host_must(symwin_window_deregister(r.comm, window), "deregister");
     close_rank(p, &r);
