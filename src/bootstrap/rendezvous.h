@@ -87,6 +87,8 @@ symwin_status sw_up_take_table(struct rendezvous *m, const struct sw_frame_table
  * processes that they have named, and no others; -1: it has not. */
 int sw_up_host(const struct rendezvous *m);
 void sw_up_drop(struct rendezvous *m);
+/* Nothing more is read from the host above here. */
+void sw_up_leave_above(struct rendezvous *m);
 
 /* ---- hand_out.c ---- */
 
@@ -122,13 +124,11 @@ symwin_status sw_tree_begin(struct rendezvous *m);
 int sw_tree_linked(struct rendezvous *m, struct slot *s);
 
 /* In a far rendezvous: ABOVE has come; a host below has joined; the thread that joins for the host,
- * which does not hold the lock then, makes the link to the one above; nothing more is read from
- * that link here. */
+ * which does not hold the lock then, makes the link to the one above. */
 symwin_status sw_tree_above(struct rendezvous *m, const struct sw_frame_above *frame);
 void sw_tree_join(struct rendezvous *m, struct sw_accepted *accepted,
                   const struct sw_frame_join *join);
 void sw_tree_connect(struct rendezvous *m, const struct sw_frame_join *join);
-void sw_tree_leave_above(struct rendezvous *m);
 
 /* ---- join_check.c ---- */
 

@@ -100,7 +100,7 @@ static void close_connections(struct rendezvous *m)
 {
     struct sw_accepted *v;
 
-    sw_tree_leave_above(m);
+    sw_up_leave_above(m);
     if (m->status != SYMWIN_OK) { /* the host above may have its group */
         if (m->above.fd >= 0)
             sw_up_refuse(m, &m->above);

@@ -244,14 +244,6 @@ void sw_tree_join(struct rendezvous *m, struct sw_accepted *accepted,
     look(m);
 }
 
-void sw_tree_leave_above(struct rendezvous *m)
-{
-    if (m->above_watch.id == 0)
-        return;
-    sw_poll_remove(&m->above_watch);
-    sw_fork_set_add(m->above.fd); /* the watch kept it from forked children */
-}
-
 /* The table comes from the host above. Behind its last part nothing is read here: that is for the
  * linking process. */
 static void above_ready(struct sw_poll_watch *watch, short events)
@@ -268,7 +260,7 @@ static void above_ready(struct sw_poll_watch *watch, short events)
         return;
     if (error != 0 ||
         frame.header.type != SW_FRAME_TABLE) { /* the creator knows, or it comes back */
-        sw_tree_leave_above(m);
+        sw_up_leave_above(m);
         sw_connection_drop(&m->above);
         sw_rank_table_free(&m->table);
         m->needs_link = 1;
@@ -278,7 +270,7 @@ static void above_ready(struct sw_poll_watch *watch, short events)
     status = sw_up_take_table(m, &frame.table);
     if (status == SYMWIN_OK && m->table.have < m->nranks)
         return;
-    sw_tree_leave_above(m);
+    sw_up_leave_above(m);
     if (status == SYMWIN_OK && (sw_up_host(m) < 0 || sw_host_above(sw_up_host(m)) == 0))
         status = sw_fail(SYMWIN_DENIED, "%s: the host of rank %d sent a wrong table", call,
                          m->above_rank);

@@ -1,5 +1,5 @@
-/* What the rendezvous of a host says to the creator of the id, on another host, and hears from it.
- * Under the poll lock. */
+/* What the rendezvous of a host says to the creator of the id, on another host, and hears from it;
+ * and the link to the host above. Under the poll lock. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -96,4 +96,12 @@ void sw_up_drop(struct rendezvous *m)
 {
     sw_poll_remove(&m->watch);
     sw_connection_drop(&m->up);
+}
+
+void sw_up_leave_above(struct rendezvous *m)
+{
+    if (m->above_watch.id == 0)
+        return;
+    sw_poll_remove(&m->above_watch);
+    sw_fork_set_add(m->above.fd); /* the watch kept it from forked children */
 }
