@@ -208,7 +208,7 @@ static unsigned list(const char *option, const char *const *names, const char *t
                     (int)length, text);
             for (int k = 0; names[k] != NULL; k++)
                 fprintf(stderr, " %s", names[k]);
-            fprintf(stderr, "\n");
+            fprintf(stderr, ", or all\n");
             return 0;
         }
         if (order != NULL && (bits & 1u << i) == 0) {

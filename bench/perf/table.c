@@ -130,6 +130,21 @@ static void print_rival(const struct job *job, size_t first, const char *of)
                model->way->name, of, ahead, rows, least);
 }
 
+/* Names the kernels of --kernel that have no row. */
+static void print_absent(const struct job *job)
+{
+    for (int w = 0; w < job->ways.count; w++) {
+        const struct way *way = &job->ways.list[w];
+        int rows = way->kind != WAY_OWN;
+
+        for (size_t i = 0; i < job->result_count; i++)
+            rows += job->results[i].way == way;
+        if (rows == 0)
+            printf("# %s has no row: it supports none of these calls (SYMWIN_KERNEL_ABOUT)\n",
+                   way->name);
+    }
+}
+
 /* The mean over the library's rows of a collective. */
 static void print_average(const struct job *job, symwin_collective collective, const char *of)
 {
@@ -171,6 +186,8 @@ void table_end(const struct job *job, int complete)
         unchecked += !job->results[i].checked;
     for (size_t i = 0; i < job->result_count; i++)
         print_rival(job, i, of_which(job, job->results[i].collective, text, sizeof text));
+    if (complete)
+        print_absent(job);
     if (unchecked > 0)
         printf("# Not checked: %d of %zu results\n", unchecked, (size_t)job->result_count);
     printf("# Wrong elements: %llu %s\n", (unsigned long long)job->wrong, verdict);

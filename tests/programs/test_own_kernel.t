@@ -130,6 +130,12 @@ for (['sendrecv', 'send_receive', 'auto oneshot', 24, '0 -'],
 is($status, 0, 'a barrier alone: exit status') or diag($output);
 like($output, qr/^# no picture: a barrier has no sizes$/m, 'there is no picture of it');
 
+# A kernel that supports none of the calls has no row, and that is said.
+($status, $output) = perf('', "--kernel $own:broadcast -t 2 -e 1K -n 1 -G 1 -d f64");
+is($status, 0, 'other types than the kernel has: exit status') or diag($output);
+like($output, qr/^# broadcast has no row: it supports none of these calls/m, 'and no row');
+unlike($output, qr/^ +\d.* broadcast /m, 'indeed');
+
 # ---- a reader that leaves ----------------------------------------------------------------------
 
 # Whoever reads the output may leave early, at any line.
