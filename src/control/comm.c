@@ -337,7 +337,7 @@ static symwin_status settled_over_domains(const symwin_comm *comm, const char *c
     inside = comm->inner->group->exchange;
     found = sw_report_status(comm->inner->report, &rank);
     return found != SYMWIN_OK && found == outcome && sw_exchange_number(inside, rank) == culprit
-               ? sw_report_tell(comm->inner->report, call, inside)
+               ? sw_report_tell(comm->inner->report, call, inside, comm->inner->sharers > 1)
                : sw_exchange_settled(x, call);
 }
 
@@ -368,7 +368,7 @@ symwin_status sw_comm_status(symwin_comm *comm, const char *call)
     settled = sw_exchange_settled(x, call); /* a lost peer or an abort */
     if (status != SYMWIN_OK && sw_exchange_outcome(x, &outcome, &culprit) && outcome == status &&
         culprit == found_culprit)
-        return sw_report_tell(report, call, comm->group->exchange);
+        return sw_report_tell(report, call, comm->group->exchange, comm->sharers > 1);
     if (settled != SYMWIN_OK || code == SW_KERNEL_OK)
         return settled;
     return sw_fail(SYMWIN_ABORTED, "%s: the communicator was aborted; destroy it", call);

@@ -15,10 +15,10 @@ void sw_report_release(struct sw_kernel_report *report);
 
 /* The failure that the kernels of all ranks have found: its status, and the rank at fault
  * (SW_NOBODY: no single rank). SYMWIN_OK: no failure, or the host has asked the kernels to leave.
- * sw_report_tell() sets the error text and returns the same status. */
+ * sw_report_tell() sets the error text and returns the same status; `shared`: devices are. */
 symwin_status sw_report_status(const struct sw_kernel_report *report, int *culprit);
 symwin_status sw_report_tell(const struct sw_kernel_report *report, const char *call,
-                             const struct sw_exchange *x);
+                             const struct sw_exchange *x, int shared);
 
 /* ---- the communicator ---- */
 

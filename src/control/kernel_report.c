@@ -360,7 +360,7 @@ static symwin_status counts(const char *call, const struct sw_finding *found, ui
 }
 
 symwin_status sw_report_tell(const struct sw_kernel_report *report, const char *call,
-                             const struct sw_exchange *x)
+                             const struct sw_exchange *x, int shared)
 {
     const uint32_t code = __atomic_load_n(&report->code, __ATOMIC_ACQUIRE);
     struct sw_finding named = report->found;
@@ -384,7 +384,8 @@ symwin_status sw_report_tell(const struct sw_kernel_report *report, const char *
                        found->argument == SW_ARGUMENT_PAIR
                            ? "every send needs its receive, and those that wait for each other "
                              "are made in one group (symwin_group_begin()); "
-                           : "");
+                       : shared ? "ranks that share a device need a stream each; "
+                                : "");
     return sw_fail(
         SYMWIN_PEER_LOST,
         "%s: rank %d has destroyed its communicator, and rank %d waited for it in %s; every rank "

@@ -316,6 +316,27 @@ static void run_follow(struct harness_team *team, int rank, void *arg)
     close_member(&m);
 }
 
+/* Ranks that share a device and its default stream: one's kernel is behind the other's, which waits
+ * for it. */
+static void one_stream(struct harness_team *team, int rank, void *arg)
+{
+    const symwin_comm_options options = {
+        .size = sizeof options, .timeout_ms = 20000, .kernel_timeout_ms = 1500};
+    symwin_comm *comm;
+    void *data;
+
+    (void)arg;
+    host_must(symwin_comm_create(&team->id, team->nranks, rank, 0, &options, &comm), "create");
+    data = host_alloc(0, BYTES);
+    harness_barrier(team);
+    host_must(symwin_allreduce(comm, data, data, COUNT, SYMWIN_F32, SYMWIN_SUM, NULL), "allreduce");
+    host_must(symwin_stream_synchronize(0, NULL), "synchronize");
+    host_expect("ranks on one stream", symwin_comm_check(comm), SYMWIN_TIMEOUT,
+                "waited 1500 ms for rank |; ranks that share a device need a stream each|destroy");
+    symwin_comm_destroy(comm);
+    host_must(symwin_mem_free(data), "symwin_mem_free");
+}
+
 int main(void)
 {
     const int one = 1, most = SW_CAPTURES - 1;
@@ -333,6 +354,7 @@ int main(void)
     harness_run(RANKS, run_captures, (void *)(uintptr_t)&one);
     harness_run(RANKS, run_captures, (void *)(uintptr_t)&most);
     harness_run(RANKS, run_follow, NULL);
+    harness_run(RANKS, one_stream, NULL);
     harness_no_leaks("streams", &before);
     return tap_done();
 }
