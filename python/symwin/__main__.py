@@ -1,6 +1,6 @@
 """python -m symwin: selftest, info, bench."""
 
-import subprocess
+import os
 import sys
 
 USAGE = """usage: python -m symwin COMMAND
@@ -25,7 +25,7 @@ def main(arguments):
             path = program({"info": "symwin-info", "bench": "symwin-perf"}[command])
         except SymwinError as reason:
             sys.exit(f"symwin: {reason}")
-        return subprocess.call([path, *rest])
+        os.execv(path, [path, *rest])  # so signals end it, and its status is this one's
     print(USAGE, end="", file=sys.stdout if command in ("-h", "--help") else sys.stderr)
     return 0 if command in ("-h", "--help") else 2
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import signal
 import subprocess
 import sys
 import threading
@@ -754,3 +755,14 @@ def test_command_line(arguments, status, words):
         [sys.executable, "-m", "symwin", *arguments], capture_output=True, text=True, timeout=120
     )
     assert (run.returncode, words in run.stdout + run.stderr) == (status, True), run.stderr
+
+
+def test_command_that_is_interrupted():
+    command = [sys.executable, "-m", "symwin", "bench", "-t", "2", "-e", "1G", "-n", "1", "-G", "1"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        run.stdout.readline()
+        run.send_signal(signal.SIGINT)
+        errors = run.communicate(timeout=60)[1]
+    assert run.returncode != 0 and "Traceback" not in errors
