@@ -283,7 +283,7 @@ help:
 # | make test-sanitize   the same under AddressSanitizer with UBSan, then under ThreadSanitizer, of
 # |                      clang if it is there
 # | make soak            kills a rank at over 2,000 steps, injects 20,000 faults; 15 minutes
-# | make mutants         breaks the code in over 600 places, one at a time, and checks that tests
+# | make mutants         breaks the code in over 1,200 places, one at a time, and checks that tests
 # |                      notice. An hour; ONLY="area or name"
 # | make test-gpu        the tests that need a GPU; make gpu-tests only builds them
 # | make race            symwin-perf under ThreadSanitizer, for its --race; also in make benches

@@ -32,13 +32,15 @@ hosts() {
         exec "$@"' sh "$perf" $options "$@" >>"$scratch/log" || { cat "$scratch/log" >&2; exit 1; }
 }
 
-# The same in so many jobs at once. Each writes a table of its own, $scratch/NAME.JOB.
+# The same in so many jobs at once. Each writes a table of its own, $scratch/NAME.JOB. Contexts with
+# many queues each have no room on one GPU.
 jobs() {
     name=$1 count=$2
     pids=
     job=0
     while [ "$job" -lt "$count" ]; do
-        hosts -t 1 -b "$small" --algo nccl --csv "$scratch/$name.$job" &
+        CUDA_DEVICE_MAX_CONNECTIONS=8 hosts -t 1 -b "$small" --algo nccl \
+            --csv "$scratch/$name.$job" &
         pids="$pids $!"
         job=$((job + 1))
     done
