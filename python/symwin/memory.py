@@ -413,12 +413,22 @@ def _of_interface(value, name, device):
         if length > 1 and stride != step:
             raise invalid(f"{name} is {_text(value)}, not contiguous")
         step *= length
-    address = interface["data"][0] or 0
+    address, is_read_only = interface["data"]
+    address = address or 0
+    if is_read_only and name == "output":
+        raise invalid(f"{name} is {_text(value)}, read-only; pass memory that the call may write")
     info = _api.symwin_mem_info()
     place = device
     if address and lib.symwin_mem_query(address, ctypes.byref(info)) == 0:
         place = info.device
-    return Operand(address, math.prod(shape), _api.TYPE_NAMES[dtype], place, value)
+    return Operand(address, _count(shape, value, name), _api.TYPE_NAMES[dtype], place, value)
+
+
+def _count(shape, value, name):
+    count = math.prod(shape)
+    if not 0 <= count < 1 << 63:
+        raise invalid(f"{name} is {_text(value)}, of {count} elements; no memory has so many")
+    return count
 
 
 def _of_dlpack(value, name, device):
@@ -431,4 +441,5 @@ def _of_dlpack(value, name, device):
         index = device
     elif kind not in (_dlpack.CUDA, _dlpack.CUDA_MANAGED):
         raise invalid(f"{name} is {_text(value)}; expected memory of device {device}")
-    return Operand(address, math.prod(shape), _api.TYPE_NAMES[dtype], index, (value, keep))
+    count = _count(shape, value, name)
+    return Operand(address, count, _api.TYPE_NAMES[dtype], index, (value, keep))

@@ -129,8 +129,20 @@ def test_split_of_a_derived_class():
         assert type(part) is Named and part.nranks == 1
 
 
+class Foreign:
+    """Another library's array."""
+
+    def __init__(self, array, shape, read_only=False):
+        self.array = array
+        self.__cuda_array_interface__ = {
+            "data": (array.ptr, read_only), "shape": shape, "typestr": "<f4", "version": 3,
+        }  # fmt: skip
+
+
 BAD = [
     (lambda c: c.allreduce([1, 2]), "input is a list"),
+    (lambda c: c.allreduce(c.empty(4), Foreign(c.empty(4), (4,), True)), "read-only"),
+    (lambda c: c.allreduce(Foreign(c.empty(4), (2**32, 2**32))), "no memory has so many"),
     (lambda c: c.allreduce(None), "input is a NoneType"),
     (lambda c: c.allreduce(np.zeros(4, "f4")), "is not device memory"),
     (lambda c: c.allreduce(np.zeros((4, 4), "f4").T[:, :2]), "not contiguous"),
