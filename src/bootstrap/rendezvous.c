@@ -279,7 +279,7 @@ static void up_ready(struct sw_poll_watch *watch, short events)
         up_ended(m, (symwin_status)frame.end.status, frame.end.rank, NULL);
     else if (m->proposed)
         return; /* sent before the creator knew */
-    else if (frame.header.type == SW_FRAME_TABLE)
+    else if (frame.header.type == SW_FRAME_TABLE && !m->is_tree)
         status = sw_up_take_table(m, &frame.table);
     else if (frame.header.type == SW_FRAME_ABOVE)
         status = sw_tree_above(m, &frame.above);

@@ -190,7 +190,7 @@ symwin_status sw_tree_above(struct rendezvous *m, const struct sw_frame_above *f
     const int host = sw_up_host(m), is_below_creator = host >= 0 && sw_host_above(host) == 0;
 
     if (m->is_tree || is_below_creator != (place->family == 0) ||
-        (!is_below_creator && m->table.have > 0))
+        (!is_below_creator && (m->table.have > 0 || frame->rank < 0 || frame->rank >= m->nranks)))
         return sw_fail(SYMWIN_DENIED, "%s: the process that made the id sent a wrong frame", call);
     m->is_tree = 1;
     m->creator = frame->creator < m->nranks ? frame->creator : -1;
@@ -271,9 +271,12 @@ static void above_ready(struct sw_poll_watch *watch, short events)
     if (status == SYMWIN_OK && m->table.have < m->nranks)
         return;
     sw_up_leave_above(m);
-    if (status == SYMWIN_OK && (sw_up_host(m) < 0 || sw_host_above(sw_up_host(m)) == 0))
-        status = sw_fail(SYMWIN_DENIED, "%s: the host of rank %d sent a wrong table", call,
-                         m->above_rank);
+    if (status == SYMWIN_DENIED ||
+        (status == SYMWIN_OK && (sw_up_host(m) < 0 || sw_host_above(sw_up_host(m)) == 0)))
+        status = sw_rendezvous_culprit(m, m->above_rank,
+                                       sw_fail(SYMWIN_DENIED,
+                                               "%s: the host of rank %d sent a wrong table", call,
+                                               m->above_rank));
     if (status != SYMWIN_OK)
         sw_rendezvous_fail(m, status);
     else

@@ -65,13 +65,13 @@ symwin_status sw_up_take_table(struct rendezvous *m, const struct sw_frame_table
     return sw_fail(SYMWIN_DENIED, "%s: the process that made the id sent a wrong table", call);
 }
 
-/* Whether a rank is in one process, by the table, with the same lower ranks as here. */
+/* Whether a rank is in one process, by the table, with the same ranks as here. */
 static int is_placed(const struct rendezvous *m, int rank)
 {
     const struct sw_frame_location *at = m->table.locations;
     int r;
 
-    for (r = 0; r < rank && m->slots[rank].taken; r++)
+    for (r = 0; r < m->nranks && m->slots[rank].taken; r++)
         if ((memcmp(m->slots[r].process, m->slots[rank].process, SW_NAME_BYTES) == 0) !=
             (at[r].process == at[rank].process))
             return 0;

@@ -290,27 +290,35 @@ static void answer_wrong_link(int fd, union sw_frame *hello)
 
 enum { LONG_MS = 3000, MOST_TIMES = 8 };
 
-/* Listens where the id says, and answers nobody. */
-static void listen_in_silence(struct processes *p, int rank)
+/* Makes an id, and listens where it says. */
+static int listen_by_tcp(struct processes *p, struct sw_id *id)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     socklen_t bytes = sizeof at;
-    int fds[MOST_TIMES];
-    struct sw_id id;
-    int times = 0;
 
     if (bind(listener, (struct sockaddr *)&at, bytes) != 0 || listen(listener, MOST_TIMES) != 0 ||
         getsockname(listener, (struct sockaddr *)&at, &bytes) != 0)
         abort();
-    memset(&id, 0, sizeof id);
-    memcpy(id.magic, "symwin02", sizeof id.magic);
-    memset(id.creator, 1, sizeof id.creator);
-    id.family = AF_INET;
-    id.port = at.sin_port;
-    memcpy(id.address, &at.sin_addr, sizeof at.sin_addr);
-    memcpy(&p->id, &id, sizeof id);
+    memset(id, 0, sizeof *id);
+    memcpy(id->magic, "symwin02", sizeof id->magic);
+    memset(id->creator, 1, sizeof id->creator);
+    id->family = AF_INET;
+    id->port = at.sin_port;
+    memcpy(id->address, &at.sin_addr, sizeof at.sin_addr);
+    memcpy(&p->id, id, sizeof *id);
     p->id_made = 1;
+    return listener;
+}
+
+/* Answers nobody. */
+static void listen_in_silence(struct processes *p, int rank)
+{
+    struct sw_id id;
+    const int listener = listen_by_tcp(p, &id);
+    int fds[MOST_TIMES];
+    int times = 0;
+
     while (p->rank[RANK].status < 0) {
         struct pollfd come = {.fd = listener, .events = POLLIN};
 
@@ -340,6 +348,156 @@ static void meets_silence(struct processes *p, int rank)
     must_be(p->rank[rank].status == SYMWIN_TIMEOUT && host_error_has("has not proved"),
             "silence is no proof", rank);
 }
+
+/* ---- with the secret, over TCP --------------------------------------------------------------- */
+
+/* Rank 1 of three, on a host of its own, joins for it. The process that made the id has two other
+ * hosts, and is its creator and the host above. */
+struct liar {
+    struct sw_id id;
+    int listener;
+    struct sw_connection up, link; /* on which rank 1 has joined at the creator, and above */
+};
+
+struct lie {
+    const char *name;
+    void (*tell)(struct liar *own);
+    const char *words;
+    int culprit; /* as the creator is told; -1: none */
+};
+
+static void say(struct sw_connection *connection, union sw_frame *frame, enum sw_frame_type type)
+{
+    sw_frame_seal(frame, type);
+    must_be(sw_connection_send(connection, frame, -1, sw_now_ms() + LONG_MS) == 0, "send", CREATOR);
+}
+
+static void hear(struct sw_connection *connection, union sw_frame *frame, enum sw_frame_type type)
+{
+    must_be(sw_connection_receive(connection, frame, NULL, sw_now_ms() + LONG_MS) == 0 &&
+                frame->header.type == type,
+            "receive", CREATOR);
+}
+
+/* Takes a JOIN, with all proofs. */
+static void meet(const struct liar *own, struct sw_connection *connection)
+{
+    union sw_frame hello, answer;
+
+    sw_connection_open(connection, accept4(own->listener, NULL, NULL, SOCK_CLOEXEC), 1);
+    hear(connection, &hello, SW_FRAME_HELLO);
+    memset(&answer, 0, sizeof answer.challenge);
+    sw_frame_prove_creator(own->id.secret, &hello.hello, &answer.challenge, answer.challenge.proof);
+    say(connection, &answer, SW_FRAME_CHALLENGE);
+    sw_connection_key(connection, 1, own->id.secret, &hello.hello, &answer.challenge);
+    hear(connection, &hello, SW_FRAME_JOIN);
+    memset(&answer, 0, sizeof answer.pass);
+    say(connection, &answer, SW_FRAME_READY);
+}
+
+/* Three ranks, each in a process, on a host: */
+static void say_hosts(struct sw_connection *connection, const int process[3], const int host[3])
+{
+    union sw_frame frame;
+    int r;
+
+    memset(&frame, 0, sizeof frame.table);
+    frame.table.nranks = frame.table.processes = 3;
+    for (r = 0; r < 3; r++) {
+        frame.table.locations[r].process = (uint32_t)process[r];
+        frame.table.locations[r].host = (uint32_t)host[r];
+        if (host[r] >= frame.table.hosts)
+            frame.table.hosts = host[r] + 1;
+    }
+    say(connection, &frame, SW_FRAME_TABLE);
+}
+
+/* Rank 1's host is below that of rank 2, which listens here too. */
+static void say_above(struct liar *own, int rank)
+{
+    union sw_frame frame;
+
+    memset(&frame, 0, sizeof frame.above);
+    frame.above.place.family = own->id.family;
+    frame.above.place.port = own->id.port;
+    memcpy(frame.above.place.address, own->id.address, sizeof own->id.address);
+    frame.above.rank = rank;
+    say(&own->up, &frame, SW_FRAME_ABOVE);
+}
+
+static void rank_of_two_hosts(struct liar *own)
+{
+    union sw_frame frame;
+
+    say_hosts(&own->up, (const int[]){0, 1, 1}, (const int[]){0, 1, 0});
+    memset(&frame, 0, sizeof frame.pass);
+    frame.pass.left_ms = LONG_MS;
+    say(&own->up, &frame, SW_FRAME_GO);
+}
+
+static void table_behind_above(struct liar *own)
+{
+    say_above(own, 2);
+    say_hosts(&own->up, (const int[]){0, 1, 2}, (const int[]){0, 2, 1});
+}
+
+static void above_nobody(struct liar *own)
+{
+    say_above(own, 3);
+}
+
+static void table_of_others(struct liar *own)
+{
+    say_above(own, 2);
+    meet(own, &own->link);
+    say_hosts(&own->link, (const int[]){0, 1, 2}, (const int[]){0, 1, 2});
+}
+
+static void table_of_two_hosts(struct liar *own)
+{
+    say_above(own, 2);
+    meet(own, &own->link);
+    say_hosts(&own->link, (const int[]){0, 1, 1}, (const int[]){0, 2, 1});
+}
+
+static void told_lies(struct processes *p, int rank)
+{
+    const struct lie *lie = p->arg;
+    const symwin_comm_options options = {
+        .size = sizeof options, .timeout_ms = LONG_MS, .bootstrap_timeout_ms = LONG_MS};
+    struct liar own = {.up = {.fd = -1}, .link = {.fd = -1}};
+    symwin_comm *comm = NULL;
+    union sw_frame frame;
+
+    if (rank == CREATOR) {
+        own.listener = listen_by_tcp(p, &own.id);
+        meet(&own, &own.up);
+        lie->tell(&own);
+        hear(&own.up, &frame, SW_FRAME_REFUSAL);
+        must_be(frame.refusal.rank == lie->culprit, "the culprit", CREATOR);
+        sw_connection_close(&own.up);
+        sw_connection_close(&own.link);
+        close(own.listener);
+        return;
+    }
+    setenv("SYMWIN_HOST_ID", "b", 1);
+    sw_host_fan = 1;
+    hostile_wait_for_id(p);
+    processes_note(p, rank, symwin_comm_create(&p->id, 3, 1, 0, &options, &comm));
+    must_be(p->rank[rank].status == SYMWIN_DENIED && host_error_has(lie->words), lie->words, rank);
+}
+
+#define WRONG_FROM_CREATOR "the process that made the id sent a wrong "
+
+static const struct lie lies[] = {
+    {"a rank of two hosts", rank_of_two_hosts, WRONG_FROM_CREATOR "table", -1},
+    {"a table behind ABOVE", table_behind_above, WRONG_FROM_CREATOR "frame", -1},
+    {"a rank above that is none", above_nobody, WRONG_FROM_CREATOR "frame", -1},
+    {"a table of other hosts, from above", table_of_others, "the host of rank 2 sent a wrong table",
+     2},
+    {"a rank of two hosts, from above", table_of_two_hosts, "the host of rank 2 sent a wrong table",
+     2},
+};
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
@@ -419,5 +577,7 @@ int main(void)
     for (i = 0; i < sizeof fakes / sizeof fakes[0]; i++)
         run_fake(&fakes[i], told);
     processes_run("one that is silent, over TCP", 2, meets_silence, NULL);
+    for (i = 0; i < sizeof lies / sizeof lies[0]; i++)
+        processes_run(lies[i].name, 2, told_lies, (void *)(uintptr_t)&lies[i]);
     return tap_done();
 }
