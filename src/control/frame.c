@@ -219,7 +219,7 @@ int sw_frame_valid(union sw_frame *frame, size_t bytes)
     switch ((enum sw_frame_type)frame->header.type) {
     case SW_FRAME_JOIN:
         /* The rendezvous checks rank and nranks: it knows the communicator's. */
-        return frame->join.timeout_ms > 0;
+        return frame->join.timeout_ms > 0 && place_valid(&frame->join.place);
     case SW_FRAME_ABOVE:
         return place_valid(&frame->above.place) && rank_or_none(frame->above.rank) &&
                rank_or_none(frame->above.creator);

@@ -362,7 +362,7 @@ static int altered(const symwin_unique_id *id, const struct attack *attack)
         join = hostile_join(&h, RANKS, LATE);
         ((unsigned char *)&join)[at] ^= (unsigned char)(1u << at % 8);
         /* an invalid frame is not even answered */
-        if (join.join.timeout_ms <= 0) {
+        if (!sw_frame_valid(&join, join.header.bytes)) {
             const int dropped = hostile_send_frame(h.socket, &join) && hostile_dropped(h.socket);
 
             close(h.socket);

@@ -105,6 +105,30 @@ static void test_numbers(void)
     }
 }
 
+/* What a creator passes on from a JOIN must be valid in its ABOVE: its receiver blames it. */
+static void test_places(void)
+{
+    static const struct {
+        enum sw_frame_type type;
+        size_t at;
+    } rows[] = {{SW_FRAME_JOIN, offsetof(struct sw_frame_join, place)},
+                {SW_FRAME_ABOVE, offsetof(struct sw_frame_above, place)}};
+    size_t i;
+
+    for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        union sw_frame frame;
+        int family, right = 1;
+
+        for (family = 0; family < 64; family++) {
+            make(&frame, rows[i].type);
+            set(&frame, rows[i].at, family);
+            right &= sw_frame_valid(&frame, frame.header.bytes) ==
+                     (family == AF_UNSPEC || family == AF_INET || family == AF_INET6);
+        }
+        tap_ok(right, "type %d: a place is an IP address, or none", (int)rows[i].type);
+    }
+}
+
 /* ---- lengths and texts ---- */
 
 static void test_lengths(void)
@@ -410,6 +434,7 @@ static void test_kinds(void)
 int main(void)
 {
     test_numbers();
+    test_places();
     test_lengths();
     test_table();
     test_posts();
