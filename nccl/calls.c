@@ -205,6 +205,14 @@ ncclResult_t sw_call_serve(const struct sw_call *call, cudaStream_t stream)
     return status == SYMWIN_OK ? ncclSuccess : sw_error_of(status);
 }
 
+void sw_call_is_lost(struct sw_comm *comm)
+{
+    symwin_comm *symwin = atomic_load(&comm->symwin);
+
+    if (symwin != NULL)
+        (void)symwin_comm_abort(symwin);
+}
+
 /* ---- a call ---- */
 
 static int begins_later(struct sw_call *call);
@@ -237,6 +245,8 @@ static ncclResult_t alone(struct sw_call *call, int *later)
     if (result == ncclSuccess || result == ncclInProgress) {
         sw_order_after(call, call->server, result);
         sw_report_call(call);
+    } else if (ours) {
+        sw_call_is_lost(comm);
     }
     return result;
 }

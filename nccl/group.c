@@ -445,11 +445,16 @@ static ncclResult_t launch_ours(struct group *g, int several_hosts)
     if (g->has_pairs)
         join_pairs(g, several_hosts, 0);
     result = g->ours[several_hosts] == 1 ? launch_one(g, only) : launch_all(g, several_hosts);
-    for (call = g->calls; call < end && result == ncclSuccess; call++)
-        if (is_among(call, several_hosts)) {
+    for (call = g->calls; call < end; call++) {
+        if (!is_among(call, several_hosts))
+            continue;
+        if (result == ncclSuccess) {
             sw_order_after(call, SW_OURS, ncclSuccess);
             sw_report_call(call);
+        } else {
+            sw_call_is_lost(call->comm);
         }
+    }
     if (g->has_pairs)
         join_pairs(g, several_hosts, 1);
     return result;

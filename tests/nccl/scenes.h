@@ -109,6 +109,7 @@ int dumped(const char *word, const char *pair);
     X(windows)                                                                                     \
     X(send_ahead)                                                                                  \
     X(errors) /* scenes_errors.c */                                                                \
+    X(alone)                                                                                       \
     X(driver)                                                                                      \
     X(without) /* scenes_without.c */
 #define DECLARE_SCENE(name) void scene_##name(struct rank *rank);

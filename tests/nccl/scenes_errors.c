@@ -415,3 +415,46 @@ void scene_driver(struct rank *rank)
     short_life(rank, turn, engine, 0, CUDA_SUCCESS, 0);
     EXPECT(atomic_load(&world->flags[FLAG_FAILED]), 0);
 }
+
+/* ---- a call of symwin's fails on one rank alone ---- */
+
+static ncclResult_t reduce(const struct rank *rank, ncclComm_t comm, int *data, int grouped)
+{
+    ncclResult_t result;
+
+    if (grouped)
+        EXPECT(ncclGroupStart(), ncclSuccess);
+    result = ncclAllReduce(data, data, 1, ncclInt32, ncclSum, comm, rank->stream);
+    return grouped ? ncclGroupEnd() : result;
+}
+
+/* The last rank passes memory of the host, which symwin does not take. Nobody waits for it: calls
+ * of the others end, or fail at once. */
+void scene_alone(struct rank *rank)
+{
+    const int is_last = rank->rank == rank->ranks - 1;
+    int *data = room(sizeof *data), of_host = 0, try;
+
+    for (try = 0; try < 4; try++) {
+        ncclComm_t comm = birth(rank, try);
+        const long long until = now_us() + PATIENCE_US;
+        ncclResult_t result;
+
+        EXPECT(sum(rank, comm, 1), rank->ranks);
+        meet(rank);
+        result = reduce(rank, comm, is_last ? &of_host : data, try % 2);
+        if (is_last)
+            EXPECT(result, ncclInvalidArgument);
+        while (result == ncclSuccess && now_us() < until) {
+            result = state(comm);
+            usleep(500);
+        }
+        EXPECT(result, is_last ? ncclInvalidArgument : ncclRemoteError);
+        EXPECT(drains(rank->stream), 1);
+        EXPECT(reduce(rank, comm, data, try / 2), ncclRemoteError); /* and no call meets another */
+        EXPECT(strlen(ncclGetLastError(NULL)) > 10, 1);
+        meet(rank);
+        EXPECT(ncclCommAbort(comm), ncclSuccess);
+    }
+    room_free(data);
+}

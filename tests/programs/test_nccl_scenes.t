@@ -115,6 +115,7 @@ pass_together(@together);
 # ---- failures ----------------------------------------------------------------------------------
 
 passes('without', [2, 1], $all);
+pass_together((map { ['alone', $_, $all] } @ranks), ['alone', [4, 1], "$all $hosts=aabb"]);
 
 # How many calls a life has of each function of NCCL.
 my %lives = (
