@@ -11,7 +11,7 @@
 
 #include "nccl/calls.h"
 
-enum ability { ABLE, UNWILLING, UNABLE, INVALID_SETTING };
+enum ability { ABLE, UNWILLING, UNABLE, INVALID_SETTING, LOST_A_WINDOW };
 
 /* What a rank tells the others. */
 struct record {
@@ -79,6 +79,8 @@ static struct record record_of(const struct sw_comm *comm)
         record.ability = UNWILLING;
     else if (record.capability == 0)
         record.ability = UNABLE;
+    else if (comm->lost_windows)
+        record.ability = LOST_A_WINDOW;
     return record;
 }
 
@@ -162,6 +164,8 @@ static ncclResult_t judge(struct sw_comm *comm)
             return refuse(comm, "has SYMWIN_NCCL_SERVE=none", rank);
         if (record->ability == UNABLE)
             return refuse(comm, "has no device that symwin can use", rank);
+        if (record->ability == LOST_A_WINDOW)
+            return refuse(comm, "has no host memory for a window", rank);
         if (record->settings != first->settings)
             return refuse(comm, "has other SYMWIN_NCCL_ variables than rank 0", rank);
         if (record->capability < capability)
@@ -311,11 +315,10 @@ static ncclResult_t end(struct sw_comm *comm)
     const struct record *first, *mine = (const void *)comm->meeting.memory;
     ncclResult_t result = sw_meet_wait(comm);
 
-    if (result == ncclSuccess && !agreed) {
+    if (result == ncclSuccess)
         result = judge(comm);
-        if (result == ncclSuccess)
-            sw_report_birth(comm);
-    }
+    if (result == ncclSuccess && !agreed)
+        sw_report_birth(comm);
     first = result == ncclSuccess ? sw_met(comm, 0) : NULL;
     if (result == ncclSuccess && atomic_load(&comm->state) == SW_ATTACHED) {
         sw_order_forget(comm); /* NCCL's calls so far are over: the meeting came after them */

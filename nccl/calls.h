@@ -119,6 +119,8 @@ int sw_group_add_op_end(const struct sw_from *from, ncclRedOp_t op, ncclComm_t c
 /* ---- states.c ---- */
 
 void sw_window_add(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t handle);
+/* There is no memory to add it, on this rank alone: the others do not wait for it to. */
+void sw_window_is_lost(struct sw_comm *comm);
 
 /* ---- report.c ---- */
 

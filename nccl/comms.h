@@ -84,6 +84,7 @@ struct sw_comm {
     int ours_ahead; /* NCCL's next call outside captures waits for symwin's */
 
     struct sw_nccl_window *windows;
+    int lost_windows; /* this rank has no record of one that the others have */
     struct sw_nccl_op *ops;
     struct sw_counts *counts;
 

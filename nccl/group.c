@@ -608,6 +608,8 @@ static void add_windows(struct group *g)
     struct adding *all = calloc((size_t)g->window_count + 1, sizeof *all);
     int i, k, count = 0;
 
+    for (i = 0; i < g->window_count && all == NULL; i++)
+        sw_window_is_lost(g->windows[i].comm);
     for (i = 0; i < g->window_count && all != NULL; i++) {
         for (k = 0; k < count && all[k].comm != g->windows[i].comm; k++)
             ;

@@ -333,6 +333,12 @@ symwin_status sw_memory_free(void *ptr)
     return status == SYMWIN_BUSY ? symwin_mem_free(ptr) : status; /* it may have ended just now */
 }
 
+void sw_window_is_lost(struct sw_comm *comm)
+{
+    comm->lost_windows = 1; /* which the ranks learn if they make symwin's communicator later */
+    sw_call_is_lost(comm);
+}
+
 void sw_window_add(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t handle)
 {
     struct sw_nccl_window *window, **end = &comm->windows;
@@ -340,8 +346,10 @@ void sw_window_add(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t ha
     if (handle == NULL)
         return; /* NCCL has none on any rank */
     window = calloc(1, sizeof *window);
-    if (window == NULL)
+    if (window == NULL) {
+        sw_window_is_lost(comm);
         return;
+    }
     *window = (struct sw_nccl_window){.handle = handle, .ptr = ptr, .size = size};
     sw_window_open(comm, window);
     pthread_mutex_lock(&sw_comm_windows);
@@ -371,6 +379,8 @@ SW_DEFINE(ncclCommWindowRegister,
             sw_window_add(known, ptr, size, *window);
         else if (sw_group_add_window(known, ptr, size, window))
             return result; /* and the group leaves the communicator */
+        else
+            sw_window_is_lost(known);
     }
     sw_comm_leave(known);
     return result;

@@ -110,6 +110,7 @@ int dumped(const char *word, const char *pair);
     X(send_ahead)                                                                                  \
     X(errors) /* scenes_errors.c */                                                                \
     X(alone)                                                                                       \
+    X(lost_window)                                                                                 \
     X(driver)                                                                                      \
     X(without) /* scenes_without.c */
 #define DECLARE_SCENE(name) void scene_##name(struct rank *rank);

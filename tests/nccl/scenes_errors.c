@@ -1,6 +1,7 @@
 /* Failures in the middle of a life: of functions of NCCL, and of the driver. Nobody hangs, nothing
  * is lost, whoever fails has a text for it, and the next life works. Ranks look at their streams
  * and at ncclCommGetAsyncError(), and abort when one of them has failed, as programs do. */
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -456,5 +457,60 @@ void scene_alone(struct rank *rank)
         meet(rank);
         EXPECT(ncclCommAbort(comm), ncclSuccess);
     }
+    room_free(data);
+}
+
+/* ---- a rank has no host memory for a window ---- */
+
+static _Thread_local size_t loses; /* items of the library's next small calloc(), which fails */
+
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+void *__libc_calloc(size_t count, size_t bytes); /* NOLINT */
+
+/* For all libraries of the process. */
+__attribute__((visibility("default"))) void *calloc(size_t count, size_t bytes)
+{
+    Dl_info caller;
+
+    if (count != loses || bytes > 256 || dladdr(__builtin_return_address(0), &caller) == 0 ||
+        strstr(caller.dli_fname, "/libsymwin-nccl.so") == NULL)
+        return __libc_calloc(count, bytes);
+    loses = 0;
+    return NULL;
+}
+#endif
+
+/* Before symwin's communicator is made, NCCL has all calls then; later they fail on all ranks. */
+void scene_lost_window(struct rank *rank)
+{
+    enum { BYTES = 4 << 20 };
+    const int is_last = rank->rank == rank->ranks - 1;
+    int *data = room(BYTES), try;
+
+    for (try = 0; try < 6; try++) {
+        const int late = try % 2, grouped = try / 2;
+        ncclComm_t comm = birth(rank, try);
+        ncclWindow_t window;
+
+        if (late)
+            EXPECT(sum(rank, comm, 1), rank->ranks);
+        meet(rank);
+        if (grouped)
+            EXPECT(ncclGroupStart(), ncclSuccess);
+        loses = is_last ? (try < 4 ? 1 : 2) : 0; /* the window, or the group's list of two */
+        EXPECT(ncclCommWindowRegister(comm, data, BYTES, &window, NCCL_WIN_COLL_SYMMETRIC),
+               ncclSuccess);
+        if (grouped)
+            EXPECT(ncclGroupEnd(), ncclSuccess);
+        EXPECT(loses, 0);
+        if (late)
+            EXPECT(reduce(rank, comm, data, grouped), ncclRemoteError);
+        else
+            EXPECT(sum(rank, comm, 1), rank->ranks);
+        EXPECT(drains(rank->stream), 1);
+        meet(rank);
+        EXPECT(ncclCommAbort(comm), ncclSuccess);
+    }
+    EXPECT_PASSED(calls(STAND_IN_ncclAllReduce), 3 * rank->ranks / rank->processes);
     room_free(data);
 }

@@ -116,6 +116,7 @@ pass_together(@together);
 
 passes('without', [2, 1], $all);
 pass_together((map { ['alone', $_, $all] } @ranks), ['alone', [4, 1], "$all $hosts=aabb"]);
+pass_together(map { ['lost_window', $_, $all] } $sanitized ? () : @ranks);
 
 # How many calls a life has of each function of NCCL.
 my %lives = (
