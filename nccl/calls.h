@@ -73,11 +73,9 @@ void sw_order_after_nccls(const struct sw_call *call, ncclResult_t result);
 
 static inline void sw_order_before(struct sw_call *call, enum sw_server server)
 {
-    const struct sw_comm *comm = call->comm;
-
     if (server == SW_NCCLS)
         sw_order_before_nccls(call);
-    else if (comm->nccls[0].is_ahead || comm->nccls[1].is_ahead)
+    else if (call->comm->some_ahead)
         sw_order_await_nccls(call->comm, call->stream);
 }
 

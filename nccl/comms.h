@@ -22,6 +22,7 @@ enum sw_state {
 enum sw_server { SW_NOBODY, SW_NCCLS, SW_OURS };
 
 enum { SW_CLASSES = 48 }; /* of sizes: powers of two */
+enum { SW_CAPTURES = 8 }; /* at once, as in symwin */
 
 /* A window of NCCL's, which is one of symwin's too while the communicator has one. */
 struct sw_nccl_window {
@@ -75,12 +76,14 @@ struct sw_comm {
     int passed;          /* NCCL has had calls of it, perhaps in graphs */
     CUstream meets_for;  /* of the call for which the ranks meet */
 
-    /* What order.c knows of calls outside captures, and of those in the last capture. */
+    /* What order.c knows of calls outside captures, and of those in the last captures. */
     struct sw_last {
         cuuint64_t capture; /* 0: none */
         CUevent event;      /* behind NCCL's last call */
         int is_ahead;       /* symwin's next call waits for it */
-    } nccls[2];
+    } nccls[1 + SW_CAPTURES];
+    int captures;   /* that NCCL had calls in */
+    int some_ahead; /* of those; it may be none */
     int ours_ahead; /* NCCL's next call outside captures waits for symwin's */
 
     struct sw_nccl_window *windows;

@@ -1,8 +1,8 @@
 /* Calls of one communicator keep their order, whoever serves them, on whatever streams. symwin
  * orders its own, and NCCL its own. Where the server changes, the stream waits for the call before:
  * symwin's are followed by symwin_comm_follow(), NCCL's by an event behind each, which is recorded
- * while the communicator has one of symwin's. Calls in a capture wait for those in it, and others
- * for others. */
+ * while the communicator has one of symwin's. Calls in a capture wait for those in it (of the last
+ * eight that NCCL had calls in), and others for others. */
 #include "nccl/calls.h"
 
 /* 0: it is in no capture. */
@@ -23,10 +23,14 @@ int sw_order_is_captured(cudaStream_t stream)
     return capture_of(stream) != 0;
 }
 
-/* Of calls in that capture; 0: outside of captures. */
+/* Of calls in that capture; 0: outside of captures. NULL: NCCL had none in it. */
 static struct sw_last *last_of(struct sw_comm *comm, cuuint64_t capture)
 {
-    return &comm->nccls[capture != 0];
+    int i = capture != 0;
+
+    while (i <= SW_CAPTURES && comm->nccls[i].capture != capture)
+        i++;
+    return i <= SW_CAPTURES ? &comm->nccls[i] : NULL;
 }
 
 /* Calls in another capture, or outside of one, are ordered by the program. */
@@ -35,12 +39,15 @@ void sw_order_await_nccls(struct sw_comm *comm, cudaStream_t stream)
     const cuuint64_t capture = capture_of(stream);
     struct sw_last *last = last_of(comm, capture);
     struct sw_comm_scope scope;
+    int i;
 
-    if (!last->is_ahead || last->capture != capture || !sw_comm_scope_enter(comm, &scope))
+    if (last == NULL || !last->is_ahead || !sw_comm_scope_enter(comm, &scope))
         return;
     if (sw_cu()->cuStreamWaitEvent((CUstream)stream, last->event, 0) == CUDA_SUCCESS)
         last->is_ahead = 0; /* for other streams too: symwin orders its own calls */
     sw_comm_scope_leave(&scope);
+    for (comm->some_ahead = i = 0; i <= SW_CAPTURES; i++)
+        comm->some_ahead |= comm->nccls[i].is_ahead;
 }
 
 void sw_order_before_nccls(struct sw_call *call)
@@ -64,6 +71,9 @@ static void record(struct sw_comm *comm, cudaStream_t stream, cuuint64_t capture
     struct sw_last *last = last_of(comm, capture);
     struct sw_comm_scope scope;
 
+    if (last == NULL)
+        last = &comm->nccls[1 + comm->captures++ % SW_CAPTURES];
+    comm->some_ahead = 1;
     last->is_ahead = last->event != NULL && (uintptr_t)stream > 2 &&
                      sw_cu()->cuEventRecord(last->event, (CUstream)stream) == CUDA_SUCCESS;
     last->capture = capture;
@@ -91,7 +101,11 @@ void sw_order_after_nccls(const struct sw_call *call, ncclResult_t result)
 
 void sw_order_forget(struct sw_comm *comm)
 {
-    comm->nccls[0].is_ahead = comm->nccls[1].is_ahead = comm->ours_ahead = 0;
+    int i;
+
+    for (i = 0; i <= SW_CAPTURES; i++)
+        comm->nccls[i].is_ahead = 0;
+    comm->some_ahead = comm->ours_ahead = 0;
 }
 
 void sw_order_end(struct sw_comm *comm)
@@ -99,7 +113,7 @@ void sw_order_end(struct sw_comm *comm)
     int i;
 
     sw_order_forget(comm);
-    for (i = 0; i < 2; i++) {
+    for (i = 0; i <= SW_CAPTURES; i++) {
         if (comm->nccls[i].event != NULL)
             (void)sw_cu()->cuEventDestroy(comm->nccls[i].event);
         comm->nccls[i].event = NULL;
