@@ -255,7 +255,10 @@ static symwin_status tcp_open(struct sw_id *id)
 
 symwin_status sw_listener_port(struct sw_id *id)
 {
-    return tcp_open(id);
+    const symwin_status status = tcp_open(id);
+
+    rest(); /* if its rendezvous is over, nobody closes it later */
+    return status;
 }
 
 symwin_status sw_listener_open(struct sw_id *id, const struct sw_listener_events *events)

@@ -144,7 +144,8 @@ static int count_links(struct rendezvous *m, int host)
 /* Returns whether the host below has taken all of the table. */
 static int pass_table(struct rendezvous *m, struct sw_accepted *v)
 {
-    const int64_t deadline = sw_now_ms() + PASS_MS;
+    const int64_t now = sw_now_ms();
+    const int64_t deadline = now + (m->patience_ms < PASS_MS ? m->patience_ms : PASS_MS);
     union sw_frame frame;
     int next = 0, error = 0;
 
@@ -153,6 +154,7 @@ static int pass_table(struct rendezvous *m, struct sw_accepted *v)
         sw_frame_seal(&frame, SW_FRAME_TABLE);
         error = sw_connection_send(&v->connection, &frame, -1, deadline);
     }
+    m->patience_ms -= sw_now_ms() - now;
     v->has_table = error == 0;
     return v->has_table;
 }

@@ -3,6 +3,7 @@
  * A rank asks for proof of the secret, and sends no proof of its own before it has that one. It
  * gives up when its timeout expires. */
 #include <fcntl.h>
+#include <netinet/tcp.h>
 
 #include "false_creator.h"
 #include "old_system.h"
@@ -379,20 +380,35 @@ static void hear(struct sw_connection *connection, union sw_frame *frame, enum s
             "receive", CREATOR);
 }
 
-/* Takes a JOIN, with all proofs. */
-static void meet(const struct liar *own, struct sw_connection *connection)
+static void greet(const struct liar *own, struct sw_connection *connection, union sw_frame *hello)
 {
-    union sw_frame hello, answer;
-
     sw_connection_open(connection, accept4(own->listener, NULL, NULL, SOCK_CLOEXEC), 1);
-    hear(connection, &hello, SW_FRAME_HELLO);
+    hear(connection, hello, SW_FRAME_HELLO);
+}
+
+/* Takes a JOIN, with all proofs. */
+static void meet(const struct liar *own, struct sw_connection *connection,
+                 const union sw_frame *hello, union sw_frame *join)
+{
+    union sw_frame answer;
+
     memset(&answer, 0, sizeof answer.challenge);
-    sw_frame_prove_creator(own->id.secret, &hello.hello, &answer.challenge, answer.challenge.proof);
+    sw_frame_prove_creator(own->id.secret, &hello->hello, &answer.challenge,
+                           answer.challenge.proof);
     say(connection, &answer, SW_FRAME_CHALLENGE);
-    sw_connection_key(connection, 1, own->id.secret, &hello.hello, &answer.challenge);
-    hear(connection, &hello, SW_FRAME_JOIN);
+    sw_connection_key(connection, 1, own->id.secret, &hello->hello, &answer.challenge);
+    hear(connection, join, SW_FRAME_JOIN);
     memset(&answer, 0, sizeof answer.pass);
     say(connection, &answer, SW_FRAME_READY);
+}
+
+static void take_join(const struct liar *own, struct sw_connection *connection,
+                      union sw_frame *join)
+{
+    union sw_frame hello;
+
+    greet(own, connection, &hello);
+    meet(own, connection, &hello, join);
 }
 
 /* Three ranks, each in a process, on a host: */
@@ -448,15 +464,19 @@ static void above_nobody(struct liar *own)
 
 static void table_of_others(struct liar *own)
 {
+    union sw_frame join;
+
     say_above(own, 2);
-    meet(own, &own->link);
+    take_join(own, &own->link, &join);
     say_hosts(&own->link, (const int[]){0, 1, 2}, (const int[]){0, 1, 2});
 }
 
 static void table_of_two_hosts(struct liar *own)
 {
+    union sw_frame join;
+
     say_above(own, 2);
-    meet(own, &own->link);
+    take_join(own, &own->link, &join);
     say_hosts(&own->link, (const int[]){0, 1, 1}, (const int[]){0, 2, 1});
 }
 
@@ -471,7 +491,7 @@ static void told_lies(struct processes *p, int rank)
 
     if (rank == CREATOR) {
         own.listener = listen_by_tcp(p, &own.id);
-        meet(&own, &own.up);
+        take_join(&own, &own.up, &frame);
         lie->tell(&own);
         hear(&own.up, &frame, SW_FRAME_REFUSAL);
         must_be(frame.refusal.rank == lie->culprit, "the culprit", CREATOR);
@@ -485,6 +505,172 @@ static void told_lies(struct processes *p, int rank)
     hostile_wait_for_id(p);
     processes_note(p, rank, symwin_comm_create(&p->id, 3, 1, 0, &options, &comm));
     must_be(p->rank[rank].status == SYMWIN_DENIED && host_error_has(lie->words), lie->words, rank);
+}
+
+/* ---- a host above others, over TCP ----------------------------------------------------------- */
+
+/* Connects where rank 1 listens, with small segments: so there is little room to send to here. -1:
+ * nobody listens there. */
+static int connect_below(const struct sw_place *place)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = place->port};
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), small = 2048, segment = 536;
+
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    setsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &segment, sizeof segment);
+    memcpy(&at.sin_addr, place->address, sizeof at.sin_addr);
+    if (connect(fd, (struct sockaddr *)&at, sizeof at) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* Rank 2 joins at rank 1's host, as often as it can, and reads no table. */
+enum { TIMES = 20, MOST_LOCKED_MS = 2000, SLOW_MS = 8000 };
+
+static int join_below(const struct liar *own, const union sw_frame *first)
+{
+    struct sw_connection connection;
+    union sw_frame hello, answer, join = *first;
+    const int fd = connect_below(&first->join.place);
+
+    must_be(fd >= 0 && sw_connection_open(&connection, fd, 1) == 0, "connect", CREATOR);
+    memset(&hello, 0, sizeof hello.hello);
+    sw_id_name(&own->id, hello.hello.name);
+    say(&connection, &hello, SW_FRAME_HELLO);
+    hear(&connection, &answer, SW_FRAME_CHALLENGE);
+    sw_connection_key(&connection, 0, own->id.secret, &hello.hello, &answer.challenge);
+    join.join.rank = 2;
+    memset(join.join.host, 2, sizeof join.join.host);
+    sw_frame_prove_rank(own->id.secret, &hello.hello, &answer.challenge, &join.join,
+                        join.join.proof);
+    say(&connection, &join, SW_FRAME_JOIN);
+    free(connection.in);
+    return fd;
+}
+
+static void read_slowly(struct processes *p)
+{
+    struct liar own = {.up = {.fd = -1}, .link = {.fd = -1}};
+    struct sw_rank_table table = {.nranks = SW_MAX_RANKS, .processes = 3, .hosts = 3};
+    union sw_frame join, frame;
+    int fds[TIMES], next, i;
+
+    own.listener = listen_by_tcp(p, &own.id);
+    take_join(&own, &own.up, &join);
+    table.locations = calloc(SW_MAX_RANKS, sizeof *table.locations);
+    table.locations[1] = (struct sw_frame_location){1, 1};
+    table.locations[2] = (struct sw_frame_location){2, 2};
+    for (next = 0; next < SW_MAX_RANKS;) {
+        next = sw_rank_table_put(&table, next, &frame);
+        say(&own.up, &frame, SW_FRAME_TABLE);
+    }
+    free(table.locations);
+    memset(&frame, 0, sizeof frame.above);
+    frame.above.rank = -1;
+    say(&own.up, &frame, SW_FRAME_ABOVE);
+    say(&own.up, &frame, SW_FRAME_ASK);
+    hear(&own.up, &frame, SW_FRAME_WELL); /* it has read all of that */
+    for (i = 0; i < TIMES; i++)
+        fds[i] = join_below(&own, &join);
+    while (i-- > 0)
+        close(fds[i]);
+    sw_connection_close(&own.up);
+    close(own.listener);
+}
+
+static atomic_int locks; /* whether keep_locking() goes on */
+
+/* Returns the longest time in all for which others have had the poll lock, in us. */
+static void *keep_locking(void *arg)
+{
+    long *us = arg;
+
+    while (locks) {
+        const long begun = processes_now_us();
+
+        sw_poll_lock();
+        *us += processes_now_us() - begun;
+        sw_poll_unlock();
+        usleep(1000);
+    }
+    return NULL;
+}
+
+static void passes_to_slow(struct processes *p, int rank)
+{
+    const symwin_comm_options options = {
+        .size = sizeof options, .timeout_ms = SLOW_MS, .bootstrap_timeout_ms = SLOW_MS};
+    symwin_comm *comm = NULL;
+    pthread_t thread;
+    long us = 0;
+
+    if (rank == CREATOR) {
+        read_slowly(p);
+        return;
+    }
+    setenv("SYMWIN_HOST_ID", "b", 1);
+    sw_host_fan = 1;
+    hostile_wait_for_id(p);
+    locks = 1;
+    pthread_create(&thread, NULL, keep_locking, &us);
+    processes_note(p, rank, symwin_comm_create(&p->id, SW_MAX_RANKS, 1, 0, &options, &comm));
+    locks = 0;
+    pthread_join(thread, NULL);
+    must_be(p->rank[rank].status == SYMWIN_PEER_LOST, "the creator has gone", rank);
+    must_be(us < MOST_LOCKED_MS * 1000, "the lock is free", rank);
+}
+
+/* Rank 2's time is over when rank 1, in the same process, hears from the creator: nobody is to join
+ * at that host any more. */
+static void *joins_for_a_moment(void *arg)
+{
+    const symwin_comm_options options = {
+        .size = sizeof options, .timeout_ms = 100, .bootstrap_timeout_ms = 100};
+    struct processes *p = arg;
+    symwin_comm *comm = NULL;
+
+    while (p->rank[CREATOR].step == 0)
+        usleep(1000);
+    must_be(symwin_comm_create(&p->id, 3, 2, 0, &options, &comm) == SYMWIN_TIMEOUT, "TIMEOUT", 2);
+    p->rank[RANK].step = 1;
+    return NULL;
+}
+
+static void joins_in_vain(struct processes *p, int rank)
+{
+    const symwin_comm_options options = {
+        .size = sizeof options, .timeout_ms = SLOW_MS, .bootstrap_timeout_ms = SLOW_MS};
+    struct liar own = {.up = {.fd = -1}, .link = {.fd = -1}};
+    symwin_comm *comm = NULL;
+    union sw_frame hello, join;
+    pthread_t thread;
+
+    if (rank == CREATOR) {
+        own.listener = listen_by_tcp(p, &own.id);
+        greet(&own, &own.up, &hello);
+        p->rank[rank].step = 1;
+        while (p->rank[RANK].step == 0)
+            usleep(1000);
+        meet(&own, &own.up, &hello, &join);
+        while (p->rank[RANK].status < 0)
+            usleep(1000);
+        must_be(join.join.place.family == AF_INET && connect_below(&join.join.place) < 0,
+                "nobody listens", rank);
+        p->rank[rank].step = 2;
+        sw_connection_close(&own.up);
+        close(own.listener);
+        return;
+    }
+    setenv("SYMWIN_HOST_ID", "b", 1);
+    sw_host_fan = 1;
+    hostile_wait_for_id(p);
+    pthread_create(&thread, NULL, joins_for_a_moment, p);
+    processes_note(p, rank, symwin_comm_create(&p->id, 3, 1, 0, &options, &comm));
+    must_be(p->rank[rank].status == SYMWIN_TIMEOUT, "the time of rank 2", rank);
+    pthread_join(thread, NULL);
+    while (p->rank[CREATOR].step < 2 && p->rank[CREATOR].status < 0)
+        usleep(1000);
 }
 
 #define WRONG_FROM_CREATOR "the process that made the id sent a wrong "
@@ -579,5 +765,7 @@ int main(void)
     processes_run("one that is silent, over TCP", 2, meets_silence, NULL);
     for (i = 0; i < sizeof lies / sizeof lies[0]; i++)
         processes_run(lies[i].name, 2, told_lies, (void *)(uintptr_t)&lies[i]);
+    processes_run("a host below that reads no table", 2, passes_to_slow, NULL);
+    processes_run("a host whose rendezvous is over", 2, joins_in_vain, NULL);
     return tap_done();
 }
