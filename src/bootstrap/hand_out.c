@@ -303,7 +303,7 @@ static symwin_status give_far_links(struct rendezvous *m, struct sw_topology *to
     sw_poll_remove(&m->watch); /* from now on the linking process reads from it */
     link->holder = above == 0 ? m->creator : m->above_rank;
     status = give_link(m, topology, above, link);
-    while (status == SYMWIN_OK && (v = sw_listener_next(m, v)) != NULL)
+    while (status == SYMWIN_OK && m->is_tree && (v = sw_listener_next(m, v)) != NULL)
         if (v->is_link)
             status = give_link(m, topology, (int)m->table.locations[v->rank].host, &v->connection);
     if (status == SYMWIN_OK) {

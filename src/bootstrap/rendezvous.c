@@ -230,9 +230,10 @@ static void take_slot(struct rendezvous *m, const struct sw_frame_join *join,
 static void up_go(struct rendezvous *m, const struct sw_frame_pass *go)
 {
     const int64_t first = m->timer.deadline - GRACE_MS, of_all = sw_now_ms() + go->left_ms;
+    const int is_deep = m->table.hosts > sw_host_fan + 1;
     int r = 0;
 
-    if (sw_up_host(m) < 0 || m->is_tree != m->told_linked) {
+    if (sw_up_host(m) < 0 || m->is_tree != is_deep || m->told_linked != is_deep) {
         sw_rendezvous_fail(
             m, sw_fail(SYMWIN_DENIED, "%s: the process that made the id sent a wrong table", call));
         return;

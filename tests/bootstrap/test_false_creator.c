@@ -451,6 +451,16 @@ static void rank_of_two_hosts(struct liar *own)
     say(&own->up, &frame, SW_FRAME_GO);
 }
 
+static void star_of_three_hosts(struct liar *own)
+{
+    union sw_frame frame;
+
+    say_hosts(&own->up, (const int[]){0, 1, 2}, (const int[]){0, 1, 2});
+    memset(&frame, 0, sizeof frame.pass);
+    frame.pass.left_ms = LONG_MS;
+    say(&own->up, &frame, SW_FRAME_GO);
+}
+
 static void table_behind_above(struct liar *own)
 {
     say_above(own, 2);
@@ -525,10 +535,10 @@ static int connect_below(const struct sw_place *place)
     return -1;
 }
 
-/* Rank 2 joins at rank 1's host, as often as it can, and reads no table. */
 enum { TIMES = 20, MOST_LOCKED_MS = 2000, SLOW_MS = 8000 };
 
-static int join_below(const struct liar *own, const union sw_frame *first)
+/* A rank joins at rank 1's host, as `first` says. Returns the socket. */
+static int join_below(const struct liar *own, const union sw_frame *first, int rank)
 {
     struct sw_connection connection;
     union sw_frame hello, answer, join = *first;
@@ -540,7 +550,7 @@ static int join_below(const struct liar *own, const union sw_frame *first)
     say(&connection, &hello, SW_FRAME_HELLO);
     hear(&connection, &answer, SW_FRAME_CHALLENGE);
     sw_connection_key(&connection, 0, own->id.secret, &hello.hello, &answer.challenge);
-    join.join.rank = 2;
+    join.join.rank = rank;
     memset(join.join.host, 2, sizeof join.join.host);
     sw_frame_prove_rank(own->id.secret, &hello.hello, &answer.challenge, &join.join,
                         join.join.proof);
@@ -549,6 +559,7 @@ static int join_below(const struct liar *own, const union sw_frame *first)
     return fd;
 }
 
+/* Rank 2 joins at rank 1's host, as often as it can, and reads no table. */
 static void read_slowly(struct processes *p)
 {
     struct liar own = {.up = {.fd = -1}, .link = {.fd = -1}};
@@ -572,7 +583,7 @@ static void read_slowly(struct processes *p)
     say(&own.up, &frame, SW_FRAME_ASK);
     hear(&own.up, &frame, SW_FRAME_WELL); /* it has read all of that */
     for (i = 0; i < TIMES; i++)
-        fds[i] = join_below(&own, &join);
+        fds[i] = join_below(&own, &join, 2);
     while (i-- > 0)
         close(fds[i]);
     sw_connection_close(&own.up);
@@ -619,6 +630,38 @@ static void passes_to_slow(struct processes *p, int rank)
     pthread_join(thread, NULL);
     must_be(p->rank[rank].status == SYMWIN_PEER_LOST, "the creator has gone", rank);
     must_be(us < MOST_LOCKED_MS * 1000, "the lock is free", rank);
+}
+
+/* Rank 0 joins there, though its host is above rank 1's, and both are a star. */
+static void link_from_above(struct processes *p, int rank)
+{
+    const symwin_comm_options options = {
+        .size = sizeof options, .timeout_ms = LONG_MS, .bootstrap_timeout_ms = LONG_MS};
+    struct liar own = {.up = {.fd = -1}, .link = {.fd = -1}};
+    symwin_comm *comm = NULL;
+    union sw_frame join, frame;
+    int fd;
+
+    if (rank == CREATOR) {
+        own.listener = listen_by_tcp(p, &own.id);
+        take_join(&own, &own.up, &join);
+        say_hosts(&own.up, (const int[]){0, 1, 2}, (const int[]){0, 1, 0});
+        fd = join_below(&own, &join, 0);
+        must_be(recv(fd, &frame, sizeof(struct sw_frame_pass), MSG_WAITALL) > 0, "READY", rank);
+        memset(&frame, 0, sizeof frame.pass);
+        frame.pass.left_ms = LONG_MS;
+        say(&own.up, &frame, SW_FRAME_GO);
+        usleep(100000);
+        sw_connection_close(&own.up);
+        close(fd);
+        close(own.listener);
+        return;
+    }
+    setenv("SYMWIN_HOST_ID", "b", 1);
+    sw_host_fan = 1;
+    hostile_wait_for_id(p);
+    processes_note(p, rank, symwin_comm_create(&p->id, 3, 1, 0, &options, &comm));
+    must_be(p->rank[rank].status == SYMWIN_PEER_LOST && host_error_has("rank 0"), "rank 0", rank);
 }
 
 /* Rank 2's time is over when rank 1, in the same process, hears from the creator: nobody is to join
@@ -677,6 +720,7 @@ static void joins_in_vain(struct processes *p, int rank)
 
 static const struct lie lies[] = {
     {"a rank of two hosts", rank_of_two_hosts, WRONG_FROM_CREATOR "table", -1},
+    {"a star of too many hosts", star_of_three_hosts, WRONG_FROM_CREATOR "table", -1},
     {"a table behind ABOVE", table_behind_above, WRONG_FROM_CREATOR "frame", -1},
     {"a rank above that is none", above_nobody, WRONG_FROM_CREATOR "frame", -1},
     {"a table of other hosts, from above", table_of_others, "the host of rank 2 sent a wrong table",
@@ -766,6 +810,7 @@ int main(void)
     for (i = 0; i < sizeof lies / sizeof lies[0]; i++)
         processes_run(lies[i].name, 2, told_lies, (void *)(uintptr_t)&lies[i]);
     processes_run("a host below that reads no table", 2, passes_to_slow, NULL);
+    processes_run("a link from the host above, in a star", 2, link_from_above, NULL);
     processes_run("a host whose rendezvous is over", 2, joins_in_vain, NULL);
     return tap_done();
 }
