@@ -329,7 +329,7 @@ static ncclResult_t run(struct sw_call *call)
     if (result != ncclSuccess) {
         (void)sw_group_fail(call->from.library, result);
     } else if (comm != NULL && atomic_load(&comm->is_later)) {
-        result = sw_call_refuse_later();
+        result = sw_group_fail(call->from.library, sw_call_refuse_later());
     } else if (comm == NULL || (state != SW_BORN && state != SW_ATTACHED) ||
                atomic_load(&comm->stop)) {
         result = pass(call);

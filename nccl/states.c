@@ -369,7 +369,7 @@ SW_DEFINE(ncclCommWindowRegister,
     if (result != ncclSuccess)
         return sw_group_fail(from->library, result);
     if (is_later(known))
-        return sw_call_refuse_later();
+        return sw_group_fail(from->library, sw_call_refuse_later());
     result = sw_error_is_nccls(
         SW_PASS(from, ncclCommWindowRegister, (comm, ptr, size, window, flags)));
     /* Calls pass other windows at any offset, which symwin does not serve as windows. */

@@ -204,6 +204,14 @@ static void is_in_progress(const struct rank *rank, ncclComm_t comm, int *data)
            ncclInvalidArgument);
     EXPECT(ncclRedOpCreatePreMulSum(&op, &two, ncclInt32, ncclScalarHostImmediate, comm),
            ncclInvalidArgument);
+    EXPECT(ncclGroupStart(), ncclSuccess);
+    EXPECT(ncclAllReduce(data, data + 1, 1, ncclInt32, ncclSum, comm, rank->stream),
+           ncclInvalidArgument);
+    EXPECT(ncclGroupEnd(), ncclInvalidArgument);
+    EXPECT(ncclGroupStart(), ncclSuccess);
+    EXPECT(ncclCommWindowRegister(comm, data, 4096, &window, NCCL_WIN_COLL_SYMMETRIC),
+           ncclInvalidArgument);
+    EXPECT(ncclGroupEnd(), ncclInvalidArgument);
 }
 
 /* *called: how often FLAG_CALLED was set. */
