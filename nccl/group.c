@@ -430,6 +430,16 @@ static ncclResult_t launch_all(struct group *g, int several_hosts)
     return result == ncclSuccess && status != SYMWIN_OK ? sw_error_of(status) : result;
 }
 
+/* None of them is launched here, and the other ranks do not wait. */
+static void lose(const struct group *g, int several_hosts)
+{
+    int i;
+
+    for (i = 0; i < g->call_count; i++)
+        if (is_among(&g->calls[i], several_hosts))
+            sw_call_is_lost(g->calls[i].comm);
+}
+
 static ncclResult_t launch_ours(struct group *g, int several_hosts)
 {
     struct sw_call *const end = g->calls + g->call_count, *call, *only = NULL;
@@ -445,16 +455,13 @@ static ncclResult_t launch_ours(struct group *g, int several_hosts)
     if (g->has_pairs)
         join_pairs(g, several_hosts, 0);
     result = g->ours[several_hosts] == 1 ? launch_one(g, only) : launch_all(g, several_hosts);
-    for (call = g->calls; call < end; call++) {
-        if (!is_among(call, several_hosts))
-            continue;
-        if (result == ncclSuccess) {
+    if (result != ncclSuccess)
+        lose(g, several_hosts);
+    for (call = g->calls; call < end && result == ncclSuccess; call++)
+        if (is_among(call, several_hosts)) {
             sw_order_after(call, SW_OURS, ncclSuccess);
             sw_report_call(call);
-        } else {
-            sw_call_is_lost(call->comm);
         }
-    }
     if (g->has_pairs)
         join_pairs(g, several_hosts, 1);
     return result;
@@ -559,8 +566,10 @@ static ncclResult_t launch_far(struct group *g)
 
     if (!find_far(g, &g->far_is_late) || g->far_is_late)
         return ncclSuccess;
-    if (!sw_comm_begin_thread(&far.thread, far_main, &far))
+    if (!sw_comm_begin_thread(&far.thread, far_main, &far)) {
+        lose(g, 1);
         return sw_error(ncclSystemError, "symwin: no thread is left");
+    }
     pthread_join(far.thread, NULL);
     return far.result;
 }
@@ -577,6 +586,8 @@ static ncclResult_t launch(struct group *g)
     ours = launch_ours(g, 0);
     if (ours == ncclSuccess)
         ours = launch_far(g);
+    else
+        lose(g, 1);
     nccls = pass_nccls(g);
     return ours != ncclSuccess ? ours : nccls;
 }
@@ -649,6 +660,8 @@ static ncclResult_t end(struct group *g, const struct sw_from *from)
     if (g->far_is_late && launched == ncclSuccess &&
         (result == ncclSuccess || result == ncclInProgress))
         launched = launch_ours(g, 1);
+    else if (g->far_is_late)
+        lose(g, 1);
     if (result == ncclSuccess) /* whatever this rank's own launch came to */
         add_windows(g);
     leave_all(g);

@@ -429,6 +429,39 @@ static ncclResult_t reduce(const struct rank *rank, ncclComm_t comm, int *data, 
     return grouped ? ncclGroupEnd() : result;
 }
 
+/* A group with calls of two communicators, of which one may be over several hosts: the first call
+ * fails on the last rank. */
+static void two_alone(const struct rank *rank, int *data)
+{
+    const int is_last = rank->rank == rank->ranks - 1;
+    const long long until = now_us() + PATIENCE_US;
+    ncclComm_t all = birth(rank, 4), half = NULL;
+    int of_host = 0;
+    ncclResult_t result;
+
+    EXPECT(ncclCommSplit(all, 2 * rank->rank / rank->ranks, rank->rank, &half, NULL), ncclSuccess);
+    EXPECT(sum(rank, all, 1), rank->ranks);
+    EXPECT(sum(rank, half, 1), rank->ranks / 2);
+    meet(rank);
+    EXPECT(ncclGroupStart(), ncclSuccess);
+    EXPECT(
+        ncclAllReduce(data, is_last ? &of_host : data, 1, ncclInt32, ncclSum, half, rank->stream),
+        ncclSuccess);
+    EXPECT(ncclAllReduce(data, data, 1, ncclInt32, ncclSum, all, rank->stream), ncclSuccess);
+    result = ncclGroupEnd();
+    if (is_last)
+        EXPECT(result, ncclInvalidArgument);
+    while (result == ncclSuccess && now_us() < until) {
+        result = state(all);
+        usleep(500);
+    }
+    EXPECT(result, is_last ? ncclInvalidArgument : ncclRemoteError);
+    meet(rank);
+    EXPECT(ncclCommAbort(half), ncclSuccess);
+    EXPECT(ncclCommAbort(all), ncclSuccess);
+    EXPECT(drains(rank->stream), 1);
+}
+
 /* The last rank passes memory of the host, which symwin does not take. Nobody waits for it: calls
  * of the others end, or fail at once. */
 void scene_alone(struct rank *rank)
@@ -457,6 +490,7 @@ void scene_alone(struct rank *rank)
         meet(rank);
         EXPECT(ncclCommAbort(comm), ncclSuccess);
     }
+    two_alone(rank, data);
     room_free(data);
 }
 
