@@ -169,8 +169,9 @@ static inline const void *sw_met(const struct sw_comm *comm, int rank)
 {
     return comm->meeting.memory + (size_t)(rank + 1) * comm->meeting.bytes;
 }
-/* Waits until NCCL has launched what was in progress (blocking=0), or the communicator ends. */
-void sw_meet_launched(struct sw_comm *comm);
+/* Waits until NCCL has launched what was in progress (blocking=0), or the communicator ends.
+ * Whether it has. */
+int sw_meet_launched(struct sw_comm *comm);
 ncclResult_t sw_meet_was_aborted(void);
 /* Around a question to NCCL, which answers at once, about a communicator that another thread may
  * abort: its handle, or NULL. An abort waits until all have asked that got it. */

@@ -614,6 +614,16 @@ static void *adding_main(void *data)
     return NULL;
 }
 
+/* Waits for NCCL's, of communicators that do not block. */
+static int are_windows_there(const struct group *g)
+{
+    int i = 0;
+
+    while (i < g->window_count && sw_meet_launched(g->windows[i].comm))
+        i++;
+    return i == g->window_count;
+}
+
 static void add_windows(struct group *g)
 {
     struct adding *all = calloc((size_t)g->window_count + 1, sizeof *all);
@@ -662,8 +672,8 @@ static ncclResult_t end(struct group *g, const struct sw_from *from)
         launched = launch_ours(g, 1);
     else if (g->far_is_late)
         lose(g, 1);
-    if (result == ncclSuccess) /* whatever this rank's own launch came to */
-        add_windows(g);
+    if (result == ncclSuccess || (result == ncclInProgress && are_windows_there(g)))
+        add_windows(g); /* whatever this rank's own launch came to */
     leave_all(g);
     return launched != ncclSuccess ? launched : result;
 }

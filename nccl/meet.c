@@ -127,12 +127,14 @@ ncclResult_t sw_meet_wait(struct sw_comm *comm)
     return result;
 }
 
-void sw_meet_launched(struct sw_comm *comm)
+int sw_meet_launched(struct sw_comm *comm)
 {
     const struct timespec moment = {.tv_nsec = 5000};
+    ncclResult_t state = ncclInProgress;
 
-    while (!atomic_load(&comm->stop) && state_of(comm) == ncclInProgress)
+    while (!atomic_load(&comm->stop) && (state = state_of(comm)) == ncclInProgress)
         nanosleep(&moment, NULL);
+    return state == ncclSuccess;
 }
 
 static int may_end(struct sw_comm *comm)

@@ -95,7 +95,7 @@ void sw_order_after_nccls(const struct sw_call *call, ncclResult_t result)
     if (atomic_load_explicit(&comm->symwin, memory_order_relaxed) == NULL)
         return;
     if (result == ncclInProgress)
-        sw_meet_launched(comm);
+        (void)sw_meet_launched(comm);
     record(comm, call->stream, call->capture);
 }
 

@@ -359,6 +359,48 @@ void sw_window_add(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t ha
     pthread_mutex_unlock(&sw_comm_windows);
 }
 
+/* A window that NCCL has in progress (blocking=0). */
+struct coming {
+    struct sw_comm *comm; /* a reference */
+    void *ptr;
+    size_t size;
+    ncclWindow_t *handle;
+};
+
+static void *coming_main(void *data)
+{
+    const struct coming *coming = data;
+    struct sw_comm *comm = coming->comm;
+    struct sw_comm_scope scope;
+
+    if (sw_meet_launched(comm) && sw_comm_scope_enter(comm, &scope)) {
+        sw_window_add(comm, coming->ptr, coming->size, *coming->handle);
+        sw_comm_scope_leave(&scope);
+    }
+    atomic_store(&comm->is_later, 0);
+    sw_comm_leave(comm);
+    free(data);
+    return NULL;
+}
+
+/* The registration of symwin's waits for the other ranks, some of which may block in it. 0: no
+ * thread has it. */
+static int add_later(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t *handle)
+{
+    struct coming *coming = calloc(1, sizeof *coming);
+
+    if (coming != NULL) {
+        *coming = (struct coming){comm, ptr, size, handle};
+        atomic_store(&comm->is_later, 1);
+        if (sw_comm_begin_thread(NULL, coming_main, coming))
+            return 1;
+        atomic_store(&comm->is_later, 0);
+    }
+    free(coming);
+    sw_window_is_lost(comm);
+    return 0;
+}
+
 SW_DEFINE(ncclCommWindowRegister,
           (ncclComm_t comm, void *ptr, size_t size, ncclWindow_t *window, int flags),
           (comm, ptr, size, window, flags))
@@ -373,9 +415,14 @@ SW_DEFINE(ncclCommWindowRegister,
     result = sw_error_is_nccls(
         SW_PASS(from, ncclCommWindowRegister, (comm, ptr, size, window, flags)));
     /* Calls pass other windows at any offset, which symwin does not serve as windows. */
-    if (known != NULL && result == ncclSuccess && window != NULL &&
+    if (known != NULL && (result == ncclSuccess || result == ncclInProgress) && window != NULL &&
         (flags & NCCL_WIN_COLL_SYMMETRIC) != 0 && atomic_load(&known->state) != SW_REFUSED) {
-        if (!sw_group_is_open(from->library))
+        const int grouped = sw_group_is_open(from->library);
+
+        if (!grouped && result == ncclInProgress) {
+            if (add_later(known, ptr, size, window))
+                return result; /* and the thread leaves the communicator */
+        } else if (!grouped)
             sw_window_add(known, ptr, size, *window);
         else if (sw_group_add_window(known, ptr, size, window))
             return result; /* and the group leaves the communicator */

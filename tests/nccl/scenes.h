@@ -92,6 +92,7 @@ int dumped(const char *word, const char *pair);
     X(warm)                                                                                        \
     X(final)                                                                                       \
     X(blocking)                                                                                    \
+    X(coming_window)                                                                               \
     X(report)                                                                                      \
     X(cost)                                                                                        \
     X(abort) /* scenes_abort.c */                                                                  \

@@ -306,6 +306,49 @@ void scene_blocking(struct rank *rank)
     fails_later(rank);
 }
 
+/* A window of ranks of which the last one does not block, or none does. */
+void scene_coming_window(struct rank *rank)
+{
+    enum { BYTES = 4 << 20, COUNT = BYTES / sizeof(int) };
+    int *data = room(BYTES), try, i, wrong;
+
+    for (try = 0; try < 4; try++) {
+        const int blocks = try % 2 == 0 && rank->rank < rank->ranks - 1, grouped = try / 2;
+        const ncclResult_t begun = blocks ? ncclSuccess : ncclInProgress;
+        ncclConfig_t config = {.size = 80, .magic = NCCL_CONFIG_MAGIC, .blocking = blocks};
+        ncclWindow_t window = NULL;
+        ncclComm_t comm;
+
+        EXPECT(ncclCommInitRankConfig(&comm, rank->ranks, world->ids[try], rank->rank, &config),
+               begun);
+        EXPECT(poll(comm), ncclSuccess);
+        EXPECT(ncclAllReduce(data, data, 1, ncclInt32, ncclSum, comm, rank->stream), begun);
+        EXPECT(poll(comm), ncclSuccess);
+        EXPECT(drains(rank->stream), 1);
+        if (grouped)
+            EXPECT(ncclGroupStart(), ncclSuccess);
+        EXPECT(ncclCommWindowRegister(comm, data, BYTES, &window, NCCL_WIN_COLL_SYMMETRIC),
+               grouped ? ncclSuccess : begun);
+        if (grouped)
+            EXPECT(ncclGroupEnd(), begun);
+        EXPECT(poll(comm), ncclSuccess);
+        EXPECT(window != NULL, 1);
+        for (i = 0; i < COUNT; i++)
+            data[i] = rank->rank + i;
+        EXPECT(ncclAllReduce(data, data, COUNT, ncclInt32, ncclSum, comm, rank->stream),
+               ncclSuccess);
+        EXPECT(drains(rank->stream), 1);
+        for (wrong = i = 0; i < COUNT; i++)
+            wrong += data[i] != rank->ranks * (rank->ranks - 1) / 2 + rank->ranks * i;
+        EXPECT(wrong, 0);
+        EXPECT(ncclCommWindowDeregister(comm, window), ncclSuccess);
+        EXPECT(ncclCommDestroy(comm), ncclSuccess);
+        meet(rank);
+    }
+    EXPECT_PASSED(calls(STAND_IN_ncclAllReduce), 0);
+    room_free(data);
+}
+
 /* ---- ncclCommFinalize() ---- */
 
 /* A call that begins a while later. */

@@ -90,7 +90,8 @@ passes($_, [4, 1], "$all $hosts=aabb") for qw(abort opening);
 
 my @together;
 for my $ranks (@ranks) {
-    push @together, map { [$_, $ranks, $all] } qw(memory idle freed births groups windows final);
+    push @together, map { [$_, $ranks, $all] }
+      qw(memory idle freed births groups windows coming_window final);
     push @together, map { [$_, $ranks, $mixed] } qw(order captured_order groups configured_first);
     push @together,
       ['many', $ranks, "$all SYMWIN_NCCL_MEMORY=1M LD_LIBRARY_PATH=$place/emulated:$place/shared"],
