@@ -414,6 +414,8 @@ SW_DEFINE(ncclCommWindowRegister,
         return sw_group_fail(from->library, sw_call_refuse_later());
     result = sw_error_is_nccls(
         SW_PASS(from, ncclCommWindowRegister, (comm, ptr, size, window, flags)));
+    if (known != NULL)
+        (void)sw_group_fail(from->library, result);
     /* Calls pass other windows at any offset, which symwin does not serve as windows. */
     if (known != NULL && (result == ncclSuccess || result == ncclInProgress) && window != NULL &&
         (flags & NCCL_WIN_COLL_SYMMETRIC) != 0 && atomic_load(&known->state) != SW_REFUSED) {

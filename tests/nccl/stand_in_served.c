@@ -183,12 +183,15 @@ void test_mixed(struct rank *rank)
 void test_failed(struct rank *rank)
 {
     int *in = numbers(1), *out = numbers(0);
+    ncclWindow_t window;
 
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 3; k++) {
         EXPECT(ncclGroupStart(), ncclSuccess);
         EXPECT(ncclAllReduce(in, out, COUNT, ncclInt32, ncclSum, rank->comm, rank->stream),
                ncclSuccess);
-        EXPECT(ncclBroadcast(in, in, COUNT, ncclInt32, rank->ranks, rank->comm, rank->stream),
+        EXPECT(k < 2
+                   ? ncclBroadcast(in, in, COUNT, ncclInt32, rank->ranks, rank->comm, rank->stream)
+                   : ncclCommWindowRegister(rank->comm, NULL, 4096, &window, 0),
                ncclInvalidArgument);
         EXPECT(ncclGroupEnd(), ncclInvalidArgument);
         sync_stream(rank);
