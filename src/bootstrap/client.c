@@ -470,6 +470,7 @@ symwin_status sw_client_link(const struct sw_id *id, const struct sw_frame_join 
 
     if (status != SYMWIN_OK)
         return status;
+    frame.header.type = 0;
     status = authenticate(connection, id, &hello, &frame, deadline);
     if (status == SYMWIN_OK) {
         sw_connection_key(connection, 0, id->secret, &hello.hello, &frame.challenge);
@@ -481,7 +482,7 @@ symwin_status sw_client_link(const struct sw_id *id, const struct sw_frame_join 
         status = sw_client_recv_frame(connection, &frame, SW_FRAME_READY, NULL, deadline);
     if (status != SYMWIN_OK)
         sw_connection_close(connection);
-    return status;
+    return frame.header.type == SW_FRAME_REFUSAL ? SYMWIN_BUSY : status; /* it says why itself */
 }
 
 static void tell_that_it_waits(void)

@@ -398,8 +398,6 @@ static void meet(const struct liar *own, struct sw_connection *connection,
     say(connection, &answer, SW_FRAME_CHALLENGE);
     sw_connection_key(connection, 1, own->id.secret, &hello->hello, &answer.challenge);
     hear(connection, join, SW_FRAME_JOIN);
-    memset(&answer, 0, sizeof answer.pass);
-    say(connection, &answer, SW_FRAME_READY);
 }
 
 static void take_join(const struct liar *own, struct sw_connection *connection,
@@ -409,6 +407,8 @@ static void take_join(const struct liar *own, struct sw_connection *connection,
 
     greet(own, connection, &hello);
     meet(own, connection, &hello, join);
+    memset(&hello, 0, sizeof hello.pass);
+    say(connection, &hello, SW_FRAME_READY);
 }
 
 /* Three ranks, each in a process, on a host: */
@@ -477,6 +477,22 @@ static void table_of_others(struct liar *own)
     union sw_frame join;
 
     say_above(own, 2);
+    take_join(own, &own->link, &join);
+    say_hosts(&own->link, (const int[]){0, 1, 2}, (const int[]){0, 1, 2});
+}
+
+/* It has no memory. That is not this host's failure, which comes again. */
+static void refusal_from_above(struct liar *own)
+{
+    union sw_frame frame, join;
+
+    say_above(own, 2);
+    greet(own, &own->link, &frame);
+    meet(own, &own->link, &frame, &join);
+    memset(&frame, 0, sizeof frame.refusal);
+    frame.refusal.status = SYMWIN_NO_MEMORY;
+    say(&own->link, &frame, SW_FRAME_REFUSAL);
+    sw_connection_close(&own->link);
     take_join(own, &own->link, &join);
     say_hosts(&own->link, (const int[]){0, 1, 2}, (const int[]){0, 1, 2});
 }
@@ -646,6 +662,8 @@ static void link_from_above(struct processes *p, int rank)
         own.listener = listen_by_tcp(p, &own.id);
         take_join(&own, &own.up, &join);
         say_hosts(&own.up, (const int[]){0, 1, 2}, (const int[]){0, 1, 0});
+        say(&own.up, &frame, SW_FRAME_ASK);
+        hear(&own.up, &frame, SW_FRAME_WELL); /* it has read the table */
         fd = join_below(&own, &join, 0);
         must_be(recv(fd, &frame, sizeof(struct sw_frame_pass), MSG_WAITALL) > 0, "READY", rank);
         memset(&frame, 0, sizeof frame.pass);
@@ -696,6 +714,8 @@ static void joins_in_vain(struct processes *p, int rank)
         while (p->rank[RANK].step == 0)
             usleep(1000);
         meet(&own, &own.up, &hello, &join);
+        memset(&hello, 0, sizeof hello.pass);
+        say(&own.up, &hello, SW_FRAME_READY);
         while (p->rank[RANK].status < 0)
             usleep(1000);
         must_be(join.join.place.family == AF_INET && connect_below(&join.join.place) < 0,
@@ -725,6 +745,7 @@ static const struct lie lies[] = {
     {"a rank above that is none", above_nobody, WRONG_FROM_CREATOR "frame", -1},
     {"a table of other hosts, from above", table_of_others, "the host of rank 2 sent a wrong table",
      2},
+    {"a refusal from above", refusal_from_above, "the host of rank 2 sent a wrong table", 2},
     {"a rank of two hosts, from above", table_of_two_hosts, "the host of rank 2 sent a wrong table",
      2},
 };
