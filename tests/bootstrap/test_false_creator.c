@@ -444,24 +444,25 @@ static void say_above(struct liar *own, int rank)
     say(&own->up, &frame, SW_FRAME_ABOVE);
 }
 
-static void rank_of_two_hosts(struct liar *own)
+static void say_go(struct liar *own)
 {
     union sw_frame frame;
 
-    say_hosts(&own->up, (const int[]){0, 1, 1}, (const int[]){0, 1, 0});
     memset(&frame, 0, sizeof frame.pass);
     frame.pass.left_ms = LONG_MS;
     say(&own->up, &frame, SW_FRAME_GO);
 }
 
+static void rank_of_two_hosts(struct liar *own)
+{
+    say_hosts(&own->up, (const int[]){0, 1, 1}, (const int[]){0, 1, 0});
+    say_go(own);
+}
+
 static void star_of_three_hosts(struct liar *own)
 {
-    union sw_frame frame;
-
     say_hosts(&own->up, (const int[]){0, 1, 2}, (const int[]){0, 1, 2});
-    memset(&frame, 0, sizeof frame.pass);
-    frame.pass.left_ms = LONG_MS;
-    say(&own->up, &frame, SW_FRAME_GO);
+    say_go(own);
 }
 
 static void table_behind_above(struct liar *own)
@@ -509,6 +510,14 @@ static void table_of_two_hosts(struct liar *own)
     say_hosts(&own->link, (const int[]){0, 1, 1}, (const int[]){0, 2, 1});
 }
 
+/* Rank 1 is on a host of its own, and hosts are a chain. */
+static void come_by_chain(struct processes *p)
+{
+    setenv("SYMWIN_HOST_ID", "b", 1);
+    sw_host_fan = 1;
+    hostile_wait_for_id(p);
+}
+
 static void told_lies(struct processes *p, int rank)
 {
     const struct lie *lie = p->arg;
@@ -529,9 +538,7 @@ static void told_lies(struct processes *p, int rank)
         close(own.listener);
         return;
     }
-    setenv("SYMWIN_HOST_ID", "b", 1);
-    sw_host_fan = 1;
-    hostile_wait_for_id(p);
+    come_by_chain(p);
     processes_note(p, rank, symwin_comm_create(&p->id, 3, 1, 0, &options, &comm));
     must_be(p->rank[rank].status == SYMWIN_DENIED && host_error_has(lie->words), lie->words, rank);
 }
@@ -611,7 +618,7 @@ static void read_slowly(struct processes *p)
 
 static atomic_int locks; /* whether keep_locking() goes on */
 
-/* Returns the longest time in all for which others have had the poll lock, in us. */
+/* Adds up for how long others have had the poll lock, in us. */
 static void *keep_locking(void *arg)
 {
     long *us = arg;
@@ -639,9 +646,7 @@ static void passes_to_slow(struct processes *p, int rank)
         read_slowly(p);
         return;
     }
-    setenv("SYMWIN_HOST_ID", "b", 1);
-    sw_host_fan = 1;
-    hostile_wait_for_id(p);
+    come_by_chain(p);
     locks = 1;
     pthread_create(&thread, NULL, keep_locking, &us);
     processes_note(p, rank, symwin_comm_create(&p->id, SW_MAX_RANKS, 1, 0, &options, &comm));
@@ -669,18 +674,14 @@ static void link_from_above(struct processes *p, int rank)
         hear(&own.up, &frame, SW_FRAME_WELL); /* it has read the table */
         fd = join_below(&own, &join, 0);
         must_be(recv(fd, &frame, sizeof(struct sw_frame_pass), MSG_WAITALL) > 0, "READY", rank);
-        memset(&frame, 0, sizeof frame.pass);
-        frame.pass.left_ms = LONG_MS;
-        say(&own.up, &frame, SW_FRAME_GO);
+        say_go(&own);
         usleep(100000);
         sw_connection_close(&own.up);
         close(fd);
         close(own.listener);
         return;
     }
-    setenv("SYMWIN_HOST_ID", "b", 1);
-    sw_host_fan = 1;
-    hostile_wait_for_id(p);
+    come_by_chain(p);
     processes_note(p, rank, symwin_comm_create(&p->id, 3, 1, 0, &options, &comm));
     must_be(p->rank[rank].status == SYMWIN_PEER_LOST && host_error_has("rank 0"), "rank 0", rank);
 }
@@ -728,9 +729,7 @@ static void joins_in_vain(struct processes *p, int rank)
         close(own.listener);
         return;
     }
-    setenv("SYMWIN_HOST_ID", "b", 1);
-    sw_host_fan = 1;
-    hostile_wait_for_id(p);
+    come_by_chain(p);
     pthread_create(&thread, NULL, joins_for_a_moment, p);
     processes_note(p, rank, symwin_comm_create(&p->id, 3, 1, 0, &options, &comm));
     must_be(p->rank[rank].status == SYMWIN_TIMEOUT, "the time of rank 2", rank);
