@@ -10,7 +10,8 @@
 #
 #   PERF="-d f16 -e 64M"   additional options for symwin-perf
 #   RANKS=2                ranks of symwin-perf; default: one per GPU
-#   ONLY=perf              only symwin-perf; or memory, pool, registration, startup
+#   ONLY="memory startup"  only these: memory, pool, registration, startup, perf (all tables of
+#                          symwin-perf), or a table by the last words of its file's name
 set -eu
 
 # No program here may create a multicast object (docs/hardware.md).
@@ -27,8 +28,16 @@ machine=$(echo "${gpus:-emulated}" | tr -c 'A-Za-z0-9\n' '-' | tr -s - | tr 'A-Z
 results=bench/results/$(date +%F)-$machine
 mkdir -p bench/results
 
+wanted() { # one of these names
+    [ -n "${ONLY:-}" ] || return 0
+    for name in "$@"; do
+        case " $ONLY " in *" $name "*) return 0 ;; esac
+    done
+    return 1
+}
+
 for program in memory pool registration startup; do
-    [ "${ONLY:-$program}" = "$program" ] && [ -x "$build/bench/$program" ] || continue
+    wanted $program && [ -x "$build/bench/$program" ] || continue
     file=$results-$program.csv
     {
         echo "# ${gpus:-emulated driver}; driver ${driver:-none}; $(date +%F); commit $commit"
@@ -38,7 +47,9 @@ for program in memory pool registration startup; do
     echo "$file"
 done
 
-[ "${ONLY:-perf}" = perf ] && [ -x "$build/bench/symwin-perf" ] || exit 0
+tables="perf-graph perf-stream perf-types collectives-graph collectives-stream perf-sms"
+# shellcheck disable=SC2086 # a list of words
+wanted perf $tables && [ -x "$build/bench/symwin-perf" ] || exit 0
 
 # Runs one table; a wrong result ends the script. PERF comes last, because the last option counts.
 # shellcheck disable=SC2086 # lists of words
@@ -49,6 +60,7 @@ run() { # the file, then options
 }
 
 perf() { # the file's last words, then options
+    wanted perf "$1" || return 0
     table=$results-${RANKS:+$RANKS-ranks-}$1.csv
     shift
     run "$table.new" "$@"
@@ -95,17 +107,19 @@ fi
 
 # One run per limit, all in one file. --sm-limit holds for all kernels of the communicator, also for
 # the sums of the copies, and for any selection; --blocks would request it for each call.
-table=$results-${RANKS:+$RANKS-ranks-}perf-sms.csv
-: >"$table.new"
-for limit in 4 8 16 32; do
-    # shellcheck disable=SC2086
-    run "$table.part" $large_sizes \
-        --algo auto,twoshot,twoshot_push,twoshot_put,copies,twoshot_bulk --sm-limit $limit
-    cat "$table.part" >>"$table.new"
-done
-rm "$table.part"
-mv "$table.new" "$table"
-echo "$table"
+if wanted perf perf-sms; then
+    table=$results-${RANKS:+$RANKS-ranks-}perf-sms.csv
+    : >"$table.new"
+    for limit in 4 8 16 32; do
+        # shellcheck disable=SC2086
+        run "$table.part" $large_sizes \
+            --algo auto,twoshot,twoshot_push,twoshot_put,copies,twoshot_bulk --sm-limit $limit
+        cat "$table.part" >>"$table.new"
+    done
+    rm "$table.part"
+    mv "$table.new" "$table"
+    echo "$table"
+fi
 
 command -v python3 >/dev/null || exit 0
 if [ -n "$gpus" ]; then
@@ -113,6 +127,7 @@ if [ -n "$gpus" ]; then
     exit
 fi
 for mode in graph stream; do
+    wanted perf perf-$mode || continue
     file=$results-${RANKS:+$RANKS-ranks-}perf-$mode
     python3 bench/plot.py --output "$file.svg" "$file.csv"
     echo "$file.svg"
