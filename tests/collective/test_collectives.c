@@ -193,8 +193,8 @@ static void in_flight(const struct rank *r, int windows)
 /* ---- graphs ---------------------------------------------------------------------------------- */
 
 /* A graph of several calls, by an algorithm if they have it, replayed with other inputs and between
- * other calls. The ranks make no call while one destroys its graph: with copies that may wait for
- * another rank's kernel (docs/hardware.md). */
+ * other calls. The ranks make no call while one uploads its graph, or destroys it: that may wait
+ * for another rank's kernel (docs/hardware.md). */
 static void graphs(struct processes *p, const struct rank *r, int windows, symwin_algo algo)
 {
     const size_t pitch = ROOM / CAPTURED / 64 * 64;
@@ -218,6 +218,7 @@ static void graphs(struct processes *p, const struct rank *r, int windows, symwi
     }
     host_must(symwin_barrier(r->comm, r->streams[0]), "a captured barrier");
     exec = host_end_capture(r->streams[0], NULL);
+    processes_barrier(p);
     for (k = 0; k < REPLAYS; k++) {
         for (i = 0; i < CAPTURED; i++) {
             jobs[i].seed = 40000u + k * 100 + (unsigned)i;
@@ -225,6 +226,7 @@ static void graphs(struct processes *p, const struct rank *r, int windows, symwi
         }
         host_must_cuda(sw_drv.cuGraphLaunch(exec, r->streams[0]), "cuGraphLaunch");
         job_wait(r, 0);
+        host_must(symwin_comm_check(r->comm), "a replay");
         for (i = 0; i < CAPTURED; i++)
             must_be(job_is_right(r, &jobs[i]), "a replay", r->rank);
         jobs[0].seed++;
