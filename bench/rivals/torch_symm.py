@@ -21,8 +21,10 @@ in symwin-perf, the slowest rank's time counts, the median over the repetitions 
 results are compared exactly, before and after.
 """
 import argparse
+import ctypes
 import datetime
 import os
+import signal
 import sys
 import time
 
@@ -43,6 +45,13 @@ def refuse_multicast():
     for name, want in (("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"), ("NCCL_NVLS_ENABLE", "0")):
         if os.environ.get(name) != want:
             sys.exit(f"torch_symm.py: set {name}={want}: multicast must stay off")
+
+
+def end_with_torchrun():
+    """The process is killed if torchrun ends: a kernel that goes on would share the GPU with all
+    that is measured later."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def size(text):
@@ -94,6 +103,7 @@ def main():
         sys.exit(f"torch_symm.py: {error}")
     if "LOCAL_RANK" not in os.environ:
         sys.exit("torch_symm.py: run it under torchrun")
+    end_with_torchrun()
     Bench(options, torch, dist, symm_mem).run()
 
 

@@ -29,7 +29,7 @@ from plot import Bad, size_name  # pylint: disable=wrong-import-position
 KI, MI, GI = 1 << 10, 1 << 20, 1 << 30
 
 # Times inside a host, by its number of GPUs. Other numbers are derived from the four.
-MEASURED = {2: "2026-11-29-2-x-nvidia-h200-collectives-graph.csv",
+MEASURED = {2: "2026-11-30-2-x-nvidia-h200-collectives-graph.csv",
             4: "2026-11-27-4-x-nvidia-h200-collectives-graph.csv"}
 INSIDE = ("allreduce", "reduce_scatter", "allgather", "broadcast", "alltoall", "scatter")
 COLLECTIVES = INSIDE[:5]
