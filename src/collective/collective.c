@@ -418,14 +418,17 @@ symwin_status sw_kernel_queue(const struct sw_turn *turn, const struct sw_kernel
                                    .numAttrs = (unsigned)turn->early};
     void *params[] = {args};
     char what[64];
+    CUresult result;
 
     if (turn->calls->graph_launch.exec != NULL && fixed && !turn->captured &&
         turn->partition == NULL)
         return sw_graph_launch(&turn->calls->graph_launch, &config, kernel->function, params,
                                turn->call);
+    result = sw_drv.cuLaunchKernelEx(&config, kernel->function, params, NULL);
+    if (result == CUDA_SUCCESS)
+        return SYMWIN_OK;
     snprintf(what, sizeof what, "cuLaunchKernelEx of %u blocks", grid->blocks);
-    return sw_check_stream(sw_drv.cuLaunchKernelEx(&config, kernel->function, params, NULL),
-                           turn->call, what);
+    return sw_check_stream(result, turn->call, what);
 }
 
 /* Launches the call's kernel, for all of the message or for one piece after the other. What ranks

@@ -83,6 +83,9 @@ static symwin_status check_on_device(const struct sw_request *r, int b, const ch
     char which[40];
 
     owned = sw_allocation_find(address, &a);
+    if (a.owned && owned == SW_OWNED_LIVE && a.physical.device == r->comm->device &&
+        address % sizeof *is == 0 && address + bytes <= a.begin + a.asked)
+        return SYMWIN_OK;
     if (owned != SW_OWNED_FREE && !a.owned && sw_is_known(r->comm->device, address, bytes))
         return SYMWIN_OK;
     snprintf(which, sizeof which, "%s->%s", sw_parts_name(r, b), array);

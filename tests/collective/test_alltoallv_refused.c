@@ -95,6 +95,22 @@ static void freed_elsewhere(const struct rank *r, const uint64_t *device)
     pthread_mutex_unlock(&allocating);
 }
 
+/* An array in memory of another device. */
+static void elsewhere(const struct rank *r, const uint64_t *device)
+{
+    symwin_parts parts = {NULL, device, 4 * (uint64_t)r->nranks, 1};
+    void *array;
+
+    if (harness_device_count() == 1)
+        return;
+    host_must(symwin_mem_alloc((r->device + 1) % harness_device_count(), 4096, 0, &array),
+              "symwin_mem_alloc");
+    parts.counts = array;
+    refused(r, symwin_allgatherv(r->comm, r->in, r->out, &parts, SYMWIN_U32, NULL), SYMWIN_INVALID,
+            "parts->counts (0x|) is memory of device |; pass memory of device");
+    host_must(symwin_mem_free(array), "symwin_mem_free");
+}
+
 /* Arrays in device memory that have fewer elements than there are ranks: of any allocator. The last
  * element of the memory is the array's first. */
 static void short_arrays(const struct rank *r, const struct arrays *a)
@@ -294,6 +310,7 @@ static void arguments(const struct rank *r, const struct arrays *a)
     short_arrays(r, a);
     freed_arrays(r, device);
     freed_elsewhere(r, device);
+    elsewhere(r, device);
     far[0] = UINT64_MAX - 1;
     bad = (symwin_parts){more, far, 0, 0};
     refused(r, call(r, r->in, &good, r->out, &bad), SYMWIN_INVALID,
