@@ -43,6 +43,15 @@ def version(name):
         return f"{name} (symwin) of no known version: there is no symwin.h above it"
 
 
+def size(text):
+    """A number with an optional K, M or G."""
+    shift = {"K": 10, "M": 20, "G": 30}.get(text[-1:], 0)
+    value = int(text[:-1] if shift else text) << shift
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: not a size")
+    return value
+
+
 def parse(path):
     """The lines of a file: a comment as (number, text, None), a row as (number, None, {name:
     value}). A file may have several runs, each with its own column names."""

@@ -30,7 +30,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from plot import version  # pylint: disable=wrong-import-position
+from plot import size, version  # pylint: disable=wrong-import-position
 
 COLUMNS = ("library,algo,type,op,bytes,count,placement,memory,mode,ranks,calls,repetitions,time_us,"
            "algbw_gbs,busbw_gbs,wrong,p50_us,p99_us,max_us,host_us,ratio,collective")
@@ -52,15 +52,6 @@ def end_with_torchrun():
     that is measured later."""
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-
-
-def size(text):
-    """A number with an optional K, M or G."""
-    shift = {"K": 10, "M": 20, "G": 30}.get(text[-1:], 0)
-    value = int(text[:-1] if shift else text) << shift
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: not a size")
-    return value
 
 
 def arguments():
