@@ -11,7 +11,12 @@
 
 enum { EMULATED_PITCH = 8 << 10, GPU_PITCH = 256 << 10 };
 
-/* The description of the library's algorithms; the multicast ones are left out. */
+/* What multicast adds. */
+#define MC_TYPES                                                                                   \
+    (1u << SYMWIN_F64 | 1u << SYMWIN_F32 | 1u << SYMWIN_F16 | 1u << SYMWIN_BF16 |                  \
+     1u << SYMWIN_I32 | 1u << SYMWIN_U32 | 1u << SYMWIN_I64 | 1u << SYMWIN_U64)
+
+/* The description of the library's algorithms. */
 static const struct own_about of_library = {
     .types = (1u << SW_TYPES) - 1, .ops = OWN_OPS, .multiple = 1, .align = 1, .windows = 1};
 
@@ -210,7 +215,8 @@ static symwin_collective turn_base(int turn)
     return (symwin_collective)(collective_of(turn_collective(turn)) - sw_collectives);
 }
 
-/* Whether the options select it. Multicast is never raced; sends and receives have no choice. */
+/* Whether the options select it. On GPUs communicators have no multicast (rank.c); sends and
+ * receives have no choice. */
 static int is_raced(const struct rank *r, int turn)
 {
     const symwin_algo algo = turn_algo(turn);
@@ -220,8 +226,7 @@ static int is_raced(const struct rank *r, int turn)
     if (is_sendrecv(turn))
         return algo == SYMWIN_ALGO_AUTO;
     return (r->job->options.algos & r->comm->algos & 1u << algo) != 0 &&
-           sw_algo_is_there(turn_base(turn), algo) &&
-           !sw_algo_needs(turn_base(turn), algo, SW_NEEDS_MULTICAST);
+           sw_algo_is_there(turn_base(turn), algo);
 }
 
 /* The algorithm as a kernel that is checked. */
@@ -236,8 +241,12 @@ static void describe_algo(int turn, struct own_about *about, char *name, size_t 
                           (int)collective == PERF_ALLTOALLV_DEVICE || /* its tables differ */
                           sw_algo_needs(turn_base(turn), algo, SW_NEEDS_TWO_BUFFERS) ||
                           sw_algorithm(turn_base(turn), algo)->one_offset;
-    if (!collective_of(collective)->reduces)
+    if (!collective_of(collective)->reduces) {
         about->ops = 1u << SYMWIN_MAX; /* its test data has the most values */
+    } else if (sw_algo_needs(turn_base(turn), algo, SW_NEEDS_MULTICAST)) {
+        about->ops = 1u << SYMWIN_SUM;
+        about->types = MC_TYPES;
+    }
     if (is_sendrecv(turn))
         snprintf(name, bytes, "%s", collective_name(collective));
     else

@@ -384,6 +384,7 @@ static int perf_main(int argc, char **argv)
         good = find_largest(&job);
     if (good) {
         wrong = options_complete(&job.options, job.emulated);
+        job.multicast = job.emulated && (job.options.race || options_multicast(&job.options));
         ways_list(&job.options, job.page, &job.ways);
         if (wrong == NULL && !check_ranks(&job))
             wrong = symwin_last_error();

@@ -46,7 +46,7 @@ static const char usage[] =
     "  -d LIST        types, or all                                                 f32\n"
     "  -o LIST        operations, or all                                            sum\n"
     "  --algo LIST    algorithms; all: every one that supports the call; none        auto\n"
-    "                 Those of multicast (_mc) are refused: it stays off\n"
+    "                 Those of multicast (_mc) must be named, and are refused on GPUs\n"
     "  --blocks N     maximum number of blocks                        the library's choice\n"
     "  --threads N    threads in a block                              the library's choice\n"
     "  --sm-limit N   maximum number of blocks of any kernel, also of NCCL's (NCCL_MAX_CTAS)\n"
@@ -561,6 +561,13 @@ static const char *check_unused(const struct perf_options *o)
     return NULL;
 }
 
+int options_multicast(const struct perf_options *options)
+{
+    const unsigned mc = 1u << SYMWIN_ALGO_ONESHOT_MC | 1u << SYMWIN_ALGO_TWOSHOT_MC;
+
+    return !options->all_algos && (options->algos & mc) != 0;
+}
+
 const char *options_complete(struct perf_options *options, int emulated)
 {
     if (check_collectives(options) != NULL)
@@ -600,10 +607,9 @@ const char *options_complete(struct perf_options *options, int emulated)
     if (options->algos == 0 && options->rivals == 0 && !options->link && !options->launch &&
         options->kernel_count == 0)
         return "--algo none needs --against, --link, --launch or --kernel";
-    if (!options->all_algos &&
-        (options->algos & (1u << SYMWIN_ALGO_ONESHOT_MC | 1u << SYMWIN_ALGO_TWOSHOT_MC)) != 0)
-        return "--algo: oneshot_mc and twoshot_mc need multicast, which symwin-perf never uses: "
-               "leave them out";
+    if (!emulated && !options->race && options_multicast(options)) /* none is raced on GPUs */
+        return "--algo: oneshot_mc and twoshot_mc need multicast, which symwin-perf never uses on "
+               "GPUs: leave them out";
     if (options->link && options->end < 16)
         return "--link needs -e of at least 16 bytes: its kernel copies 16 bytes at a time";
     if ((options->rivals & PERF_TORCH) != 0 &&

@@ -93,6 +93,9 @@ int options_parse(int argc, char **argv, struct perf_options *options);
  * wrong, as a sentence. */
 const char *options_complete(struct perf_options *options, int emulated);
 
+/* Whether an algorithm of multicast is named. */
+int options_multicast(const struct perf_options *options);
+
 /* The names of types and operations, by value; NULL ends. */
 extern const char *const options_types[], *const options_ops[];
 

@@ -214,6 +214,7 @@ struct job {
     struct stage_page *page; /* the stage of --kernel or --race; NULL: none */
     symwin_driver_info driver;
     int emulated;
+    int multicast; /* communicators and windows may have it: on the emulated driver alone */
     int processes, nranks;
     int first, count; /* ranks of this process */
     int local_first;  /* `first` counted within this host, to choose devices */

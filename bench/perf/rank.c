@@ -75,7 +75,7 @@ static int open_comms(struct rank *r)
     const enum sw_setting patience = SW_SETTING_BOOTSTRAP_TIMEOUT_MS;
     symwin_comm_options options = {
         .size = sizeof options,
-        .flags = SYMWIN_COMM_NO_MULTICAST |
+        .flags = (job->multicast ? 0 : SYMWIN_COMM_NO_MULTICAST) |
                  SYMWIN_COMM_NO_GRAPH_REGISTER | /* plain memory must stay plain */
                  SYMWIN_COMM_NO_ORDER,           /* the gate is on the same stream */
         .timeout_ms = job->options.timeout_s * 1000,

@@ -183,8 +183,8 @@ int memory_window(struct rank *r, void *memory, size_t bytes, symwin_window **wi
                   uint64_t *offset)
 {
     symwin_window_info info;
-    int good = ok(symwin_window_register(r->comm, memory, bytes, SYMWIN_WINDOW_NO_MULTICAST,
-                                         window)) &&
+    const unsigned flags = r->job->multicast ? 0 : SYMWIN_WINDOW_NO_MULTICAST;
+    int good = ok(symwin_window_register(r->comm, memory, bytes, flags, window)) &&
                ok(symwin_window_query(r->comm, *window, &info));
 
     if (good)

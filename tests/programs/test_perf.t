@@ -229,7 +229,9 @@ if ($sanitized) {
     @rows = good('', '-t 2 -b 4K -e 4K -n 1 --algo all', '3+', 'all algorithms');
     my $algos = join ' ', map { $_->[4] } @rows;
     like($algos, qr/^auto oneshot twoshot\b/, 'are these');
-    unlike($algos, qr/_mc/, 'less those that need multicast, which is never used');
+    unlike($algos, qr/_mc/, 'less those that need multicast, which must be named');
+    @rows = good('', '-t 3 -b 4K -e 4K -n 1 --algo oneshot_mc,twoshot_mc', 2, 'multicast');
+    like(join(' ', map { $_->[4] } @rows), qr/^oneshot_mc twoshot_mc$/, 'as named');
 }
 good('', '-t 2 -b 2K -e 2K -n 3 -G 0 --rounds 3 --rotate 2 --in-place both', 1, 'stream launches');
 for ('-G 2', $threads ? () : '-G 0 --rotate 3 --in-place 1') {
@@ -550,7 +552,8 @@ for (['one.csv', 'one.csv'], ['one.csv', './one.csv'], ['a.csv', 'a.csv']) {
 ($status) = perf('', '-t 2 -b 64 -e 64 -n 1 --csv /dev/null --json /dev/null');
 is($status, 0, 'a device twice');
 refused('', '-t 1 --link', 2, qr/--link needs at least two ranks/, 'a link to oneself');
-refused('', "-t 2 --algo $_", 2, qr/need multicast, which symwin-perf never uses/, $_)
+refused('', "-t 2 --kernel $folder/none.cu --algo $_", 2,
+    qr/need multicast, which symwin-perf never uses on GPUs: leave them out/, "$_ beside a kernel")
     for ('twoshot_mc', 'auto,oneshot_mc');
 refused('', '-t 2 --algo twoshot --window 0', 1, qr/needs both buffers in windows/, 'no windows');
 refused('', '-t 2 --threads 1024', 1, qr/1024 threads were asked for/, 'too many threads');

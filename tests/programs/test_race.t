@@ -143,7 +143,8 @@ for my $bug (sort keys %bugs) {
   hunt('', '--kernel examples/05_your_own_allreduce/allreduce.cu:push --seconds 1 -t 2');
 like($output, qr/^ok      emulated driver, 2 ranks: push \(\d+ bursts?\)$/m,
     'so many ranks as were asked for');
-my @algos = qw(oneshot oneshot_sentinel twoshot_push twoshot_put twoshot twoshot_bulk copies);
+my @algos = qw(oneshot oneshot_sentinel twoshot_push twoshot_put twoshot twoshot_bulk copies
+    oneshot_mc twoshot_mc);
 for ('', '--algo all', '--algo put,twoshot') {
     my $want = /put/ ? 'twoshot' : join ' ', sort @algos;
     ($status, $output) = hunt('', "$_ --seconds 1");
@@ -157,8 +158,9 @@ my $others = join ',', qw(allgather reduce alltoallv barrier sendrecv reduce_sca
 is($status, 0, "other collectives: exit status") or diag($output);
 is(join(', ', sort $output =~ /^ok      emulated driver, 3 ranks: ([\w ]+) \(\d+ bursts?\)$/mg),
     'copies of allgather, oneshot of allgather, oneshot of alltoallv, oneshot of barrier, '
-      . 'oneshot of reduce, oneshot of reduce_scatterv_device, put of allgather, sendrecv, '
-      . 'twoshot of reduce, twoshot_push of reduce', 'each of theirs has its turn')
+      . 'oneshot of reduce, oneshot of reduce_scatterv_device, oneshot_mc of allgather, '
+      . 'put of allgather, sendrecv, twoshot of reduce, twoshot_mc of reduce, '
+      . 'twoshot_push of reduce', 'each of theirs has its turn')
   or diag($output);
 
 # ---- messages -----------------------------------------------------------------------------------
