@@ -132,9 +132,8 @@ static symwin_status look_up(symwin_comm *comm, const char *call, const char *wh
                        "larger window",
                        call, comm->rank, (unsigned long long)(bytes / element), bytes, which,
                        address, (size_t)(k->entry.end - (uintptr_t)address));
-    if (is_checked || k->in_window)
-        k->is_valid = 1;
-    else
+    k->is_valid = k->is_valid || is_checked || k->in_window;
+    if (!k->in_window)
         status = check_memory(comm, call, which, element, k);
     if (status == SYMWIN_OK && address % element != 0)
         return sw_fail(SYMWIN_INVALID,
