@@ -14,6 +14,8 @@ static const struct sw_emu_kernel kernels[] = {
     {"symwin_perf_parts", symwin_perf_parts, sizeof(struct perf_parts_args), BLOCK_THREADS},
     {"symwin_perf_delay", symwin_perf_delay, sizeof(struct perf_delay_args), BLOCK_THREADS},
     {"symwin_perf_nothing", symwin_perf_nothing, sizeof(struct perf_nothing_args), BLOCK_THREADS},
+    {"symwin_perf_nothing_parts", symwin_perf_nothing_parts, sizeof(struct perf_nothing_parts_args),
+     BLOCK_THREADS},
 };
 
 extern "C" const struct sw_emu_image perf_emu_image;

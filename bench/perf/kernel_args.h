@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "../../kernels/kernel_args.h"
+#include "../../kernels/table_layout.h"
 #include "data.h"
 
 #define PERF_THREADS 512 /* maximum of a block */
@@ -55,9 +56,12 @@ struct perf_delay_args {
     uint64_t ns;
 };
 
-/* As large as the arguments of the library's kernels. */
+/* As large as the arguments of the library's kernels, and of those for unequal parts. */
 struct perf_nothing_args {
     unsigned char bytes[sizeof(struct sw_kernel_args)];
+};
+struct perf_nothing_parts_args {
+    unsigned char bytes[sizeof(struct sw_table_args)];
 };
 
 #endif

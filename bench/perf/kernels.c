@@ -92,7 +92,7 @@ int kernels_load(struct rank *r)
         {"symwin_perf_fill", &r->fill},       {"symwin_perf_compare", &r->compare},
         {"symwin_perf_copy", &r->copy},       {"symwin_perf_spread", &r->spread},
         {"symwin_perf_nothing", &r->nothing}, {"symwin_perf_delay", &r->delay},
-        {"symwin_perf_parts", &r->parts},
+        {"symwin_perf_parts", &r->parts},     {"symwin_perf_nothing_parts", &r->nothing_parts},
     };
     int good;
 
@@ -294,18 +294,19 @@ int launch_delay(struct rank *r, uint64_t ns)
            kernel_launch(r, r->delay, "a delay", 1, 1, 0, &args);
 }
 
-int launch_nothing(struct rank *r, int early)
+int launch_nothing(struct rank *r, int by_parts, int early)
 {
-    struct perf_nothing_args args = {{0}};
+    struct perf_nothing_parts_args args = {{0}}; /* the larger one */
+    CUfunction function = by_parts ? r->nothing_parts : r->nothing;
     void *params[] = {&args};
     CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                    .value = {.programmaticStreamSerializationAllowed = 1}};
     const CUlaunchConfig config = {1, 1, 1, 32, 1, 1, 0, r->stream, &attribute, early};
 
-    if (!is_loaded(r->nothing, "launch a kernel"))
+    if (!is_loaded(function, "launch a kernel"))
         return 0;
     if (early && (r->comm->ranks_on_device > 1 || !sw_kernels_begin_early(r->comm->kernels)))
         return fail(SYMWIN_UNSUPPORTED, "kernels cannot begin early here");
-    return ok(sw_check(sw_drv.cuLaunchKernelEx(&config, r->nothing, params, NULL),
+    return ok(sw_check(sw_drv.cuLaunchKernelEx(&config, function, params, NULL),
                        "cuLaunchKernelEx of an empty kernel"));
 }

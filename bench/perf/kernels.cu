@@ -128,6 +128,13 @@ SYMWIN_KERNEL(symwin_perf_nothing, struct perf_nothing_args, args, PERF_THREADS)
     symwin_launch_next();
 }
 
+SYMWIN_KERNEL(symwin_perf_nothing_parts, struct perf_nothing_parts_args, args, PERF_THREADS)
+{
+    (void)args;
+    symwin_launch_wait();
+    symwin_launch_next();
+}
+
 /* Each thread has four loads in flight: enough to fill a link with stores. */
 SYMWIN_KERNEL(symwin_perf_copy, struct perf_copy_args, args, PERF_THREADS)
 {

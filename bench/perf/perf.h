@@ -43,7 +43,8 @@ enum way_kind {
     WAY_LINK_STORES,
     WAY_LINK_SPREAD,
     WAY_LAUNCH,
-    WAY_LAUNCH_EARLY
+    WAY_LAUNCH_EARLY,
+    WAY_LAUNCH_PARTS /* with the arguments of a call by unequal parts */
 };
 
 enum memory_kind {
@@ -82,7 +83,7 @@ struct ways {
 
 static inline int way_is_launch(const struct way *way)
 {
-    return way->kind == WAY_LAUNCH || way->kind == WAY_LAUNCH_EARLY;
+    return way->kind >= WAY_LAUNCH;
 }
 
 static inline int way_is_limit(const struct way *way)
@@ -257,7 +258,7 @@ struct rank {
     uint32_t gate_value;
     CUdeviceptr gate_data; /* owned: buffer of the gate's tiny all-reduce */
     CUdeviceptr report;    /* owned: a struct perf_report */
-    CUfunction fill, compare, parts, copy, spread, delay, nothing;
+    CUfunction fill, compare, parts, copy, spread, delay, nothing, nothing_parts;
     int blocks, threads; /* grid of these kernels */
     void *staging;       /* owned, host memory: to fill and compare without kernels */
     uint64_t scalar;     /* of a pre-multiplied sum: the bits of an element */
@@ -341,8 +342,9 @@ int fill_parts(struct rank *r, const struct layout *layout, CUdeviceptr to);
 /* Queues a kernel that waits for `ns`. */
 int launch_delay(struct rank *r, uint64_t ns);
 
-/* Queues a kernel that does nothing. early: it may begin before the work ahead of it has ended. */
-int launch_nothing(struct rank *r, int early);
+/* Queues a kernel that does nothing, with arguments as large as those of a call, or of one by
+ * unequal parts. early: it may begin before the work ahead of it has ended. */
+int launch_nothing(struct rank *r, int by_parts, int early);
 
 /* ---- rivals.c -------------------------------------------------------------------------------- */
 

@@ -78,6 +78,8 @@ void ways_list(const struct perf_options *options, const struct stage_page *page
         {launch, {"launch", "launch", WAY_LAUNCH, .memory = MEMORY_WINDOW, .optional = 1}},
         {launch,
          {"launch", "launch-early", WAY_LAUNCH_EARLY, .memory = MEMORY_WINDOW, .optional = 1}},
+        {launch,
+         {"launch", "launch-parts", WAY_LAUNCH_PARTS, .memory = MEMORY_WINDOW, .optional = 1}},
     };
     struct way ours = {.library = "symwin",
                        .kind = WAY_SYMWIN,
@@ -490,7 +492,8 @@ int way_call(struct rank *r, const struct result *result, const struct pair *pai
         return rival_call(r, result, call.in, call.out);
     case WAY_LAUNCH:
     case WAY_LAUNCH_EARLY:
-        return launch_nothing(r, way->kind == WAY_LAUNCH_EARLY);
+    case WAY_LAUNCH_PARTS:
+        return launch_nothing(r, way->kind == WAY_LAUNCH_PARTS, way->kind == WAY_LAUNCH_EARLY);
     default:
         return link_call(r, way, pair, result->bytes);
     }

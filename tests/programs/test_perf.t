@@ -417,11 +417,12 @@ refused('', "$torch -t 99",     1, qr/needs a GPU of this host for each rank/,
 
 # ---- the time of a launch -----------------------------------------------------------------------
 
-@rows = good('', '-t 2 --algo none --launch -n 3', 2, 'launches');
-is(join(' ', map { "$_->[0] $_->[4]" } @rows), '0 launch 0 launch-early', 'of both kinds');
+@rows = good('', '-t 2 --algo none --launch -n 3', 3, 'launches');
+is(join(' ', map { "$_->[0] $_->[4]" } @rows), '0 launch 0 launch-early 0 launch-parts',
+    'of all kinds');
 ok($_->[5] > 0 && $_->[16] > 0, "$_->[4]: times") for @rows;
-good('', '-t 2 --algo none --launch -n 3 -G 0 --nproc 1', 2, 'in a stream');
-@rows = good('SYMWIN_EMU_DEVICES=1', '-t 2 --algo none --launch', 1,
+good('', '-t 2 --algo none --launch -n 3 -G 0 --nproc 1', 3, 'in a stream');
+@rows = good('SYMWIN_EMU_DEVICES=1', '-t 2 --algo none --launch', 2,
     'ranks that share a GPU do not begin early');
 
 @rows = good('', '-t 2 --graph-launch -b 1K -e 4K -n 3 -G 0 --in-place both', 2,
