@@ -56,9 +56,10 @@ symwin_status sw_request_check_grouped(const struct sw_request *r, int *is_check
 
 /* Bytes of a request by parts, to be zeroed. */
 struct sw_parts_bytes {
-    size_t reach[2]; /* how far parts reach in each buffer */
-    size_t part;     /* of a part, for the grid */
-    size_t most;     /* no part has more */
+    size_t reach[2];          /* how far parts reach in each buffer */
+    size_t part;              /* of a part, for the grid */
+    size_t most;              /* no part has more */
+    unsigned long long there; /* see sw_is_known() */
 };
 
 /* The name of a buffer's parts in the public call; 0: of `in`, 1: of `out`. */

@@ -71,7 +71,7 @@ symwin_status sw_parts_queue_rows(const struct sw_turn *turn, const struct sw_ta
 
 /* One of the two arrays of a buffer, in device memory: kernels read all of it. */
 static symwin_status check_on_device(const struct sw_request *r, int b, const char *array,
-                                     const uint64_t *is)
+                                     const uint64_t *is, unsigned long long *there)
 {
     const CUdeviceptr address = (CUdeviceptr)(uintptr_t)is;
     const size_t bytes = (size_t)r->comm->nranks * sizeof *is;
@@ -86,7 +86,7 @@ static symwin_status check_on_device(const struct sw_request *r, int b, const ch
     if (a.owned && owned == SW_OWNED_LIVE && a.physical.device == r->comm->device &&
         address % sizeof *is == 0 && address + bytes <= a.begin + a.asked)
         return SYMWIN_OK;
-    if (owned != SW_OWNED_FREE && !a.owned && sw_is_known(r->comm->device, address, bytes))
+    if (owned != SW_OWNED_FREE && !a.owned && sw_is_known(r->comm->device, address, bytes, there))
         return SYMWIN_OK;
     snprintf(which, sizeof which, "%s->%s", sw_parts_name(r, b), array);
     if (address == 0)
@@ -129,10 +129,10 @@ static symwin_status find_on_device(const struct sw_request *r, int b, struct sw
     const CUdeviceptr counts = (CUdeviceptr)(uintptr_t)parts->counts;
     const CUdeviceptr places = (CUdeviceptr)(uintptr_t)parts->displacements;
     const size_t element = symwin_type_bytes(r->type);
-    symwin_status status = check_on_device(r, b, "counts", parts->counts);
+    symwin_status status = check_on_device(r, b, "counts", parts->counts, &bytes->there);
 
     if (status == SYMWIN_OK)
-        status = check_on_device(r, b, "displacements", parts->displacements);
+        status = check_on_device(r, b, "displacements", parts->displacements, &bytes->there);
     if (status != SYMWIN_OK)
         return status;
     *side = (struct sw_table_side){

@@ -216,11 +216,12 @@ unsigned long long sw_buffer_at(CUdeviceptr address)
                : 0;
 }
 
-int sw_is_known(int device, CUdeviceptr address, size_t bytes)
+int sw_is_known(int device, CUdeviceptr address, size_t bytes, unsigned long long *there)
 {
-    const unsigned long long buffer = sw_buffer_at(address);
-
-    return buffer != 0 && is_known(device, address, bytes, buffer);
+    if (*there != 0 && is_known(device, address, bytes, *there))
+        return 1;
+    *there = sw_buffer_at(address);
+    return *there != 0 && is_known(device, address, bytes, *there);
 }
 
 void sw_now_known(int device, CUdeviceptr address, size_t bytes)

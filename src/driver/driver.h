@@ -108,8 +108,9 @@ int sw_is_on_device(const void *ptr);
 unsigned long long sw_buffer_at(CUdeviceptr address);
 
 /* A question about an address takes the driver up to 3 us. So a thread remembers the last arrays
- * that were right for a device, and asks for the number of the memory alone. */
-int sw_is_known(int device, CUdeviceptr address, size_t bytes);
+ * that were right for a device, and asks for the number of the memory alone. *there: the number of
+ * memory that is there, or 0; an array that was in that memory needs no question. */
+int sw_is_known(int device, CUdeviceptr address, size_t bytes, unsigned long long *there);
 void sw_now_known(int device, CUdeviceptr address, size_t bytes);
 
 /* SYMWIN_FORKED in a forked child of a process that had loaded the driver. */

@@ -318,12 +318,16 @@ static void grids(const struct rank *r, struct arrays *a)
 
 static CUresult (*plain_question)(void *, CUpointer_attribute, CUdeviceptr);
 static CUdeviceptr arrays_begin, arrays_end;
-static int questions; /* about these arrays, but for the number of their memory */
+static int questions, numbers; /* about these arrays, and for the number of their memory */
 
 static CUresult note_question(void *answer, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
-    questions += attribute != CU_POINTER_ATTRIBUTE_BUFFER_ID && ptr >= arrays_begin &&
-                 ptr < arrays_end;
+    const int is_number = attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID;
+
+    if (ptr >= arrays_begin && ptr < arrays_end) {
+        questions += !is_number;
+        numbers += is_number;
+    }
     return plain_question(answer, attribute, ptr);
 }
 
@@ -333,7 +337,7 @@ static int questions_of(const struct rank *r, const uint64_t *arrays, int on_dev
 
     arrays_begin = (CUdeviceptr)(uintptr_t)arrays;
     arrays_end = arrays_begin + 2 * sizeof *arrays;
-    questions = 0;
+    questions = numbers = 0;
     host_must(symwin_alltoallv(r->comm, r->in, &parts, r->out, &parts, SYMWIN_U8, r->streams[0]),
               "symwin_alltoallv");
     job_wait(r, 0);
@@ -341,7 +345,7 @@ static int questions_of(const struct rank *r, const uint64_t *arrays, int on_dev
 }
 
 /* Answers of the driver take up to 3 us: it is asked about the same arrays once. Which memory is
- * there it tells at once. */
+ * there it tells at once: a call asks that once for all arrays in it. */
 static void asks_once(const struct rank *r)
 {
     uint64_t *const host = aligned_alloc(4096, 4096); /* nothing else is in its page */
@@ -363,6 +367,7 @@ static void asks_once(const struct rank *r)
             "device memory is asked about", r->rank);
     must_equal(questions_of(r, (const uint64_t *)(uintptr_t)device, 1), 0, "and not again",
                r->rank);
+    must_equal(numbers, 1, "questions for the memory of four arrays", r->rank);
     host_must_cuda(sw_drv.cuMemFree(device), "cuMemFree");
     sw_scope_leave(&scope);
     sw_drv.cuPointerGetAttribute = plain_question;

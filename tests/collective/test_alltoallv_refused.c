@@ -74,24 +74,30 @@ static void freed_arrays(const struct rank *r, const uint64_t *device)
 /* The driver may give one rank's freed address to another rank of the process. */
 static pthread_mutex_t allocating = PTHREAD_MUTEX_INITIALIZER;
 
-/* The same with memory of the driver, about which the thread has asked before. */
-static void freed_elsewhere(const struct rank *r, const uint64_t *device)
+/* The same with memory of the driver, about which the thread has asked before: the array of counts,
+ * or that of displacements, while the counts are there. */
+static void freed_elsewhere(const struct rank *r, const uint64_t *device, int places)
 {
     symwin_parts freed = {NULL, device, 4 * (uint64_t)r->nranks, 1};
+    CUdeviceptr array, other;
     struct sw_scope scope;
-    CUdeviceptr array;
 
     pthread_mutex_lock(&allocating);
     host_must(sw_scope_enter(r->device, &scope), "scope");
     host_must_cuda(sw_drv.cuMemAlloc(&array, 4096), "cuMemAlloc");
-    memcpy(&freed.counts, &array, sizeof array);
+    host_must_cuda(sw_drv.cuMemAlloc(&other, 4096), "cuMemAlloc");
+    memcpy(&freed.counts, places ? &other : &array, sizeof array);
+    if (places)
+        memcpy(&freed.displacements, &array, sizeof array);
     host_must(symwin_group_begin(), "symwin_group_begin");
     host_must(symwin_barrier(r->comm, r->streams[0]), "symwin_barrier");
     host_must(symwin_allgatherv(r->comm, r->in, r->out, &freed, SYMWIN_U32, r->streams[0]),
               "symwin_allgatherv");
     host_must_cuda(sw_drv.cuMemFree(array), "cuMemFree");
+    refused(r, symwin_group_end(), SYMWIN_INVALID,
+            places ? "parts->displacements (0x|)" : "parts->counts (0x|)");
+    host_must_cuda(sw_drv.cuMemFree(other), "cuMemFree");
     sw_scope_leave(&scope);
-    refused(r, symwin_group_end(), SYMWIN_INVALID, "parts->counts (0x|)");
     pthread_mutex_unlock(&allocating);
 }
 
@@ -309,7 +315,8 @@ static void arguments(const struct rank *r, const struct arrays *a)
             "symwin_allgatherv: parts->displacements (0x|) is device memory; set parts->on_device");
     short_arrays(r, a);
     freed_arrays(r, device);
-    freed_elsewhere(r, device);
+    freed_elsewhere(r, device, 0);
+    freed_elsewhere(r, device, 1);
     elsewhere(r, device);
     far[0] = UINT64_MAX - 1;
     bad = (symwin_parts){more, far, 0, 0};
