@@ -47,7 +47,16 @@ enum { ncclScalarDevice, ncclScalarHostImmediate };
 
 enum { NCCL_SHRINK_ABORT = 1, NCCL_WIN_COLL_SYMMETRIC = 1 };
 
-typedef struct ncclConfig ncclConfig_t;
+typedef struct {
+    char internal[128];
+} ncclUniqueId;
+
+/* Its first members, the same since nccl.h 2.17. */
+typedef struct {
+    size_t size;
+    unsigned magic, version;
+    int blocking, cgaClusterSize, minCTAs, maxCTAs; /* INT_MIN: not set */
+} ncclConfig_t;
 
 /* Its first members. */
 typedef struct {
@@ -105,6 +114,16 @@ typedef struct {
     X(ncclScatterConfig, (const void *in, void *out, size_t count, ncclDataType_t type, int root,  \
                           ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config))
 
+#define SW_NCCL_BIRTHS(X)                                                                          \
+    X(ncclCommInitRankConfig,                                                                      \
+      (ncclComm_t * comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config))             \
+    X(ncclCommInitRankScalable, (ncclComm_t * comm, int ranks, int rank, int count,                \
+                                 ncclUniqueId *ids, ncclConfig_t *config))                         \
+    X(ncclCommSplit,                                                                               \
+      (ncclComm_t comm, int color, int key, ncclComm_t *child, ncclConfig_t *config))              \
+    X(ncclCommGrow, (ncclComm_t comm, int ranks, const ncclUniqueId *id, int rank,                 \
+                     ncclComm_t *child, ncclConfig_t *config))
+
 #define SW_NCCL_STATES(X)                                                                          \
     X(ncclCommShrink, (ncclComm_t comm, int *excluded, int count, ncclComm_t *child,               \
                        ncclConfig_t *config, int flags))                                           \
@@ -130,7 +149,7 @@ typedef struct {
 
 /* All of these but ncclGetLastError(), whose result is a text. */
 #define SW_NCCL_SERVED(X)                                                                          \
-    SW_NCCL_CALLS(X) SW_NCCL_CONFIG_CALLS(X) SW_NCCL_STATES(X) SW_NCCL_OTHERS(X)
+    SW_NCCL_CALLS(X) SW_NCCL_CONFIG_CALLS(X) SW_NCCL_BIRTHS(X) SW_NCCL_STATES(X) SW_NCCL_OTHERS(X)
 
 #define SW_NCCL_DECLARE(name, params)                                                              \
     SYMWIN_API ncclResult_t name params;                                                           \

@@ -23,6 +23,7 @@ struct record {
     int32_t capability;
     int32_t is_reachable; /* other hosts get to an id that it makes */
     int32_t has_engine;   /* NCCL is the one that symwin takes between hosts */
+    int32_t most_blocks;  /* that its birth or its variable allows; 0: no limit */
     int32_t has_id;       /* of rank 0: symwin's communicator is to be made */
     symwin_unique_id id;
 };
@@ -69,7 +70,8 @@ static struct record record_of(const struct sw_comm *comm)
                             .settings = sw_serve_fingerprint(),
                             .capability = capability_of(comm),
                             .is_reachable = address != NULL && address[0] != '\0',
-                            .has_engine = sw_next_is_engine(&nccl)};
+                            .has_engine = sw_next_is_engine(&nccl),
+                            .most_blocks = sw_birth_limit(atomic_load(&comm->handle))};
 
     memcpy(record.magic, magic, sizeof magic);
     snprintf(record.version, sizeof record.version, "%s", symwin_version());
@@ -135,7 +137,7 @@ static int serves_nothing(const struct sw_comm *comm)
 static ncclResult_t judge(struct sw_comm *comm)
 {
     const struct record *first = sw_met(comm, 0);
-    int rank, capability = INT_MAX;
+    int rank, capability = INT_MAX, most_blocks = 0;
 
     for (rank = 0; rank < comm->ranks; rank++) {
         const struct record *record = sw_met(comm, rank);
@@ -170,10 +172,13 @@ static ncclResult_t judge(struct sw_comm *comm)
             return refuse(comm, "has other SYMWIN_NCCL_ variables than rank 0", rank);
         if (record->capability < capability)
             capability = record->capability;
+        if (record->most_blocks > 0 && (most_blocks == 0 || record->most_blocks < most_blocks))
+            most_blocks = record->most_blocks;
     }
     if (!judge_hosts(comm))
         return ncclSuccess;
-    sw_serve_sizes(comm->ranks, capability, comm->several_hosts, comm->sizes);
+    comm->most_blocks = most_blocks;
+    sw_serve_sizes(comm->ranks, capability, comm->several_hosts, most_blocks, comm->sizes);
     if (comm->several_hosts && serves_nothing(comm))
         return refuse(comm,
                       "its ranks are on several hosts, between which no times were measured; "
@@ -216,7 +221,8 @@ ncclResult_t sw_attach_learn(struct sw_comm *comm)
         return refuse(comm, "it has one rank", -1);
     if (sw_cu() == NULL)
         return refuse(comm, "there is no libcuda here", -1); /* nor for NCCL */
-    sw_serve_sizes(comm->ranks, capability_of(comm), 0, comm->sizes);
+    comm->most_blocks = sw_birth_limit(atomic_load(&comm->handle));
+    sw_serve_sizes(comm->ranks, capability_of(comm), 0, comm->most_blocks, comm->sizes);
     return ncclSuccess;
 }
 
@@ -275,6 +281,7 @@ static void create(struct sw_comm *comm, const symwin_unique_id *id)
                                          .bootstrap_timeout_ms = patience(),
                                          .kernel_timeout_ms = -1,
                                          .slot_bytes = slot_bytes(comm),
+                                         .max_blocks = comm->most_blocks,
                                          .spare_multiprocessors = 32};
     symwin_comm *made = NULL;
     char name[32];

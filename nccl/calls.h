@@ -114,6 +114,17 @@ void sw_group_forget(struct sw_comm *comm, ncclComm_t handle);
 /* The end of an operation that calls of the group may have. 0: none has, or there is no memory. */
 int sw_group_add_op_end(const struct sw_from *from, ncclRedOp_t op, ncclComm_t comm);
 
+/* ---- births.c: how many multiprocessors a communicator may take; 0: no limit ---- */
+
+/* What a birth asks for; without a configuration, as its parent. */
+int sw_birth_asks(const ncclConfig_t *config, ncclComm_t parent);
+/* Notes that for the child, and returns the result. */
+ncclResult_t sw_birth_is_over(const struct sw_from *from, ncclResult_t result,
+                              const ncclComm_t *child, int most);
+/* What NCCL_MAX_CTAS says, or else the birth. On this rank: others may have another one. */
+int sw_birth_limit(ncclComm_t handle);
+void sw_birth_forget(ncclComm_t handle);
+
 /* ---- states.c ---- */
 
 void sw_window_add(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t handle);

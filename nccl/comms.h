@@ -64,10 +64,11 @@ struct sw_comm {
     CUcontext context;
     struct sw_meeting meeting;
     char why[200];
-    int several_hosts;             /* symwin goes between them by NCCL; equal on all ranks */
-    uint64_t sizes[SW_KINDS];      /* which classes are symwin's; a guess before the agreement */
-    uint64_t place;                /* among communicators in a group: equal on all ranks */
-    int opened;                    /* symwin's communicator was made, or refused */
+    int most_blocks;          /* of symwin's kernels; 0: no limit. A guess before the agreement */
+    int several_hosts;        /* symwin goes between them by NCCL; equal on all ranks */
+    uint64_t sizes[SW_KINDS]; /* which classes are symwin's; a guess before the agreement */
+    uint64_t place;           /* among communicators in a group: equal on all ranks */
+    int opened;               /* symwin's communicator was made, or refused */
     _Atomic(symwin_comm *) symwin; /* NULL: there is none */
 
     atomic_int is_later; /* a call is in progress in a thread of this library (blocking=0) */

@@ -24,7 +24,7 @@ static atomic_int process; /* that has made calls: a forked child prints nothing
 void sw_report_birth(struct sw_comm *comm)
 {
     const char *level = getenv("NCCL_DEBUG");
-    char kinds[160] = "";
+    char kinds[160] = "", limit[48] = "";
     int kind;
 
     if (level == NULL || (strcasecmp(level, "INFO") != 0 && strcasecmp(level, "TRACE") != 0))
@@ -33,10 +33,12 @@ void sw_report_birth(struct sw_comm *comm)
         if (comm->sizes[kind] != 0)
             snprintf(kinds + strlen(kinds), sizeof kinds - strlen(kinds), " %s",
                      sw_kind_names[kind]);
+    if (comm->most_blocks > 0)
+        snprintf(limit, sizeof limit, ", with %d blocks at most", comm->most_blocks);
     if (atomic_load(&comm->state) == SW_ATTACHED)
-        fprintf(stderr, "symwin: process %d, communicator %u %p, rank %d of %d: may serve%s\n",
+        fprintf(stderr, "symwin: process %d, communicator %u %p, rank %d of %d: may serve%s%s\n",
                 (int)getpid(), comm->number, (void *)atomic_load(&comm->handle), comm->rank,
-                comm->ranks, kinds[0] != '\0' ? kinds : " nothing: no times were measured");
+                comm->ranks, kinds[0] != '\0' ? kinds : " nothing: no times were measured", limit);
     else
         fprintf(stderr, "symwin: process %d, communicator %u %p, rank %d of %d: NCCL's, as %s\n",
                 (int)getpid(), comm->number, (void *)atomic_load(&comm->handle), comm->rank,

@@ -65,7 +65,23 @@ static uint64_t whole(const struct measured *row, uint64_t sizes)
     return (sizes & all) == all ? ~(uint64_t)0 : 0;
 }
 
-void sw_serve_sizes(int ranks, int capability, int several_hosts, uint64_t sizes[SW_KINDS])
+/* The classes of up to BLOCK_BYTES for each block, for which a call without a limit takes no more:
+ * the times hold for them. */
+static uint64_t limited(int most_blocks)
+{
+    enum { BLOCK_BYTES = 4 << 10 };
+    uint64_t sizes = 0;
+    int class;
+
+    for (class = 0;
+         class < SW_CLASSES - 1 && (uint64_t)2 << class <= (uint64_t)most_blocks * BLOCK_BYTES;
+         class ++)
+        sizes |= (uint64_t)1 << class;
+    return most_blocks > 0 ? sizes : ~(uint64_t)0;
+}
+
+void sw_serve_sizes(int ranks, int capability, int several_hosts, int most_blocks,
+                    uint64_t sizes[SW_KINDS])
 {
     int kind;
 
@@ -77,8 +93,10 @@ void sw_serve_sizes(int ranks, int capability, int several_hosts, uint64_t sizes
         if (serve != SW_SERVE_AUTO || row == NULL || several_hosts)
             continue;
         sizes[kind] = quicker(row, ranks);
-        if (kind == SW_SEND || kind == SW_RECV)
-            sizes[kind] = whole(row, sizes[kind]);
+        if (kind != SW_SEND && kind != SW_RECV)
+            sizes[kind] &= limited(most_blocks);
+        else
+            sizes[kind] = most_blocks == 0 ? whole(row, sizes[kind]) : 0;
     }
 }
 

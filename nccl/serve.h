@@ -10,8 +10,9 @@ uint64_t sw_serve_fingerprint(void);
 uint64_t sw_hash(uint64_t seed, const void *bytes, size_t count);
 
 /* The classes of sizes that are symwin's. Over several hosts nothing was measured: what a variable
- * says is. */
-void sw_serve_sizes(int ranks, int capability, int several_hosts, uint64_t sizes[SW_KINDS]);
+ * says is. With a limit of blocks (0: none) only sizes of which each block has little. */
+void sw_serve_sizes(int ranks, int capability, int several_hosts, int most_blocks,
+                    uint64_t sizes[SW_KINDS]);
 
 /* The class of a call, by the larger of its buffers. */
 int sw_serve_class(const struct sw_comm *comm, enum sw_kind kind, size_t count,

@@ -154,6 +154,7 @@ static void set_up(void)
     const char *peers = getenv("SYMWIN_NCCL_PEERS");
     const char *path = getenv("SYMWIN_NCCL");
     const char *report = getenv("SYMWIN_NCCL_REPORT");
+    const char *most_ctas = getenv("NCCL_MAX_CTAS");
     const int chooses = driver == NULL || strcmp(driver, "auto") == 0;
     void *cuda;
 
@@ -168,6 +169,7 @@ static void set_up(void)
     check_own("SYMWIN_NCCL_REPORT", report,
               report != NULL && (strcmp(report, "0") == 0 || strcmp(report, "1") == 0), "0 or 1");
     setup.report = report != NULL && strcmp(report, "1") == 0;
+    setup.most_blocks = most_ctas != NULL ? atoi(most_ctas) : 0; /* NCCL says what is wrong */
     check_own("SYMWIN_NCCL", path, path != NULL && path[0] != '\0', "the path of libnccl.so.2");
     if (driver != NULL && strcmp(driver, "emu") == 0) {
         setup.emulated = 1;

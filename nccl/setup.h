@@ -36,6 +36,7 @@ struct sw_setup {
     enum sw_serve serve[SW_KINDS];
     size_t room; /* most device memory of a communicator */
     int report;
+    int most_blocks; /* NCCL_MAX_CTAS; 0: not set */
 };
 const struct sw_setup *sw_setup(void);
 

@@ -1,6 +1,5 @@
 /* Deaths and states of communicators, windows, and operations: each is NCCL's, and what hangs on
- * the communicator goes with it. Births need nothing: a communicator is known from its first call
- * on. */
+ * the communicator goes with it. A communicator is known from its first call on. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -33,6 +32,7 @@ SW_DEFINE(ncclCommShrink,
            int flags),
           (comm, excluded, count, child, config, flags))
 {
+    const int most = sw_birth_asks(config, comm);
     struct sw_comm *parent = (flags & NCCL_SHRINK_ABORT) != 0 && !from->inside ? sw_comm_find(comm)
                                                                                : NULL;
 
@@ -40,8 +40,9 @@ SW_DEFINE(ncclCommShrink,
     if (parent != NULL && atomic_load(&parent->symwin) != NULL && is_stuck(parent))
         stop(parent);
     sw_comm_leave(parent);
-    return sw_error_is_nccls(
-        SW_PASS(from, ncclCommShrink, (comm, excluded, count, child, config, flags)));
+    return sw_birth_is_over(
+        from, SW_PASS(from, ncclCommShrink, (comm, excluded, count, child, config, flags)), child,
+        most);
 }
 
 static void *remove_main(void *comm)
@@ -67,6 +68,8 @@ SW_DEFINE(ncclCommDestroy, (ncclComm_t comm), (comm))
 {
     struct sw_comm *known = from->inside ? NULL : sw_comm_find(comm);
 
+    if (!from->inside)
+        sw_birth_forget(comm);
     if (known != NULL) {
         sw_comm_hide(known);
         sw_group_forget(known, comm);
@@ -175,6 +178,8 @@ SW_DEFINE(ncclCommAbort, (ncclComm_t comm), (comm))
     ncclResult_t result;
     int hidden = 0;
 
+    if (!from->inside)
+        sw_birth_forget(comm);
     if (known != NULL) {
         stop_what_runs(known);
         hidden = sw_comm_hide(known);

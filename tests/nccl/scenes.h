@@ -93,6 +93,7 @@ int dumped(const char *word, const char *pair);
     X(final)                                                                                       \
     X(blocking)                                                                                    \
     X(coming_window)                                                                               \
+    X(limits)                                                                                      \
     X(report)                                                                                      \
     X(cost)                                                                                        \
     X(abort) /* scenes_abort.c */                                                                  \

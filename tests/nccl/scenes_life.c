@@ -1,5 +1,6 @@
 /* Lives of communicators: many of them, their memory, births with a rank that is late, and calls
  * that a report counts. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -304,6 +305,32 @@ void scene_blocking(struct rank *rank)
     for (how = 0; how < HOWS; how++)
         born_later(rank, how, &called);
     fails_later(rank);
+}
+
+/* Configurations with limits: the ranks' least one holds, also for a child without a configuration,
+ * and not for one that has another. A later communicator may have the handle of one that is gone.
+ */
+void scene_limits(struct rank *rank)
+{
+    ncclConfig_t config = {.size = 80, .magic = NCCL_CONFIG_MAGIC, .blocking = 1};
+    ncclComm_t comms[3];
+    int i;
+
+    config.maxCTAs = 4 + (rank->rank != 0);
+    EXPECT(ncclCommInitRankConfig(&comms[0], rank->ranks, world->ids[0], rank->rank, &config),
+           ncclSuccess);
+    comms[1] = split(comms[0], 0, 0);
+    config.maxCTAs = INT_MIN;
+    EXPECT(ncclCommSplit(comms[0], 0, 0, &comms[2], &config), ncclSuccess);
+    for (i = 0; i < 3; i++)
+        EXPECT(sum(rank, comms[i], 1), rank->ranks);
+    for (i = 0; i < 3; i++)
+        EXPECT(ncclCommDestroy(comms[i]), ncclSuccess);
+    for (i = 1; i < 4; i++) {
+        EXPECT(ncclCommInitRank(&comms[0], rank->ranks, world->ids[i], rank->rank), ncclSuccess);
+        EXPECT(sum(rank, comms[0], 1), rank->ranks);
+        EXPECT(ncclCommDestroy(comms[0]), ncclSuccess);
+    }
 }
 
 /* A window of ranks of which the last one does not block, or none does. */

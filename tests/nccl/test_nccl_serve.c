@@ -14,13 +14,13 @@ const struct sw_setup *sw_setup(void)
 /* Bits of classes: of those that were measured, and of the smaller ones. */
 enum { C8 = 1 << 3, C16 = 1 << 4, C32 = 1 << 5, SMALLER = C8 - 1 };
 
-static int several_hosts;
+static int several_hosts, most_blocks;
 
 static void sizes(const char *name, int ranks, int capability, enum sw_kind kind, uint64_t want)
 {
     uint64_t got[SW_KINDS];
 
-    sw_serve_sizes(ranks, capability, several_hosts, got);
+    sw_serve_sizes(ranks, capability, several_hosts, most_blocks, got);
     tap_ok(got[kind] == want, "%s: classes 0x%llx", name, (unsigned long long)got[kind]);
 }
 
@@ -39,12 +39,19 @@ static void check_table(void)
     sizes("their receives", 2, 90, SW_RECV, all);
     sizes("sends that are not", 4, 90, SW_SEND, 0);
     sizes("their receives", 4, 90, SW_RECV, 0);
+    most_blocks = 1;
+    sizes("one block", 4, 90, SW_ALL_REDUCE, C8 | C16 | C32 | SMALLER);
+    sizes("one block: its larger sizes", 2, 90, SW_SEND, 0);
+    most_blocks = 0;
     several_hosts = 1;
     sizes("over several hosts nothing was measured", 2, 90, SW_ALL_REDUCE, 0);
     setup.serve[SW_ALL_REDUCE] = SW_SERVE_NONE;
     setup.serve[SW_REDUCE] = SW_SERVE_ALL;
     sizes("none", 2, 90, SW_ALL_REDUCE, 0);
     sizes("all, over several hosts", 1, 0, SW_REDUCE, all);
+    most_blocks = 1;
+    sizes("all, of one block", 1, 0, SW_REDUCE, all);
+    most_blocks = 0;
     several_hosts = 0;
     sizes("all", 1, 0, SW_REDUCE, all);
     setup = (struct sw_setup){0};

@@ -46,8 +46,8 @@ typedef struct {
 typedef struct {
     size_t size;
     unsigned magic, version;
-    int blocking;
-    char more[108];
+    int blocking, cgaClusterSize, minCTAs, maxCTAs;
+    char more[96];
 } ncclConfig_t;
 
 /* Of a collective, from NCCL 2.31 on. What follows is not there. */
