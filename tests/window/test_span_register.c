@@ -2,6 +2,12 @@
  * ranks, overlapping, captured, and remapped. Ranks are threads. */
 #include "user_memory.h"
 
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { MOST_WORDS = 30000 };
+#else
+enum { MOST_WORDS = 300000 };
+#endif
+
 /* Reduces `count` words in place, at each rank's own address. Returns how many are wrong. */
 static int wrong_sums(struct member *m, void *at, size_t count, uint32_t salt)
 {
@@ -37,8 +43,8 @@ static int connected(const struct member *m, const void *at, size_t count)
 static void run_row(struct harness_team *team, int rank, void *arg)
 {
     const struct span_row *row = arg;
-    const size_t at = span_cuts_of(row, rank)->at / 4 * 4, most = 300000;
-    const size_t all = (row->bytes - 8) / 4, count = all < most ? all : most;
+    const size_t at = span_cuts_of(row, rank)->at / 4 * 4;
+    const size_t all = (row->bytes - 8) / 4, count = all < MOST_WORDS ? all : MOST_WORDS;
     symwin_registration *registration;
     symwin_registration_info info;
     const size_t places[] = {0, (all - count) / 2, all - count,
