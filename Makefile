@@ -239,7 +239,7 @@ test-sanitize:
 	@$(MAKE) NVCC= BUILD=$(BUILD)/tsan SANITIZE=thread test
 
 # The tests' samples in full: ranks killed at every step, and every call made to fail.
-soak: $(STEP_TESTS) $(BUILD)/tests/test_multicast
+soak: $(STEP_TESTS) $(BUILD)/tests/test_multicast_faults
 	@tools/soak.sh $(BUILD)
 
 # Checks that tests notice broken code: tests/mutants/README.md. JOBS tests at a time.
@@ -538,7 +538,7 @@ $(BUILD)/tests/test_offset_votes: private LDFLAGS += -Wl,--wrap=sw_segment_room 
     -Wl,--wrap=sw_comm_agree
 
 # This test takes resources of the host away.
-$(BUILD)/tests/test_multicast: private LDFLAGS += -Wl,--wrap=sw_thread_begin \
+$(BUILD)/tests/test_multicast_faults: private LDFLAGS += -Wl,--wrap=sw_thread_begin \
     -Wl,--wrap=sw_memory_access
 
 # This test holds threads in the middle of an abort and of a check.

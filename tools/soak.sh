@@ -36,16 +36,16 @@ else
     soak test_kill "$kill_stride"
     soak test_system_faults "$fault_stride"
 fi
-soak test_multicast soak
+soak test_multicast_faults soak
 [ ! -e "$build/soak/failed" ] || failed=1
 
 kills=$(sed -n 's/^\(not \)\{0,1\}ok .*: \([0-9]*\) of [0-9]* runs hit.*/\2/p' \
     "$build/soak/test_kill" | awk '{ n += $1 } END { print n + 0 }')
 multicast=$(sed -n 's/.* \([0-9]*\) of [0-9]* kills ended well/\1/p' \
-    "$build/soak/test_multicast" | awk '{ n += $1 } END { print n + 0 }')
+    "$build/soak/test_multicast_faults" | awk '{ n += $1 } END { print n + 0 }')
 faults=$(sed -n 's/^# \([0-9]*\) faults in .*/\1/p' "$build/soak/test_system_faults")
 echo "soak: multicast: $multicast ranks killed, $(sed -n 's/^# \([0-9]*\) faults.*/\1/p' \
-    "$build/soak/test_multicast") faults"
+    "$build/soak/test_multicast_faults") faults"
 echo "soak: $kills ranks ended, ${faults:=0} faults injected$([ $failed = 0 ] || echo '; FAILED')"
 if [ $# -eq 1 ] && { [ "$kills" -lt $least_kills ] || [ "$faults" -lt $least_faults ]; }; then
     echo "soak: too few; at least $least_kills and $least_faults are meant" >&2
