@@ -10,10 +10,16 @@
 enum { SWEEP = 30, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5, MANY = 2 };
 static const int many_ranks[] = {16, 17};
 #elif defined(__SANITIZE_ADDRESS__)
-enum { SWEEP = 72, FLIGHTS = 2, REPLAYS = 3, MOST_RANKS = 5, MANY = 2 };
+enum { SWEEP = 36, FLIGHTS = 2, REPLAYS = 3, MOST_RANKS = 5, MANY = 2 };
 static const int many_ranks[] = {16, 17, 40};
 #else
-enum { SWEEP = 144, FLIGHTS = 5, REPLAYS = 6, MOST_RANKS = 8, MANY = 6 };
+enum {
+    SWEEP = 72 /* each type and operation */,
+    FLIGHTS = 5,
+    REPLAYS = 6,
+    MOST_RANKS = 8,
+    MANY = 6
+};
 static const int many_ranks[] = {16, 17, 40, 72};
 #endif
 enum { IN_FLIGHT = 8, REDUCE_SCATTER = 5 /* of the shapes */ };
