@@ -41,6 +41,7 @@ static void check_table(void)
     sizes("their receives", 4, 90, SW_RECV, 0);
     most_blocks = 1;
     sizes("one block", 4, 90, SW_ALL_REDUCE, C8 | C16 | C32 | SMALLER);
+    sizes("one block: up to 4 KiB", 2, 90, SW_REDUCE_SCATTER, 0xfff);
     sizes("one block: its larger sizes", 2, 90, SW_SEND, 0);
     most_blocks = 0;
     several_hosts = 1;
