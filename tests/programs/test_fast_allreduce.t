@@ -48,7 +48,7 @@ if ($sanitized) {
     # ThreadSanitizer sees no race between processes.
     verified('', '--nproc 2 1K', 2, 'two processes', 1) if $flags !~ /-fsanitize=thread/;
 } else {
-    verified('NTHREADS=4 SYMWIN_EMU_ALIAS=1', '20K', 4, 'four threads, alias fences', 1);
+    verified('NTHREADS=4 SYMWIN_EMU_ALIAS=1', '8K', 4, 'four threads, alias fences', 1);
     verified('NTHREADS=3 SYMWIN_EMU_DEVICES=2', '5000', 3, 'three threads on two devices');
     verified('NTHREADS=1', '1K', 1, 'one rank');
     verified('', '--nproc 4 4K', 4, 'four processes', 1);
