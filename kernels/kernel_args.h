@@ -27,7 +27,7 @@
  *                                multiplies what it reads of p (scalar.cuh)
  *  struct sw_landing landing[nranks]  of large parts of unequal lengths, which go straight into
  *                                windows or from there: what this rank has with peer p, at [p]
- *                                (table.cuh)
+ *                                (table_parts.cuh)
  *  struct sw_pair pair[nranks]   of sends and receives: what this rank has with each peer
  *  entries  ring[nranks][SW_PAIR_SLOTS][...] of sends and receives: what peer p sends, at [p];
  *                                zero except for entries in transit
@@ -133,7 +133,8 @@ struct sw_comm_state {
     uint64_t copies;  /* calls by copies that have ended here; equal on all ranks */
     /* nonzero: no later call begins. Written by the host that destroys the communicator */
     uint32_t left;
-    /* blocks of the running call that have copied (put.cu), or need no more places (table.cuh) */
+    /* blocks of the running call that have copied (put.cu), or need no more places
+     * (table_parts.cuh) */
     uint32_t copied;
     uint32_t awaits;       /* a send or receive waits for this rank, plus one; 0: none does */
     uint32_t reserved[21]; /* to 128 bytes: a cache line of its own */
@@ -292,8 +293,8 @@ struct sw_kernel_args {
 #define SW_STATE_SCALAR(nranks, slot_bytes, src)                                                   \
     (SW_STATE_OFFER(nranks, slot_bytes, nranks) + (uint64_t)(src)*8)
 
-/* Large parts of unequal lengths (table.cuh). The upper half of a word of `place` is the flag of
- * its call; the word is zero once it has been read. */
+/* Large parts of unequal lengths (table_parts.cuh). The upper half of a word of `place` is the flag
+ * of its call; the word is zero once it has been read. */
 enum {
     SW_PLACE_DIGEST,
     SW_PLACE_OFFSET,
