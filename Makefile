@@ -762,7 +762,7 @@ python-extension:
 	if [ -n "$$folder" ] && [ -e "$$folder/Python.h" ]; then \
 	    set -x; \
 	    $(COMPILE_C) -MF $(BUILD)/_fast.d -isystem "$$folder" -shared $(LDFLAGS) -o $(FAST) \
-	        python/_fast.c; \
+	        python/_fast.c python/_fast_arguments.c; \
 	else \
 	    echo "$(PYTHON) has no Python.h: the wheel has no extension, and calls by ctypes"; \
 	fi

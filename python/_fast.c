@@ -1,31 +1,24 @@
 /* The communicator's calls for CPython, without ctypes: symwin/_fast.abi3.so of the wheel.
  *
  * By the stable ABI, so one file serves CPython 3.9 and later. It takes what calls get as a rule,
- * which is arrays of symwin's and tensors of torch's with nothing unusual about them. For all else
- * it calls the function of comm.py whose place it has taken, which makes the call by ctypes or says
- * what is wrong. So no message is written here, and without this file all works as well.
+ * which is arrays of symwin's and tensors of torch's with nothing unusual about them
+ * (_fast_arguments.c). For all else it calls the function of comm.py whose place it has taken,
+ * which makes the call by ctypes or says what is wrong. So no message is written here, and without
+ * the extension all works as well.
  *
- * The interpreter's lock guards what is static here; free-threaded interpreters do not load it. */
-#define Py_LIMITED_API 0x03090000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+ * The interpreter's lock guards what is static in both files; free-threaded interpreters do not
+ * load it. */
+#include "_fast.h"
+
 #include <structmember.h>
 
-#include <stdint.h>
 #include <string.h>
-
-#include "symwin.h"
 
 #ifndef METH_FASTCALL /* of the stable ABI since 3.10; in CPython the same since 3.7 */
 #define METH_FASTCALL 0x0080
 #endif
 
 /* ---- a communicator's part in C ---- */
-
-struct facts {
-    int nranks, rank, device;
-    int emulated;
-};
 
 struct rank {
     PyObject_HEAD symwin_comm *handle; /* NULL: None */
@@ -153,284 +146,9 @@ static const struct {
 
 static PyObject *slow[CALL_COUNT]; /* the functions of comm.py */
 static PyObject *parameters[PARAMETERS];
-static PyObject *array_class, *buffer_class, *stream_class, *op_names, *check, *handle_of;
-
-static struct {
-    PyObject *buffer, *offset, *count, *type, *device, *address, *handle, *device_index;
-    PyObject *is_neg, *storage_offset, *untyped_storage, *nbytes;
-} name;
+static PyObject *check;
 
 static _Thread_local int depth; /* of this thread's groups */
-
-/* ---- memory ---- */
-
-struct operand {
-    void *ptr;
-    uint64_t count;
-    int type;
-};
-
-/* 1: found. 0: not what is known here, or wrong: the slow path decides. -1: an exception. */
-
-static int number(PyObject *from, PyObject *attribute, unsigned long long *value)
-{
-    PyObject *found = PyObject_GetAttr(from, attribute);
-    int known;
-
-    if (found == NULL)
-        return PyErr_ExceptionMatches(PyExc_Exception) ? (PyErr_Clear(), 0) : -1;
-    known = PyLong_CheckExact(found);
-    if (known) {
-        *value = PyLong_AsUnsignedLongLong(found);
-        if (*value == (unsigned long long)-1 && PyErr_Occurred()) {
-            PyErr_Clear();
-            known = 0;
-        }
-    }
-    Py_DECREF(found);
-    return known;
-}
-
-static int array_operand(PyObject *value, int device, struct operand *found)
-{
-    unsigned long long where, address, offset, count, type;
-    PyObject *buffer;
-    int known;
-
-    buffer = PyObject_GetAttr(value, name.buffer);
-    if (buffer == NULL) {
-        PyErr_Clear();
-        return 0;
-    }
-    known = (PyObject *)Py_TYPE(buffer) == buffer_class;
-    if (known == 1) /* None if it was freed */
-        known = number(buffer, name.address, &address);
-    Py_DECREF(buffer);
-    if (known == 1)
-        known = number(value, name.device, &where);
-    if (known == 1)
-        known = number(value, name.offset, &offset);
-    if (known == 1)
-        known = number(value, name.count, &count);
-    if (known == 1)
-        known = number(value, name.type, &type);
-    if (known != 1)
-        return known;
-    if (where != (unsigned long long)device || type > 255)
-        return 0;
-    found->ptr = (void *)(uintptr_t)(address + offset);
-    found->count = count;
-    found->type = (int)type;
-    return 1;
-}
-
-/* DLPack's table of functions of a class (version 1): https://dmlc.github.io/dlpack/ */
-
-struct dl_tensor {
-    void *data;
-    struct {
-        int32_t type, id;
-    } device;
-    int32_t ndim;
-    struct {
-        uint8_t code, bits;
-        uint16_t lanes;
-    } type;
-    int64_t *shape, *strides;
-    uint64_t byte_offset;
-};
-
-struct dl_exchange {
-    struct {
-        uint32_t major, minor;
-    } version;
-    void *previous;
-    void *allocate, *managed_from_object, *managed_to_object;
-    int (*tensor_from_object)(void *object, struct dl_tensor *out);
-    int (*current_stream)(int32_t device_type, int32_t device, void **out);
-};
-
-enum { DL_CPU = 1, DL_CUDA = 2 };
-#define DL_CAPSULE "dlpack_exchange_api"
-
-/* torch.Tensor and torch.nn.Parameter, once they have been seen. */
-static struct {
-    PyObject *class;
-    const struct dl_exchange *exchange;
-} tensors[4];
-static int tensor_classes;
-
-static struct {
-    uint8_t code, bits;
-    int type;
-} types[32];
-static int type_count;
-
-/* What a method that takes no arguments returns, as a number. */
-static int answer(PyObject *of, PyObject *method, unsigned long long *value)
-{
-    PyObject *found = PyObject_CallMethodObjArgs(of, method, NULL);
-
-    if (found == NULL)
-        return -1;
-    *value = PyLong_AsUnsignedLongLong(found);
-    Py_DECREF(found);
-    if (*value == (unsigned long long)-1 && PyErr_Occurred()) {
-        PyErr_Clear();
-        return 0;
-    }
-    return 1;
-}
-
-/* Whether a tensor's elements are what its memory has, and its storage, which may have been
- * resized, has all of them. */
-static int is_plain(PyObject *value, uint64_t count, unsigned size)
-{
-    unsigned long long negated, offset, end, bytes;
-    PyObject *storage;
-    int known = answer(value, name.is_neg, &negated);
-
-    if (known == 1)
-        known = negated ? 0 : answer(value, name.storage_offset, &offset);
-    if (known != 1)
-        return known;
-    if (__builtin_add_overflow(offset, count, &end) || __builtin_mul_overflow(end, size, &end))
-        return 0;
-    storage = PyObject_CallMethodObjArgs(value, name.untyped_storage, NULL);
-    if (storage == NULL)
-        return -1;
-    known = answer(storage, name.nbytes, &bytes);
-    Py_DECREF(storage);
-    return known == 1 ? bytes >= end : known;
-}
-
-static int tensor_operand(PyObject *value, const struct dl_exchange *exchange,
-                          const struct facts *facts, struct operand *found)
-{
-    struct dl_tensor tensor;
-    int64_t count = 1;
-    int i, contiguous = 1;
-
-    memset(&tensor, 0, sizeof tensor);
-    if (exchange->tensor_from_object(value, &tensor) != 0) {
-        PyErr_Clear();
-        return 0;
-    }
-    if (tensor.device.type == DL_CUDA ? tensor.device.id != facts->device
-                                      : tensor.device.type != DL_CPU || !facts->emulated)
-        return 0;
-    for (i = tensor.ndim - 1; i >= 0; i--) {
-        if (tensor.strides != NULL && tensor.shape[i] != 1 && tensor.strides[i] != count)
-            contiguous = 0;
-        if (__builtin_mul_overflow(count, tensor.shape[i], &count))
-            return 0;
-    }
-    for (i = 0; i < type_count; i++)
-        if (types[i].code == tensor.type.code && types[i].bits == tensor.type.bits)
-            break;
-    if (i == type_count || tensor.type.lanes != 1 || count < 0)
-        return 0;
-    found->ptr = (char *)tensor.data + tensor.byte_offset;
-    found->count = (uint64_t)count;
-    found->type = types[i].type;
-    if (count == 0)
-        return 1;
-    return contiguous && tensor.data != NULL ? is_plain(value, found->count, types[i].bits / 8) : 0;
-}
-
-static int memory(PyObject *value, const struct facts *facts, struct operand *found)
-{
-    PyObject *class;
-    int i;
-
-    if (value == NULL)
-        return 0;
-    class = (PyObject *)Py_TYPE(value);
-    if (class == array_class)
-        return array_operand(value, facts->device, found);
-    for (i = 0; i < tensor_classes; i++)
-        if (class == tensors[i].class)
-            return tensor_operand(value, tensors[i].exchange, facts, found);
-    return 0;
-}
-
-/* ---- other arguments ---- */
-
-static int operation(PyObject *value, int *op)
-{
-    PyObject *found;
-
-    *op = SYMWIN_SUM;
-    if (value == NULL)
-        return 1;
-    if (!PyUnicode_CheckExact(value))
-        return 0;
-    found = PyDict_GetItemWithError(op_names, value);
-    if (found == NULL)
-        return PyErr_Occurred() ? -1 : 0;
-    *op = (int)PyLong_AsLong(found);
-    return 1;
-}
-
-static int rank_number(PyObject *value, int *rank)
-{
-    long found;
-
-    if (!PyLong_CheckExact(value))
-        return 0;
-    found = PyLong_AsLong(value);
-    if (found < 0 || found > INT32_MAX) {
-        PyErr_Clear();
-        return 0;
-    }
-    *rank = (int)found;
-    return 1;
-}
-
-static int stream_number(PyObject *value, struct CUstream_st **stream)
-{
-    unsigned long long found = PyLong_AsUnsignedLongLong(value);
-
-    if (found == (unsigned long long)-1 && PyErr_Occurred()) {
-        PyErr_Clear();
-        return 0;
-    }
-    *stream = (struct CUstream_st *)(uintptr_t)found;
-    return 1;
-}
-
-static int stream_of(PyObject *value, int device, struct CUstream_st **stream)
-{
-    unsigned long long handle, where;
-    PyObject *found, *number_of;
-    int known;
-
-    *stream = NULL;
-    if (value == NULL || value == Py_None)
-        return 1;
-    if (PyLong_CheckExact(value))
-        return stream_number(value, stream);
-    if ((PyObject *)Py_TYPE(value) == stream_class) {
-        known = number(value, name.handle, &handle); /* None if it was destroyed */
-        if (known == 1)
-            known = number(value, name.device_index, &where);
-        if (known == 1 && where != (unsigned long long)device)
-            known = 0;
-        if (known == 1)
-            *stream = (struct CUstream_st *)(uintptr_t)handle;
-        return known;
-    }
-    number_of = PyLong_FromLong(device);
-    if (number_of == NULL)
-        return -1;
-    found = PyObject_CallFunctionObjArgs(handle_of, value, number_of, NULL);
-    Py_DECREF(number_of);
-    if (found == NULL)
-        return -1;
-    known = PyLong_Check(found) && stream_number(found, stream);
-    Py_DECREF(found);
-    return known;
-}
 
 /* Puts the arguments at their parameters' places. 0: the slow path decides. */
 static int place(int call, PyObject *const *arguments, Py_ssize_t positional, PyObject *keywords,
@@ -487,7 +205,7 @@ static int prepare(int call, const struct facts *facts, PyObject **given, struct
         other = NULL;
     }
     made->result = call == CALL_send ? NULL : given[OUTPUT];
-    known = memory(given[first], facts, at);
+    known = fast_memory(given[first], facts, at);
     if (known != 1)
         return known;
     if (other == NULL || other == given[first]) {
@@ -496,7 +214,7 @@ static int prepare(int call, const struct facts *facts, PyObject **given, struct
         if (other != NULL || calls[call].without == SAME)
             *beside = *at;
     } else {
-        known = memory(other, facts, beside);
+        known = fast_memory(other, facts, beside);
         if (known != 1)
             return known;
     }
@@ -512,11 +230,11 @@ static int prepare(int call, const struct facts *facts, PyObject **given, struct
             return 0;
         made->count /= (uint64_t)facts->nranks;
     }
-    known = operation(given[OP], &made->op);
+    known = fast_operation(given[OP], &made->op);
     if (known == 1 && given[ROOT] != NULL)
-        known = rank_number(given[ROOT], &made->root);
+        known = fast_rank(given[ROOT], &made->root);
     if (known == 1 && (call == CALL_send || call == CALL_recv))
-        known = given[PEER] == NULL ? 0 : rank_number(given[PEER], &made->root);
+        known = given[PEER] == NULL ? 0 : fast_rank(given[PEER], &made->root);
     return known;
 }
 
@@ -609,7 +327,7 @@ static PyObject *enter(int call, PyObject *self, PyObject *const *arguments, Py_
     memset(&made, 0, sizeof made);
     if (depth || facts.nranks < 1 || !place(call, arguments, count, keywords, given))
         return by_ctypes(call, self, arguments, count, keywords, NULL);
-    known = stream_of(given[STREAM], facts.device, &made.stream);
+    known = fast_stream(given[STREAM], facts.device, &made.stream);
     if (known == 0)
         return by_ctypes(call, self, arguments, count, keywords, NULL);
     /* From here on to the call no code of the caller's runs. */
@@ -656,12 +374,6 @@ static PyMethodDef methods[CALL_COUNT] = {
 
 /* ---- the module ---- */
 
-static PyObject *kept(PyObject *object) /* for good: calls of old classes may still use it */
-{
-    Py_INCREF(object);
-    return object;
-}
-
 static int install_call(PyObject *class, int i, PyObject *row)
 {
     static void **const places[] = {
@@ -683,7 +395,7 @@ static int install_call(PyObject *class, int i, PyObject *row)
         return -1;
     methods[i].ml_doc = PyBytes_AsString(text);
     *places[i] = found;
-    slow[i] = kept(function);
+    slow[i] = fast_keep(function);
     method = PyDescr_NewMethod((PyTypeObject *)class, &methods[i]);
     if (method == NULL)
         return -1;
@@ -710,16 +422,9 @@ static PyObject *install(PyObject *module, PyObject *arguments)
         if (rows[i] == NULL)
             return PyErr_Format(PyExc_KeyError, "%s", calls[i].name);
     }
-    array_class = kept(array);
-    buffer_class = kept(buffer);
-    stream_class = kept(stream);
-    op_names = kept(ops);
-    check = kept(raises);
-    handle_of = kept(handles);
-    for (type_count = 0; type_count < PyList_Size(codes) && type_count < 32; type_count++)
-        if (!PyArg_ParseTuple(PyList_GetItem(codes, type_count), "bbi", &types[type_count].code,
-                              &types[type_count].bits, &types[type_count].type))
-            return NULL;
+    check = fast_keep(raises);
+    if (fast_learn(array, buffer, stream, ops, codes, handles) != 0)
+        return NULL;
     for (i = 0; i < CALL_COUNT; i++)
         if (install_call(class, (int)i, rows[i]) != 0)
             return NULL;
@@ -737,69 +442,22 @@ static PyObject *groups(PyObject *module, PyObject *open)
     Py_RETURN_NONE;
 }
 
-/* tensor_class(class, capsule): tensors of this class, and of no subclass, are taken by the table
- * of functions in the capsule. True if that is possible: the capsule may be anything. */
-static PyObject *tensor_class(PyObject *module, PyObject *arguments)
-{
-    PyObject *class, *capsule;
-    const struct dl_exchange *exchange;
-
-    (void)module;
-    if (!PyArg_ParseTuple(arguments, "OO", &class, &capsule))
-        return NULL;
-    if (!PyCapsule_IsValid(capsule, DL_CAPSULE))
-        Py_RETURN_FALSE;
-    exchange = PyCapsule_GetPointer(capsule, DL_CAPSULE);
-    if (exchange->version.major != 1 || exchange->tensor_from_object == NULL ||
-        tensor_classes == (int)(sizeof tensors / sizeof tensors[0]))
-        Py_RETURN_FALSE;
-    tensors[tensor_classes].class = kept(class);
-    tensors[tensor_classes].exchange = exchange;
-    tensor_classes++;
-    kept(capsule);
-    Py_RETURN_TRUE;
-}
-
 static PyMethodDef functions[] = {
     {"install", install, METH_VARARGS, NULL},
     {"groups", groups, METH_O, NULL},
-    {"tensor_class", tensor_class, METH_VARARGS, NULL},
+    {"tensor_class", fast_tensor_class, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
 static int prepare_names(void)
 {
-    static const struct {
-        PyObject **place;
-        const char *text;
-    } rows[] = {
-        {&parameters[STREAM], "stream"},
-        {&parameters[INPUT], "input"},
-        {&parameters[OUTPUT], "output"},
-        {&parameters[OP], "op"},
-        {&parameters[ROOT], "root"},
-        {&parameters[PEER], "peer"},
-        {&name.buffer, "buffer"},
-        {&name.offset, "offset"},
-        {&name.count, "count"},
-        {&name.type, "type"},
-        {&name.device, "device"},
-        {&name.address, "_address"},
-        {&name.handle, "_handle"},
-        {&name.device_index, "device_index"},
-        {&name.is_neg, "is_neg"},
-        {&name.storage_offset, "storage_offset"},
-        {&name.untyped_storage, "untyped_storage"},
-        {&name.nbytes, "nbytes"},
+    static const struct fast_name names[] = {
+        {&parameters[STREAM], "stream"}, {&parameters[INPUT], "input"},
+        {&parameters[OUTPUT], "output"}, {&parameters[OP], "op"},
+        {&parameters[ROOT], "root"},     {&parameters[PEER], "peer"},
     };
-    size_t i;
 
-    for (i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        *rows[i].place = PyUnicode_InternFromString(rows[i].text);
-        if (*rows[i].place == NULL)
-            return -1;
-    }
-    return 0;
+    return fast_intern(names, sizeof names / sizeof names[0]);
 }
 
 static int execute(PyObject *module)
@@ -812,7 +470,7 @@ static int execute(PyObject *module)
         return -1;
     }
     executed = 1;
-    if (prepare_names() != 0)
+    if (prepare_names() != 0 || fast_prepare_arguments() != 0)
         return -1;
     type = PyType_FromSpec(&rank_spec);
     if (type == NULL)
