@@ -68,7 +68,9 @@ int sw_birth_asks(const ncclConfig_t *config, ncclComm_t parent)
 {
     if (config == NULL)
         return parent != NULL ? noted(parent) : 0;
-    return config->magic == CONFIG_MAGIC && config->maxCTAs > 0 ? config->maxCTAs : 0;
+    if (config->size < sizeof *config || config->magic != CONFIG_MAGIC) /* before 2.17, or none */
+        return 0;
+    return config->maxCTAs > 0 ? config->maxCTAs : 0;
 }
 
 ncclResult_t sw_birth_is_over(const struct sw_from *from, ncclResult_t result,
