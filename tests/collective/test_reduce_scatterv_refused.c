@@ -232,7 +232,7 @@ static void fails(struct processes *p, int rank)
 /* One rank's own part passes the room of `in`, whose table it has: nothing is reduced. */
 static void passes_room(struct processes *p, int rank)
 {
-    const uint64_t *part = places_arg(p); /* its count and its place */
+    const uint64_t *part = places_arg(p); /* its count, its place, and the type */
     struct rank r = {.nranks = p->count, .rank = rank, .device = 0};
     symwin_parts parts = {.room = 1024, .on_device = 1};
     struct arrays a;
@@ -248,7 +248,9 @@ static void passes_room(struct processes *p, int rank)
     parts.displacements = parts.counts + PARTS_RANKS;
     memset(r.host, FILLED, ROOM);
     host_must(host_copy(r.device, r.out, r.host, ROOM), "fill");
-    host_must(plain(&r, r.in, &parts, r.out), "symwin_reduce_scatterv");
+    host_must(symwin_reduce_scatterv(r.comm, r.in, &parts, r.out, (symwin_type)part[2], SYMWIN_SUM,
+                                     r.streams[0]),
+              "symwin_reduce_scatterv");
     job_wait(&r, 0);
     host_must(host_copy(r.device, r.host, r.out, ROOM), "read");
     for (i = 0; i < ROOM; i++)
@@ -265,8 +267,9 @@ static void passes_room(struct processes *p, int rank)
 
 int main(void)
 {
-    /* More than the buffer has; and by its place only, so that the result has room in `out`. */
-    uint64_t past[2][2] = {{2000, 0}, {100, 1000}};
+    /* More than the buffer has; by its place only, so that the result has room in `out`; and no
+     * whole words, which go by another kernel. */
+    uint64_t past[][3] = {{2000, 0, SYMWIN_U32}, {100, 1000, SYMWIN_U32}, {99, 1001, SYMWIN_U8}};
     struct row row = {.oddity = SAME};
     struct processes *p;
     int r, right, kind, ranks, number = 0;
@@ -274,9 +277,10 @@ int main(void)
     places_stay();
     tap_ok(places_run(&places_all[0], 3, fails, &row, &p), "arguments that are wrong");
     processes_free(p);
-    for (r = 0; r < 2; r++) {
+    for (r = 0; r < 3; r++) {
         tap_ok(places_run(&places_all[0], 1, passes_room, past[r], &p),
-               "a part of %d elements from element %d on", (int)past[r][0], (int)past[r][1]);
+               "a part of %d %ss from element %d on", (int)past[r][0],
+               symwin_type_name((symwin_type)past[r][2]), (int)past[r][1]);
         processes_free(p);
     }
     for (kind = 0; kind < 4; kind++)
