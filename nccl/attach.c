@@ -71,7 +71,7 @@ static struct record record_of(const struct sw_comm *comm)
                             .capability = capability_of(comm),
                             .is_reachable = address != NULL && address[0] != '\0',
                             .has_engine = sw_next_is_engine(&nccl),
-                            .most_blocks = sw_birth_limit(atomic_load(&comm->handle))};
+                            .most_blocks = comm->most_blocks};
 
     memcpy(record.magic, magic, sizeof magic);
     snprintf(record.version, sizeof record.version, "%s", symwin_version());

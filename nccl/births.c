@@ -1,6 +1,5 @@
 /* Births are NCCL's. What a communicator's configuration says of multiprocessors holds for symwin's
  * kernels too, so it is noted until the communicator's first call asks. */
-#include <limits.h>
 #include <stdlib.h>
 
 #include "nccl/calls.h"
@@ -67,7 +66,7 @@ void sw_birth_forget(ncclComm_t handle)
 int sw_birth_asks(const ncclConfig_t *config, ncclComm_t parent)
 {
     if (config == NULL)
-        return parent != NULL ? noted(parent) : 0;
+        return noted(parent);
     if (config->size < sizeof *config || config->magic != CONFIG_MAGIC) /* before 2.17, or none */
         return 0;
     return config->maxCTAs > 0 ? config->maxCTAs : 0;

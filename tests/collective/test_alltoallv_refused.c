@@ -5,15 +5,6 @@
 #include "parts.h"
 #include "user_memory.h"
 
-static void refused(const struct rank *r, symwin_status status, symwin_status want,
-                    const char *words)
-{
-    if (status != want || !host_error_has(words))
-        fprintf(stderr, "%s \"%s\", not %s \"%s\"\n", symwin_status_name(status),
-                symwin_last_error(), symwin_status_name(want), words);
-    must_be(status == want && host_error_has(words), words, r->rank);
-}
-
 /* ---- arguments ---- */
 
 enum { ONE = 1 << 10 };

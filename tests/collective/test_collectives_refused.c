@@ -404,42 +404,13 @@ static void past_an_allocation(const struct rank *r)
     close_neighbours(r, &n);
 }
 
-/* A buffer that was freed, of which the pool keeps the memory. Nothing is launched. */
-static void freed(const struct rank *r)
+/* A buffer that was freed, of which the pool keeps the memory: before the call, or in a group,
+ * which is refused at its end then. Nothing is launched. */
+static void freed(const struct rank *r, int in_group)
 {
     const uint32_t launches = job_launches(r);
     struct neighbours n; /* they keep the chunk */
-    char words[128];
-    void *memory;
-    int s, side;
-
-    open_neighbours(r, &n);
-    host_must(symwin_mem_alloc(r->device, ALLOCATED, 0, &memory), "symwin_mem_alloc");
-    host_must(symwin_mem_free(memory), "symwin_mem_free");
-    for (s = 0; s < SHAPES; s++)
-        for (side = 0; side < 2; side++) {
-            const struct job j = {.is = &shapes[s],
-                                  .options = {.size = sizeof j.options},
-                                  .type = SYMWIN_U8,
-                                  .count = 1,
-                                  .root = r->rank};
-
-            snprintf(words, sizeof words, "symwin_%s_with: %s (0x%llx) was freed; pass memory that",
-                     j.is->name, side == 0 ? "in" : "out", (unsigned long long)(uintptr_t)memory);
-            refused(r, j.is->name,
-                    job_call_on(r, &j, side == 0 ? memory : r->in, side == 0 ? r->out : memory,
-                                r->streams[0]),
-                    SYMWIN_INVALID, words);
-        }
-    must_equal(job_launches(r), launches, "launches", r->rank);
-    close_neighbours(r, &n);
-}
-
-/* A buffer that is freed inside a group: its end refuses it, and launches nothing. */
-static void freed_in_group(const struct rank *r)
-{
-    const uint32_t launches = job_launches(r);
-    struct neighbours n;
+    symwin_status status;
     char words[128];
     void *memory;
     int s, side;
@@ -454,15 +425,22 @@ static void freed_in_group(const struct rank *r)
                                   .root = r->rank};
 
             host_must(symwin_mem_alloc(r->device, ALLOCATED, 0, &memory), "symwin_mem_alloc");
-            host_must(symwin_group_begin(), "symwin_group_begin");
-            host_must(symwin_barrier(r->comm, r->streams[0]), "symwin_barrier");
-            host_must(job_call_on(r, &j, side == 0 ? memory : r->in, side == 0 ? r->out : memory,
-                                  r->streams[0]),
-                      j.is->name);
-            host_must(symwin_mem_free(memory), "symwin_mem_free");
+            if (in_group) {
+                host_must(symwin_group_begin(), "symwin_group_begin");
+                host_must(symwin_barrier(r->comm, r->streams[0]), "symwin_barrier");
+            } else {
+                host_must(symwin_mem_free(memory), "symwin_mem_free");
+            }
+            status = job_call_on(r, &j, side == 0 ? memory : r->in, side == 0 ? r->out : memory,
+                                 r->streams[0]);
+            if (in_group) {
+                host_must(status, j.is->name);
+                host_must(symwin_mem_free(memory), "symwin_mem_free");
+                status = symwin_group_end();
+            }
             snprintf(words, sizeof words, "symwin_%s_with: %s (0x%llx) was freed; pass memory that",
                      j.is->name, side == 0 ? "in" : "out", (unsigned long long)(uintptr_t)memory);
-            refused(r, j.is->name, symwin_group_end(), SYMWIN_INVALID, words);
+            refused(r, j.is->name, status, SYMWIN_INVALID, words);
         }
     must_equal(job_launches(r), launches, "launches", r->rank);
     close_neighbours(r, &n);
@@ -613,8 +591,8 @@ static void body(struct processes *p, int rank)
         needs_multicast(p, &r);
         past_a_window(&r);
         past_an_allocation(&r);
-        freed(&r);
-        freed_in_group(&r);
+        freed(&r, 0);
+        freed(&r, 1);
         processes_barrier(p);          /* unmapping a window may wait for kernels */
         for (s = 0; s < SHAPES; s++) { /* the communicator still works */
             const struct job j = {.is = &shapes[s],

@@ -3,15 +3,6 @@
  * past what is received. Also runs on GPUs (tests/gpu/both.txt). */
 #include "scattered.h"
 
-static void refused(const struct rank *r, symwin_status status, symwin_status want,
-                    const char *words)
-{
-    if (status != want || !host_error_has(words))
-        fprintf(stderr, "%s \"%s\", not %s \"%s\"\n", symwin_status_name(status),
-                symwin_last_error(), symwin_status_name(want), words);
-    must_be(status == want && host_error_has(words), words, r->rank);
-}
-
 static symwin_status plain(const struct rank *r, const void *in, const symwin_parts *parts,
                            void *out)
 {

@@ -14,6 +14,16 @@ struct arrays {
     unsigned char *device, *spare; /* as many bytes in device memory */
 };
 
+/* A call that failed as it must, with words as in host_error_has(). */
+HARNESS_UNUSED void refused(const struct rank *r, symwin_status status, symwin_status want,
+                            const char *words)
+{
+    if (status != want || !host_error_has(words))
+        fprintf(stderr, "%s \"%s\", not %s \"%s\"\n", symwin_status_name(status),
+                symwin_last_error(), symwin_status_name(want), words);
+    must_be(status == want && host_error_has(words), words, r->rank);
+}
+
 /* One call, as this rank makes it. */
 struct parts_job {
     symwin_collective_options options;

@@ -145,11 +145,11 @@ for (['C99, shared', "$cc -std=c99", 'program.c', $libs],
         "on the emulated driver: $name");
 }
 
-my ($sample) = slurp('README.md') =~ /^```c\n(.*?)^```$/ms;
+my ($sample) = slurp('docs/using.md') =~ /^```c\n(.*?)^```$/ms;
 spew("$root/sample.c", $sample // '');
 for ("$cc -std=c99", "$cc -std=c11", "$cxx -x c++ -std=c++17") {
     run("$_ -D_DEFAULT_SOURCE $warn $cflags -o $root/sample $root/sample.c $libs -pthread",
-        "builds: the sample of README.md by $_");
+        "builds: the sample of docs/using.md by $_");
     is(run("SYMWIN_DRIVER=emu LD_LIBRARY_PATH=$lib $root/sample", 'runs'), '',
         'without a complaint');
 }
