@@ -41,7 +41,7 @@ hosts() {
         ranks=$1 first=$((SYMWIN_RANK * $1)) && shift
         CUDA_VISIBLE_DEVICES=$(seq -s , "$first" $((first + ranks - 1)))
         export CUDA_VISIBLE_DEVICES
-        exec "$@"' sh "$ranks" "$perf" $options -b 64K "$@"
+        exec "$@"' sh "$ranks" "$perf" $options -b 64K -n 20 "$@"
 }
 # shellcheck disable=SC2086 # lists of words
 lanes() { # the table's name, then the communicators of a rail

@@ -1,6 +1,7 @@
 /* NCCL's communicators of a rank: one for each rail that it serves, and one of all ranks. They
  * never block (blocking=0), so that the host waits for a rank with a deadline. */
 #include <limits.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,8 @@
 #include "src/rails/wide_call.h"
 
 enum { FINALIZE_MS = 2000, GRACE_MS = 1000 };
+/* A call of ranks that are connected takes NCCL less time than a sleep takes the system. */
+enum { SHORT_POLLS = 200 };
 #define CONFIG_MAGIC 0xcafebeefu
 
 symwin_status sw_rail_begin(struct sw_wide *wide, const char *call)
@@ -74,7 +77,7 @@ static symwin_status settle_until(struct sw_wide *wide, const char *call, const 
     const struct timespec moment = {.tv_nsec = 20000};
     struct sw_exchange *x = wide->comm->group->exchange;
     symwin_status status = SYMWIN_TIMEOUT;
-    int state = result;
+    int state = result, polls = 0;
 
     *culprit = wide->comm->rank;
     while (result == SW_ENGINE_IN_PROGRESS) {
@@ -90,7 +93,10 @@ static symwin_status settle_until(struct sw_wide *wide, const char *call, const 
         }
         if (sw_now_ms() > until - 2 * SW_NAMING_MS)
             sw_exchange_ask(x);
-        nanosleep(&moment, NULL);
+        if (polls > SHORT_POLLS)
+            nanosleep(&moment, NULL);
+        else if (polls++ > 0)
+            sched_yield();
         result = wide->engine->get_state(comm, &state);
         if (result == SW_ENGINE_OK)
             result = state;

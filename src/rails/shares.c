@@ -32,16 +32,12 @@ static symwin_parts parts_of(const struct sw_wide *w, uint64_t share)
     return (symwin_parts){.counts = w->counts};
 }
 
-/* The elements of a piece, of `whole`: as many as there are to be pieces, if a rank that serves
- * most rails has room for its shares. The same on all ranks. */
+/* The elements of a piece, of `whole`. The same on all ranks. */
 static uint64_t elements_of_piece(const struct sw_wide_call *c, uint64_t whole)
 {
-    const struct sw_domains *d = &c->wide->domains;
-    const uint64_t rails = (uint64_t)d->rails, pieces = c->way.pieces,
-                   even = (whole / rails + pieces - 1) / pieces * rails;
-    const uint64_t room = c->wide->part / c->element / (uint64_t)sw_most_served(d) * rails;
+    const uint64_t rails = (uint64_t)c->wide->domains.rails, pieces = c->way.pieces;
 
-    return even < room ? even : room;
+    return (whole / rails + pieces - 1) / pieces * rails;
 }
 
 static struct sw_line_piece piece_of(const struct sw_wide_call *c, uint64_t at, uint64_t left,

@@ -187,6 +187,25 @@ static struct sw_way by_itself(const struct sw_request *r, size_t bytes)
     return (struct sw_way){order[i], 1, 0};
 }
 
+/* Those of one message, of which each rail has a share. */
+static int has_shares(symwin_collective collective)
+{
+    return collective == SYMWIN_ALLREDUCE || collective == SYMWIN_BROADCAST ||
+           collective == SYMWIN_REDUCE;
+}
+
+/* The fewest pieces of which a part of the scratch has room for the shares of a rank that serves
+ * most rails. */
+static uint64_t fewest_pieces(const struct sw_request *r)
+{
+    const struct sw_wide *w = r->comm->wide;
+    const uint64_t share = r->count / (uint64_t)w->domains.rails,
+                   room = w->part / symwin_type_bytes(r->type) /
+                          (uint64_t)sw_most_served(&w->domains);
+
+    return (share + room - 1) / room;
+}
+
 symwin_status sw_way_choose(const struct sw_request *r, struct sw_way *way)
 {
     const size_t bytes = (size_t)r->count * symwin_type_bytes(r->type);
@@ -221,5 +240,8 @@ symwin_status sw_way_choose(const struct sw_request *r, struct sw_way *way)
     }
     if (way->pieces < 1)
         way->pieces = 1;
+    if (way->algo == SYMWIN_ALGO_RAILS && has_shares(r->collective) &&
+        way->pieces < fewest_pieces(r))
+        way->pieces = (unsigned)fewest_pieces(r);
     return SYMWIN_OK;
 }

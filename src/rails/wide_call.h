@@ -7,7 +7,7 @@
 /* How a call goes between domains. */
 struct sw_way {
     symwin_algo algo; /* ONESHOT: one exchange; RAILS; NCCL */
-    unsigned pieces;  /* of rails, if there is room for them */
+    unsigned pieces;  /* of rails; of a message in shares, so many that there is room for each */
     int measured;     /* from a table */
 };
 

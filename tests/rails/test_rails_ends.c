@@ -478,6 +478,9 @@ static void refused(struct processes *p, int rank)
     const uint64_t many_at[4] = {3, 0, 1, 2};
     const symwin_collective_options put = {.size = sizeof put, .algo = SYMWIN_ALGO_TWOSHOT_PUT},
                                     rails = {.size = sizeof rails, .algo = SYMWIN_ALGO_RAILS},
+                                    one_piece = {.size = sizeof one_piece,
+                                                 .algo = SYMWIN_ALGO_RAILS,
+                                                 .blocks = 1},
                                     nccl = {.size = sizeof nccl,
                                             .algo = SYMWIN_ALGO_NCCL,
                                             .scalar = counts};
@@ -580,6 +583,11 @@ static void refused(struct processes *p, int rank)
     host_must(symwin_allreduce_query(life.comm, life.in, life.out, 5, SYMWIN_U32, SYMWIN_SUM, NULL,
                                      &info),
               "a query");
+    /* A rail has 50,000 elements, and a piece has room for 12,800 of the scratch. */
+    host_must(symwin_allreduce_query(life.comm, life.in, life.out, PIECES, SYMWIN_U32, SYMWIN_SUM,
+                                     &one_piece, &info),
+              "a query of a large message");
+    must_be(info.blocks == 4, "more pieces than were asked for, since there is no room", rank);
     host_must(reduce(&life, 1), "a call after all that");
     host_must(symwin_stream_synchronize(life.device, life.stream), "synchronize");
     processes_barrier(p);
