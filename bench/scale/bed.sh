@@ -6,7 +6,8 @@
 #
 #   inside   a host alone: the steps inside
 #   rail     NCCL's calls of a rail, on all rails at the same time (lanes.py, with PyTorch)
-#   lanes    the same with four communicators for each rail
+#   pairs    the same with two communicators for each rail
+#   lanes    with four
 #   whole    all-reduces of all ranks, by one exchange and by rails in 1 to 16 pieces
 #
 # LARGEST is the largest size. SYMWIN_NCCL names NCCL's library. It needs an even number of GPUs:
@@ -53,12 +54,13 @@ lanes() { # the table's name, then the communicators of a rail
 
 host -b 2K --collective allreduce,reduce_scatter,allgather --csv "$scratch/inside.0"
 lanes rail 1
+lanes pairs 2
 lanes lanes 4
 hosts --algo oneshot --csv "$scratch/whole.0"
 for pieces in 1 2 4 8 16; do
     hosts --algo rails --blocks "$pieces" --csv "$scratch/whole.$pieces"
 done
-for table in inside rail lanes whole; do
+for table in inside rail pairs lanes whole; do
     for part in "$scratch/$table".*; do
         echo "# bed: $table"
         sed "s, --csv [^ ]*,," "$part"

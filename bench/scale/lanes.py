@@ -6,8 +6,9 @@ symwin-perf. bed.sh runs it.
 
 Half of the processes are one host for NCCL, half another one; each has a GPU. A rail is a process
 of each. It has LANES communicators, each with a stream and as many multiprocessors as one of
-symwin's has, and all of them reduce at the same time. A time is that of one call of each; of
-repetitions the median, of ranks the slowest.
+symwin's has, and all of them reduce at the same time, in a graph. A call is what symwin's is: a
+message and a word, in one group. A time is that of one call of each; of repetitions the median, of
+ranks the slowest.
 """
 import argparse
 import os
@@ -85,29 +86,44 @@ def calls(of):
 def measure(torch, dist, lanes, streams, count):
     """(microseconds of a call of each lane, wrong elements of all ranks)"""
     n = calls(2 * count)
+    options = dist.AllreduceCoalescedOptions()
     data = [torch.zeros(count, dtype=torch.bfloat16, device="cuda") for _ in lanes]
-    begin = [torch.cuda.Event(enable_timing=True) for _ in lanes]
-    end = [torch.cuda.Event(enable_timing=True) for _ in lanes]
+    words = [torch.zeros(2, dtype=torch.bfloat16, device="cuda") for _ in lanes]
+    begin, end = (torch.cuda.Event(enable_timing=True, external=True) for _ in range(2))
+    main, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+
+    def reduce(times):  # on all lanes, between what the main stream has had and what it gets
+        for stream in streams:
+            stream.wait_stream(main)
+        for lane, stream, *tensors in zip(lanes, streams, data, words):
+            with torch.cuda.stream(stream):
+                for _ in range(times):
+                    lane.allreduce_coalesced(tensors, options).wait()
+        for stream in streams:
+            main.wait_stream(stream)
+
+    with torch.cuda.stream(main):
+        reduce(2)  # connects
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=main, capture_error_mode="thread_local"):
+        reduce(1)  # aligns the ranks
+        begin.record(main)
+        reduce(n)
+        end.record(main)
     times = []
-    for repetition in range(REPETITIONS + 1):
+    for _ in range(REPETITIONS):
         dist.barrier()
-        for call in range(n + 1):
-            for lane, stream, tensor, first, last in zip(lanes, streams, data, begin, end):
-                with torch.cuda.stream(stream):
-                    dist.all_reduce(tensor, group=lane)  # the first aligns the ranks
-                    if call == 0:
-                        first.record(stream)
-                    if call == n:
-                        last.record(stream)
+        graph.replay()
         torch.cuda.synchronize()
-        if repetition:  # the first one connects
-            times.append(max(a.elapsed_time(b) for a in begin for b in end) * 1000 / n)
+        times.append(begin.elapsed_time(end) * 1000 / n)
     wrong = 0
-    for lane, tensor in zip(lanes, data):
+    for tensor in data:
         tensor.fill_(1)
-        torch.cuda.synchronize()
-        dist.all_reduce(tensor, group=lane)
-        torch.cuda.synchronize()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(main):
+        reduce(1)
+    torch.cuda.synchronize()
+    for tensor in data:
         wrong += int((tensor != 2).sum())
     figures = torch.tensor([sorted(times)[len(times) // 2], float(wrong)], dtype=torch.float64)
     slowest = figures.clone()

@@ -201,28 +201,43 @@ def ways(collective, gpus):
     }[collective]
 
 
-def run(tasks, queues):
+def run(tasks, queues, on_link, slower):
     """The end of the last task. `tasks` is {name: (us, [(name of one to wait for, delay)])};
     `queues` lists, for each resource, its tasks in the order in which they are queued: a resource
-    does one at a time, in that order."""
+    does one at a time, in that order. The tasks in `on_link` share the link: if n of them are under
+    way, each takes slower(n) times as long as alone."""
     waits = {name: len(after) for name, (_, after) in tasks.items()}
     ready, where, wakes = dict.fromkeys(tasks, 0.0), {}, collections.defaultdict(list)
     for name, (_, after) in tasks.items():
         for other, delay in after:
             wakes[other].append((name, delay))
-    events, started, now = [], set(), 0.0
+    events, started, now, flows = [], set(), 0.0, {}  # flows: what is left of each
 
     def start(queue):
         if queue and waits[queue[0]] == 0 and queue[0] not in started:
-            started.add(queue[0])
-            heapq.heappush(events, (max(now, ready[queue[0]]) + tasks[queue[0]][0], queue[0]))
+            name = queue[0]
+            started.add(name)
+            begin = max(now, ready[name])
+            heapq.heappush(events, (begin + (0 if name in on_link else tasks[name][0]), name))
 
     queues = [collections.deque(queue) for queue in queues]
     for queue in queues:
         where.update((name, queue) for name in queue)
         start(queue)
-    while events:
-        now, name = heapq.heappop(events)
+    while events or flows:
+        slow, least = slower(len(flows)), min(flows, key=flows.get, default=None)
+        end = now + flows[least] * slow if flows else math.inf
+        moment = min(end, events[0][0] if events else math.inf)
+        flows = {name: left - (moment - now) / slow for name, left in flows.items()}
+        now = moment
+        if moment == end:
+            name = least
+            del flows[name]
+        else:
+            _, name = heapq.heappop(events)
+            if name in on_link:
+                flows[name] = tasks[name][0]
+                continue
         where[name].popleft()
         for other, delay in wakes[name]:
             waits[other] -= 1
@@ -234,22 +249,22 @@ def run(tasks, queues):
     return now
 
 
-def pipeline(stages, chunks, ahead, communicators):
+def pipeline(stages, chunks, ahead, communicators, slower=lambda calls: calls):
     """The time of a collective in chunks. A stage is ("inside", us), or ("rail", latency, us of the
-    bytes). A call holds a communicator of its rail throughout, and the link only for its bytes."""
-    tasks, inside, link, latencies = {}, [], [], []
+    bytes). A call holds a communicator of its rail throughout, and shares the link only for its
+    bytes: equally, unless `slower` is measured."""
+    tasks, inside, on_link = {}, [], set()
+    rails = [[] for _ in range(communicators)]
     for chunk in range(chunks):
         last = None
         for number, (place, *times) in enumerate(stages):
             name, after = (chunk, number), [(last, HANDOVER)] if last else []
             if place == "rail":
-                if chunk >= communicators:
-                    after.append(((chunk - communicators, number), 0))
-                first = (chunk, number, "latency")
-                tasks[first] = (times[0], after)
-                latencies.append([first])
-                after = [(first, 0)]
-                link.append(name)
+                latency = (chunk, number, "latency")
+                tasks[latency] = (times[0], after)
+                after = [(latency, 0)]
+                rails[chunk % communicators] += [latency, name]
+                on_link.add(name)
             tasks[name] = (times[-1], after)
             last = name
     first, last = stages[0][0] == "inside", stages[-1][0] == "inside" and len(stages) > 1
@@ -258,7 +273,7 @@ def pipeline(stages, chunks, ahead, communicators):
             inside.append((chunk, 0))
         if last and chunk >= ahead - 1 and chunk - ahead + 1 < chunks:
             inside.append((chunk - ahead + 1, len(stages) - 1))
-    return run(tasks, [inside, link] + latencies)
+    return run(tasks, [inside] + rails, on_link, slower)
 
 
 def hierarchical(setup, collective, hosts, size):
@@ -291,6 +306,7 @@ def hierarchical(setup, collective, hosts, size):
 # ---- compared with a test bed --------------------------------------------------------------------
 
 LANES = 4  # communicators of a rail, and steps that are queued ahead, of the library
+TOGETHER = {"pairs": 2, "lanes": LANES}  # calls at the same time in tables of a bed
 WITHIN = 0.15
 
 
@@ -299,7 +315,7 @@ class Bed:
     simulation makes times of whole calls, and those times."""
 
     def __init__(self, path):
-        self.times = {name: collections.defaultdict(dict) for name in ("inside", "rail", "lanes")}
+        self.times = {name: collections.defaultdict(dict) for name in ("inside", "rail", *TOGETHER)}
         self.whole, self.ranks, part = {}, {}, None
         for line, text, row in plot.parse(path):
             if text and text.startswith("bed: "):
@@ -314,7 +330,8 @@ class Bed:
             elif part in self.times:  # of jobs at the same time, the slowest
                 of = self.times[part][row["collective"]]
                 of[row["bytes"]] = max(row["time_us"], of.get(row["bytes"], 0))
-        for name, needs in (("inside", INSIDE[:3]), ("rail", INSIDE[:1]), ("lanes", INSIDE[:1])):
+        for name, needs in {"inside": INSIDE[:3], **dict.fromkeys(("rail", *TOGETHER),
+                                                                  INSIDE[:1])}.items():
             for collective in needs:
                 if len(self.times[name][collective]) < 2:
                     raise Bad(f"{path}: no times of {name}, {collective}: make it by bed.sh")
@@ -325,21 +342,23 @@ class Bed:
     def time(self, name, collective, size):
         return look_up(sorted(self.times[name][collective].items()), size)
 
-    def rail(self, size):
-        """What a call on a rail takes, and how much of it its network link is in use."""
-        us = self.time("rail", "allreduce", size)
-        in_use = min(us, self.time("lanes", "allreduce", size) / LANES)
-        return us - in_use, in_use
+    def slower(self, size):
+        """By how much a call on a rail is slower if others are under way, by their number."""
+        alone = self.time("rail", "allreduce", size)
+        line = [(1, 1.0)] + [(calls, self.time(name, "allreduce", size) / alone)
+                             for name, calls in TOGETHER.items()]
+        return lambda calls: look_up(line, calls)
 
     def simulate(self, pieces, size):
         """An all-reduce in pieces; 0: by one exchange of all of it."""
         if pieces == 0:
-            return self.time("inside", "allreduce", size) + HANDOVER + sum(self.rail(size))
+            return (self.time("inside", "allreduce", size) + HANDOVER +
+                    self.time("rail", "allreduce", size))
         part = size / pieces
         stages = [("inside", self.time("inside", "reduce_scatter", part)),
-                  ("rail", *self.rail(part / self.gpus)),
+                  ("rail", 0.0, self.time("rail", "allreduce", part / self.gpus)),
                   ("inside", self.time("inside", "allgather", part))]
-        return pipeline(stages, pieces, min(LANES, pieces), LANES)
+        return pipeline(stages, pieces, min(LANES, pieces), LANES, self.slower(part / self.gpus))
 
 
 def bed_table(bed):

@@ -120,9 +120,11 @@ like($page, qr/^## Compared with what was measured\n\nNot yet\./m, 'and that not
 
 # ---- a test bed --------------------------------------------------------------------------------
 
-# Inside 3 us and 1 us for each KiB; a rail takes 20 us and 4 for each KiB, and four lanes at once
-# as long as one. So a lane has a fourth of its time on the link.
-sub inside { return 3 + $_[0] / $KI }
+# Inside 3 us and 1 us for each KiB; a rail takes 20 us and 4 for each KiB, two calls at once as long
+# as one, and four twice as long.
+my %together = (rail => 1, pairs => 1, lanes => 2);
+my $scale = 1; # inside
+sub inside { return $scale * (3 + $_[0] / $KI) }
 sub rail   { return 20 + 4 * $_[0] / $KI }
 
 sub bed {
@@ -135,8 +137,9 @@ sub bed {
     my @sizes = map { 2 * $KI << $_ } 0 .. 9;
     my $rails = join '', map {
         my $name = $_;
-        $rows->($name, map { "symwin,nccl,$_,2," . rail($_) . ",0,allreduce" } @sizes)
-    } qw(rail lanes);
+        $rows->($name,
+            map { "symwin,nccl,$_,2," . rail($_) * $together{$name} . ",0,allreduce" } @sizes)
+    } qw(rail pairs lanes);
     my $size = 1 * $MI;
     spew("$folder/bed.csv", $rows->('inside', map {
         my $of = $_;
@@ -149,7 +152,9 @@ sub bed {
           . $off * (2 * inside($size) + 2 + rail($size / 2)) . ",1,allreduce",
         # The first piece is on its rail while the second is reduced.
         "symwin,rails,$size,4,"
-          . (inside($size / 2) + 2 + rail($size / 4) + 2 * inside($size / 2)) . ",2,allreduce"));
+          . (inside($size / 2) + 2 + rail($size / 4) + 2 * inside($size / 2)) . ",2,allreduce",
+        # Without times inside, four pieces are on their rails at the same time.
+        $scale < 1 ? "symwin,rails,$size,4," . (2 + 2 * rail($size / 8)) . ",4,allreduce" : ()));
     return scale("--bed $folder/bed.csv");
 }
 
@@ -157,12 +162,16 @@ sub bed {
 is($status, 0, 'whole calls of the parts that were measured');
 is(scalar(() = $said =~ / 1\.00 \|$/mg), 3, '  by one exchange, and in one and two pieces')
   or diag($said);
+$scale = 1e-6;
+($said, $status) = bed(1);
+like($said, qr/^\| 1 MiB \| rails, 4 \| .* \| 1\.00 \|$/m, 'four calls that share a rail');
+$scale = 1;
 ($said, $status) = bed(1.2);
 ok($status == 1 && $said =~ /^\| 1 MiB \| rails, 1 \| .* \| 0\.83 \|$/m
       && $said =~ /^67% of the times are within 15%$/m, 'one that took a fifth longer')
   or diag($said);
 my $bed = slurp("$folder/bed.csv");
-for my $part (qw(inside rail lanes whole)) {
+for my $part (qw(inside rail pairs lanes whole)) {
     (my $without = $bed) =~ s/^# bed: $part$/# bed: another/m;
     spew("$folder/bed.csv", $without);
     ($said, $status) = scale("--bed $folder/bed.csv");
