@@ -120,8 +120,8 @@ like($page, qr/^## Compared with what was measured\n\nNot yet\./m, 'and that not
 
 # ---- a test bed --------------------------------------------------------------------------------
 
-# Inside 3 us and 1 us for each KiB; a rail takes 20 us and 4 for each KiB, two calls at once as long
-# as one, and four twice as long.
+# Inside 3 us and 1 us for each KiB; a rail takes 20 us and 4 for each KiB, two calls at once as
+# long as one, and four twice as long.
 my %together = (rail => 1, pairs => 1, lanes => 2);
 my $scale = 1; # inside
 sub inside { return $scale * (3 + $_[0] / $KI) }
