@@ -48,7 +48,6 @@ struct tried {
 
 /* The best choice for a size. */
 struct row {
-    symwin_collective collective;
     symwin_type type;
     int registered;
     size_t bytes;
@@ -60,8 +59,9 @@ struct tuning {
     char gpu[160];
     int domains;
     struct draft draft; /* of rank 0: the table (docs/tuning.md) until it is complete */
-    struct row *rows;   /* owned */
+    struct row *rows;   /* owned; of one collective */
     int row_count, row_room;
+    int written;           /* rows */
     struct tried tried[2]; /* 0: plain memory, 1: windows */
     symwin_collective collective;
     symwin_type type;
@@ -365,8 +365,6 @@ static int by_key(const void *a, const void *b)
 {
     const struct row *x = a, *y = b;
 
-    if (x->collective != y->collective)
-        return (int)x->collective - (int)y->collective;
     if (x->type != y->type)
         return (int)x->type - (int)y->type;
     if (x->registered != y->registered)
@@ -398,32 +396,31 @@ static int table_add(struct tuning *t, int registered, const struct choice *best
         t->rows = more;
         t->row_room = room;
     }
-    t->rows[t->row_count++] = (struct row){t->collective, t->type, registered, row_bytes(t), *best};
+    t->rows[t->row_count++] = (struct row){t->type, registered, row_bytes(t), *best};
     return 1;
 }
 
-/* Consecutive sizes with the same choice become one row. Returns the number of rows. */
-static int table_write(struct tuning *t)
+/* The rows of a collective. Consecutive sizes with the same choice become one. */
+static void table_write(struct tuning *t)
 {
-    int rows = 0;
-
     if (t->row_count > 0)
         qsort(t->rows, (size_t)t->row_count, sizeof t->rows[0], by_key);
     for (int i = 0; i < t->row_count; i++) {
         const struct row *row = &t->rows[i];
 
-        if (i + 1 < t->row_count && row[1].collective == row->collective &&
-            row[1].type == row->type && row[1].registered == row->registered &&
-            is_same(&row[1].choice, &row->choice))
+        if (i + 1 < t->row_count && row[1].type == row->type &&
+            row[1].registered == row->registered && is_same(&row[1].choice, &row->choice))
             continue;
         fprintf(t->draft.to, "%s,%s,%d,%zu,%s,%d,%zu,%s,%d,%d\n",
-                symwin_collective_name(row->collective), t->gpu, t->r->job->nranks,
+                symwin_collective_name(t->collective), t->gpu, t->r->job->nranks,
                 symwin_type_bytes(row->type), sw_type_is_float(row->type) ? "float" : "integer",
                 row->registered, row->bytes, symwin_algo_name(row->choice.algo), row->choice.blocks,
                 row->choice.threads);
-        rows++;
+        t->written++;
     }
-    return rows;
+    if (t->row_count > 0)
+        draft_flush(&t->draft);
+    t->row_count = 0;
 }
 
 /* ---- sizes, types ---- */
@@ -537,6 +534,8 @@ static int tune_collective(struct tuning *t)
             t->type = (symwin_type)type;
             good = tune_type(t);
         }
+    if (t->r->rank == 0 && good)
+        table_write(t);
     return good;
 }
 
@@ -600,12 +599,12 @@ static int finish(struct tuning *t, int good, int64_t begun)
 {
     struct job *job = t->r->job;
     const int right = good && t->wrong == 0;
-    int rows;
 
     if (t->draft.to == NULL)
         return good;
-    rows = table_write(t);
-    good &= draft_close(&t->draft, right ? DRAFT_DONE : DRAFT_DROPPED);
+    good &= draft_close(&t->draft, right                             ? DRAFT_DONE
+                                   : t->wrong == 0 && t->written > 0 ? DRAFT_KEPT
+                                                                     : DRAFT_DROPPED);
     free(t->rows);
     job->wrong += t->wrong;
     if (!good)
@@ -613,7 +612,7 @@ static int finish(struct tuning *t, int good, int64_t begun)
     printf("# %d choices timed in %lld s\n", t->measured, (long long)(sw_now_ms() - begun) / 1000);
     printf("# Wrong elements: %llu %s\n", (unsigned long long)t->wrong, right ? "OK" : "FAILED");
     if (right)
-        printf("# %s: %d rows\n", job->options.tune, rows);
+        printf("# %s: %d rows\n", job->options.tune, t->written);
     else
         printf("# %s was not written\n", job->options.tune);
     fflush(stdout);

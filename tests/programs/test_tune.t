@@ -199,6 +199,26 @@ sub refused {
     unlike($output, qr/OK$/m, "$name: claims no success");
 }
 
+# Ended after its first collective, it leaves the rows of that one, and names their file.
+my $log = "$folder/log";
+my $pid = fork // die;
+if ($pid == 0) {
+    open STDOUT, '>', $log or die;
+    open STDERR, '>&', \*STDOUT or die;
+    exec split ' ', "env SYMWIN_DRIVER=emu $perf -t 2 -b 64 -e 4K -d f32 --collective "
+      . "reduce,allreduce --tune $folder/c.csv";
+    die;
+}
+my $until = time + 50;
+select undef, undef, undef, 0.02 until slurp($log) =~ /^# collective: allreduce/m || time > $until;
+kill TERM => $pid;
+waitpid $pid, 0;
+my ($part) = slurp($log) =~ /^symwin-perf: --tune: partial results are in (\S+)$/m;
+ok(defined $part && $part ne "$folder/c.csv" && read_table($part)->{"reduce,$gpu,2,4,float,1"},
+    'a run that is ended leaves what it has tuned')
+  or diag(slurp($log));
+unlink $part // ();
+
 my $kept = slurp($file);
 ($status, $output) = perf('SYMWIN_PERF_BREAK=1', "-t 2 -b 64 -e 64 -d f32 --tune $file");
 is($status, 1, 'a wrong result: exit status');
