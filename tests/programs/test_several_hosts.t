@@ -63,7 +63,8 @@ close $table;
 ($status, $output, $errors) =
   run_hosts("SYMWIN_TUNING=$folder/own", "$perf -d bf16 -n 1 -w 0");
 my @took = $output =~ /(\w+:\d+x\d+)/g;
-is("@took", 'nccl:1x0 rails:3x0 rails:3x0 rails:1x0 nccl:1x0 nccl:1x0',
+# Of the largest all-reduce the scratch has room for a sixth at a time, not for a third.
+is("@took", 'nccl:1x0 rails:3x0 rails:6x0 rails:1x0 nccl:1x0 nccl:1x0',
     'calls go by the table, or by the model where a row cannot serve');
 ($status, $output, $errors) =
   run_hosts("SYMWIN_TUNING=$folder/own", "sh -c 'test \$SYMWIN_RANK = 1 && unset SYMWIN_TUNING; " .
