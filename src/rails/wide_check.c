@@ -120,10 +120,10 @@ static int by_begin(const void *left, const void *right)
     return (a->begin > b->begin) - (a->begin < b->begin);
 }
 
-/* Whether parts of the buffer that is written overlap, and how far they reach. */
-static symwin_status check_written(const struct sw_request *r, uint64_t *begin, uint64_t *end)
+/* Whether parts of a buffer overlap, which they may not where it is written. */
+static symwin_status check_disjoint(const struct sw_request *r, int b)
 {
-    const symwin_parts *parts = r->parts[1];
+    const symwin_parts *parts = r->parts[b];
     struct range *ranges = calloc((size_t)r->comm->nranks, sizeof *ranges);
     symwin_status status = SYMWIN_OK;
     uint64_t next = 0;
@@ -145,68 +145,63 @@ static symwin_status check_written(const struct sw_request *r, uint64_t *begin, 
             status = sw_fail(SYMWIN_INVALID,
                              "%s: in %s, elements from %llu on for rank %d overlap those from %llu "
                              "on for rank %d; pass parts that do not",
-                             r->name, sw_parts_name(r, 1), (unsigned long long)ranges[p].begin,
+                             r->name, sw_parts_name(r, b), (unsigned long long)ranges[p].begin,
                              ranges[p].rank, (unsigned long long)ranges[p - 1].begin,
                              ranges[p - 1].rank);
-    *begin = n > 0 ? ranges[0].begin : 0;
-    *end = n > 0 ? ranges[n - 1].end : 0;
     free(ranges);
     return status;
 }
 
-/* What is read may not be written, but for the rank's own part of an all-gather in its place, and
- * an all-to-all with equal parts in one buffer. */
-static symwin_status check_unequal_apart(const struct sw_request *r)
+/* What a call uses of a buffer, in elements. */
+struct reach {
+    uint64_t first, last; /* of any part; last <= first: of none */
+    uint64_t own;         /* where this rank's part begins */
+};
+
+static struct reach reach_of(const symwin_parts *parts, const symwin_comm *comm)
 {
-    const size_t element = symwin_type_bytes(r->type);
-    const symwin_parts *out = r->parts[1];
-    const symwin_parts *in = r->collective != SYMWIN_ALLGATHERV ? r->parts[0] : NULL;
-    uint64_t first = UINT64_MAX, last = 0, begin = 0, end = 0, next = 0, own = 0;
-    const uint64_t from = (uintptr_t)r->in, to = (uintptr_t)r->out;
-    symwin_status status = check_written(r, &begin, &end);
+    struct reach reach = {.first = UINT64_MAX};
+    uint64_t next = 0;
     int p;
 
-    for (p = 0; p < r->comm->nranks; p++) {
-        const symwin_parts *of = in != NULL ? in : out;
-        const uint64_t at = place_of(of, p, next), count = of->counts[p];
+    for (p = 0; p < comm->nranks; p++) {
+        const uint64_t at = place_of(parts, p, next), count = parts->counts[p];
 
         next = at + count;
-        if (p == r->comm->rank)
-            own = at;
-        if (in != NULL && count > 0) {
-            first = at < first ? at : first;
-            last = next > last ? next : last;
-        }
+        if (p == comm->rank)
+            reach.own = at;
+        if (count > 0 && at < reach.first)
+            reach.first = at;
+        if (count > 0 && next > reach.last)
+            reach.last = next;
     }
-    if (in == NULL) {
-        first = 0;
-        last = out->counts[r->comm->rank];
-    }
-    if (status != SYMWIN_OK || last <= first || end <= begin ||
-        (in != NULL ? from == to : from == to + own * element) ||
-        from + first * element >= to + end * element ||
-        to + begin * element >= from + last * element)
+    return reach;
+}
+
+/* What is read may not be written, but for the rank's own part of an all-gather or of a
+ * reduce-scatter in its place, and an all-to-all with equal parts in one buffer. */
+static symwin_status check_unequal_apart(const struct sw_request *r, const struct reach *in,
+                                         const struct reach *out)
+{
+    const uint64_t from = (uintptr_t)r->in, to = (uintptr_t)r->out,
+                   element = symwin_type_bytes(r->type);
+    const int sums = r->collective == SYMWIN_REDUCE_SCATTERV;
+    const int in_place = r->collective == SYMWIN_ALLTOALLV
+                             ? from == to
+                             : from + in->own * element == to + out->own * element;
+    const symwin_status status = sums ? SYMWIN_OK : check_disjoint(r, 1);
+
+    if (status != SYMWIN_OK || in->last <= in->first || out->last <= out->first)
         return status;
+    if (in_place)
+        return sums ? check_disjoint(r, 0) : SYMWIN_OK;
+    if (from + in->first * element >= to + out->last * element ||
+        to + out->first * element >= from + in->last * element)
+        return SYMWIN_OK;
     return sw_fail(SYMWIN_INVALID,
                    "%s: parts of in (0x%llx) and out (0x%llx) overlap; pass two buffers that do "
                    "not touch, or call it in place",
                    r->name, (unsigned long long)from, (unsigned long long)to);
-}
-
-/* Where the last element of any part ends; 0: all are empty. */
-static uint64_t end_of(const symwin_parts *parts, int ranks)
-{
-    uint64_t next = 0, last = 0;
-    int p;
-
-    for (p = 0; p < ranks; p++) {
-        const uint64_t at = place_of(parts, p, next);
-
-        next = at + parts->counts[p];
-        if (parts->counts[p] > 0 && next > last)
-            last = next;
-    }
-    return last;
 }
 
 static int are_equal(const struct sw_request *r)
@@ -221,22 +216,23 @@ static int are_equal(const struct sw_request *r)
 
 static symwin_status check_unequal(const struct sw_request *r)
 {
-    const int n = r->comm->nranks, me = r->comm->rank;
+    const int me = r->comm->rank;
     const int has_in = r->collective != SYMWIN_ALLGATHERV;
     const int has_out = r->collective != SYMWIN_REDUCE_SCATTERV;
     symwin_status status = has_in ? check_parts(r, 0) : SYMWIN_OK;
-    uint64_t sends, receives; /* elements of the buffers */
+    struct reach in, out;
 
     if (status == SYMWIN_OK && has_out)
         status = check_parts(r, 1);
     if (status != SYMWIN_OK)
         return status;
-    sends = has_in ? end_of(r->parts[0], n) : r->parts[1]->counts[me];
-    receives = has_out ? end_of(r->parts[1], n) : r->parts[0]->counts[me];
-    if (sends > 0)
-        status = check_buffer(r, "in", r->in, sends);
-    if (status == SYMWIN_OK && receives > 0)
-        status = check_buffer(r, "out", r->out, receives);
+    in = has_in ? reach_of(r->parts[0], r->comm) : (struct reach){.last = r->parts[1]->counts[me]};
+    out = has_out ? reach_of(r->parts[1], r->comm)
+                  : (struct reach){.last = r->parts[0]->counts[me]};
+    if (in.last > 0)
+        status = check_buffer(r, "in", r->in, in.last);
+    if (status == SYMWIN_OK && out.last > 0)
+        status = check_buffer(r, "out", r->out, out.last);
     if (status == SYMWIN_OK && has_in && has_out && r->in == r->out && !are_equal(r))
         status = sw_fail(SYMWIN_INVALID,
                          "%s: in place, in_parts and out_parts are equal; pass equal arrays, or "
@@ -249,7 +245,7 @@ static symwin_status check_unequal(const struct sw_request *r)
                          "counts",
                          r->name, me, (unsigned long long)r->parts[0]->counts[me],
                          (unsigned long long)r->parts[1]->counts[me]);
-    return status == SYMWIN_OK && has_out ? check_unequal_apart(r) : status;
+    return status == SYMWIN_OK ? check_unequal_apart(r, &in, &out) : status;
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */

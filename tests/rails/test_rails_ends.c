@@ -472,6 +472,28 @@ static void refused_parts(const struct life *life, int rank)
     }
 }
 
+/* Of the parts that are summed, one may be where the sum goes, if no other one touches it. */
+static void refused_sums(const struct life *life, int rank)
+{
+    const uint64_t twice[4] = {2, 2, 2, 2}, touching[4] = {0, 1, 2, 3};
+    const symwin_parts in = {.counts = twice}, near = {.counts = twice, .displacements = touching};
+
+    must_be(symwin_reduce_scatterv(life->comm, life->in, &in, life->in + 2 * rank + 1, SYMWIN_U32,
+                                   SYMWIN_SUM, life->stream) == SYMWIN_INVALID &&
+                host_error_has("overlap; pass two buffers"),
+            "sums over parts that others add", rank);
+    must_be(symwin_reduce_scatterv(life->comm, life->in, &near, life->in + rank, SYMWIN_U32,
+                                   SYMWIN_SUM, life->stream) == SYMWIN_INVALID &&
+                host_error_has("from 1 on for rank 1 overlap those from 0 on for rank 0"),
+            "sums in the place of parts that overlap", rank);
+    host_must(symwin_reduce_scatterv(life->comm, life->in, &near, life->out, SYMWIN_U32, SYMWIN_SUM,
+                                     life->stream),
+              "sums of parts that overlap");
+    host_must(symwin_reduce_scatterv(life->comm, life->in, &in, life->in + 2 * rank, SYMWIN_U32,
+                                     SYMWIN_SUM, life->stream),
+              "sums in place");
+}
+
 static void refused(struct processes *p, int rank)
 {
     const uint64_t counts[4] = {1, 1, 1, 1}, many[4] = {700000, 1, 1, 1};
@@ -562,6 +584,7 @@ static void refused(struct processes *p, int rank)
                 host_error_has("in_parts is NULL"),
             "parts that are not there", rank);
     refused_parts(&life, rank);
+    refused_sums(&life, rank);
     must_be(symwin_send(life.comm, (char *)life.in + 1, 1, SYMWIN_U32, (rank + 2) % 4,
                         life.stream) == SYMWIN_INVALID &&
                 host_error_has("not aligned to 4 bytes"),
