@@ -9,13 +9,19 @@
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-/* 0: the stream is in no capture. */
-static cuuint64_t capture_of(CUstream stream)
+/* *capture: 0: the stream is in none. What the driver refuses in an invalid one would count as the
+ * failure of a call that other ranks have launched. */
+static symwin_status see_capture(const char *call, CUstream stream, cuuint64_t *capture)
 {
     struct sw_stream_seen seen;
 
     sw_capture_see(stream, &seen);
-    return seen.capturing != CU_STREAM_CAPTURE_STATUS_NONE ? seen.capture.id : 0;
+    *capture = seen.capture.id;
+    return seen.capturing != CU_STREAM_CAPTURE_STATUS_INVALIDATED
+               ? SYMWIN_OK
+               : sw_fail(SYMWIN_INVALID,
+                         "%s: the capture of the stream is invalid; end it, and capture again",
+                         call);
 }
 
 static symwin_status wait_for(CUstream stream, CUevent event, const char *call)
@@ -284,6 +290,7 @@ static symwin_status run(const struct sw_request *request, symwin_collective_inf
                              .options = {.size = sizeof c.options}};
     symwin_status status = sw_comm_enter(comm, r.name);
     struct sw_scope scope;
+    cuuint64_t capture;
 
     if (status != SYMWIN_OK)
         return status;
@@ -306,10 +313,10 @@ static symwin_status run(const struct sw_request *request, symwin_collective_inf
     }
     if (status == SYMWIN_OK && info != NULL)
         *info = (symwin_collective_info){c.way.algo, (int)c.way.pieces, 0, c.way.measured};
-    else if (status == SYMWIN_OK && (r.count > 0 || sw_collectives[r.collective].no_data ||
-                                     sw_collectives[r.collective].by_parts)) {
-        const cuuint64_t capture = capture_of(c.stream);
-
+    else if (status == SYMWIN_OK &&
+             (r.count > 0 || sw_collectives[r.collective].no_data ||
+              sw_collectives[r.collective].by_parts) &&
+             (status = see_capture(r.name, c.stream, &capture)) == SYMWIN_OK) {
         count_call(c.wide, capture, 1);
         status = find_lanes(&c, capture);
         if (status == SYMWIN_OK)
@@ -359,8 +366,8 @@ static symwin_status pairs(const struct sw_pair_call *const *calls, size_t n, co
         status = sw_wide_check_pairs(calls, n, call);
     if (status == SYMWIN_OK && !launches)
         status = pairs_inside(calls, n, call, 0);
-    if (status == SYMWIN_OK && launches) {
-        capture = capture_of(c.stream);
+    if (status == SYMWIN_OK && launches &&
+        (status = see_capture(call, c.stream, &capture)) == SYMWIN_OK) {
         status = find_lanes(&c, capture);
         if (status == SYMWIN_OK)
             status = come_after(c.wide, call, c.stream, capture);
@@ -377,7 +384,10 @@ static symwin_status pairs(const struct sw_pair_call *const *calls, size_t n, co
 
 static symwin_status follow_calls(symwin_comm *comm, const char *call, CUstream stream)
 {
-    return come_after(comm->wide, call, stream, capture_of(stream));
+    cuuint64_t capture;
+    const symwin_status status = see_capture(call, stream, &capture);
+
+    return status == SYMWIN_OK ? come_after(comm->wide, call, stream, capture) : status;
 }
 
 const struct sw_wide_calls sw_wide_calls = {run, check_later, pairs, follow_calls, sw_wide_look};

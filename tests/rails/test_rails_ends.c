@@ -494,6 +494,27 @@ static void refused_sums(const struct life *life, int rank)
               "sums in place");
 }
 
+/* In a capture that is invalid nothing is launched, and the communicator goes on. */
+static void refused_in_capture(const struct life *life, int rank)
+{
+    struct sw_scope scope;
+    CUgraph graph;
+
+    host_must(sw_scope_enter(life->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuStreamBeginCapture(life->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                   "cuStreamBeginCapture");
+    (void)sw_drv.cuStreamQuery(life->stream); /* which a capture forbids */
+    must_be(reduce(life, 1000) == SYMWIN_INVALID && host_error_has("the capture of the stream is"),
+            "a call in an invalid capture", rank);
+    must_be(symwin_send(life->comm, life->in, 1, SYMWIN_U32, (rank + 2) % 4, life->stream) ==
+                    SYMWIN_INVALID &&
+                host_error_has("the capture of the stream is"),
+            "a message in one", rank);
+    must_be(sw_drv.cuStreamEndCapture(life->stream, &graph) != CUDA_SUCCESS, "the capture's end",
+            rank);
+    sw_scope_leave(&scope);
+}
+
 static void refused(struct processes *p, int rank)
 {
     const uint64_t counts[4] = {1, 1, 1, 1}, many[4] = {700000, 1, 1, 1};
@@ -585,6 +606,7 @@ static void refused(struct processes *p, int rank)
             "parts that are not there", rank);
     refused_parts(&life, rank);
     refused_sums(&life, rank);
+    refused_in_capture(&life, rank);
     must_be(symwin_send(life.comm, (char *)life.in + 1, 1, SYMWIN_U32, (rank + 2) % 4,
                         life.stream) == SYMWIN_INVALID &&
                 host_error_has("not aligned to 4 bytes"),
