@@ -120,18 +120,19 @@ static int are_joined(const int *lowest, const unsigned char *seen, int a, int b
     return (row_a[b / 8] >> b % 8 & 1) && (row_b[a / 8] >> a % 8 & 1);
 }
 
-/* Hosts that are joined are one class. Where that does not divide all of them, each host is one. */
+/* Hosts that are joined are one class. Where that does not divide all of them, or rows have not so
+ * many bits, each host is one. */
 static void classify(const struct sw_group *group, const int *lowest, const unsigned char *seen,
                      int *host_class)
 {
-    int a, b, sound = 1;
+    int a, b, sound = group->hosts <= MOST_HOSTS;
 
-    for (a = 0; a < group->hosts; a++) {
+    for (a = 0; a < group->hosts && sound; a++) {
         for (b = 0; b < a && !are_joined(lowest, seen, a, b); b++)
             ;
         host_class[a] = b < a ? host_class[b] : a;
     }
-    for (a = 0; a < group->hosts; a++)
+    for (a = 0; a < group->hosts && sound; a++)
         for (b = 0; b < a; b++)
             sound &= (host_class[a] == host_class[b]) == are_joined(lowest, seen, a, b);
     for (a = 0; a < group->hosts && !sound; a++)

@@ -1,10 +1,11 @@
 /* 65,536 ranks in 8,192 hosts, and the most that there can be: the table of ranks in frames, an
  * exchange whose other members this program plays, the words in which ranks are named, domains. */
 #include <errno.h>
+#include <sys/mman.h>
 
 #include "harness.h"
 #include "src/control/control_page.h"
-#include "src/rails/domains.h"
+#include "src/rails/domains.c"
 
 enum { RANKS = 65536, A_HOST = 8, SOON_MS = 50, WAIT_MS = 60000 };
 
@@ -183,6 +184,28 @@ static void test_domains(void)
            "a domain has at most 4096 ranks: %s", symwin_last_error());
 }
 
+/* A rank on each host, more than the row of a rank has bits for. Behind the rows is no memory. */
+static void test_many_hosts(void)
+{
+    enum { HOSTS = 2 * MOST_HOSTS };
+    const size_t bytes = (size_t)HOSTS * SW_EXCHANGE_BYTES, page = (size_t)getpagesize();
+    unsigned char *seen = mmap(NULL, bytes + page, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    static int lowest[HOSTS], host_class[HOSTS];
+    const struct sw_group group = {.nranks = HOSTS, .hosts = HOSTS};
+    int h, wrong = 0;
+
+    if (seen == MAP_FAILED || mprotect(seen + bytes, page, PROT_NONE) != 0)
+        abort();
+    for (h = 0; h < HOSTS; h++)
+        lowest[h] = h;
+    classify(&group, lowest, seen, host_class);
+    for (h = 0; h < HOSTS; h++)
+        wrong += host_class[h] != h;
+    TAP_EQ("hosts that are no domain of their own", wrong, 0);
+    munmap(seen, bytes + page);
+}
+
 int main(void)
 {
     test_table();
@@ -190,5 +213,6 @@ int main(void)
     test_exchange();
     test_words();
     test_domains();
+    test_many_hosts();
     return tap_done();
 }
