@@ -441,6 +441,9 @@ static void refused_parts(const struct life *life, int rank)
     const uint64_t ones[4] = {1, 1, 1, 1}, twice[4] = {2, 2, 2, 2}, apart[4] = {0, 2, 4, 6},
                    touching[4] = {0, 1, 2, 3}, huge[4] = {1, 1, 1, (uint64_t)1 << 61},
                    none[4] = {0};
+    const uint64_t none_first[4] = {0, 1, 1, 1}, behind_it[4] = {5, 0, 1, 2};
+    const symwin_parts untold = {.counts = rank == 0 ? none : none_first},
+                       told = {.counts = rank == 0 ? none : none_first, .displacements = behind_it};
     uint64_t own[4] = {1, 1, 1, 1};
     const struct {
         const uint64_t *in, *out, *places;
@@ -470,6 +473,9 @@ static void refused_parts(const struct life *life, int rank)
                     host_error_has(rows[i].words),
                 rows[i].words, rank);
     }
+    host_must(
+        symwin_alltoallv(life->comm, life->in, &told, life->in, &untold, SYMWIN_U32, life->stream),
+        "equal parts in place, whose places one array tells");
 }
 
 /* Of the parts that are summed, one may be where the sum goes, if no other one touches it. */
