@@ -14,12 +14,15 @@ if [ $# -eq 0 ]; then
     sed -n 's/^# //; 2p' "$0" >&2
     exit 2
 fi
-case $hosts$ranks in
-*[!0-9]*)
-    echo "run.sh: HOSTS is \"$hosts\" and RANKS \"$ranks\": give numbers" >&2
-    exit 2
-    ;;
-esac
+for number in "$hosts" "$ranks"; do
+    case $number in
+    [1-9] | [1-9][0-9] | [1-9][0-9][0-9]) ;;
+    *)
+        echo "run.sh: HOSTS is \"$hosts\" and RANKS \"$ranks\": give numbers from 1 to 999" >&2
+        exit 2
+        ;;
+    esac
+done
 
 # A port that is free now: the system chooses it.
 port=${SYMWIN_PORT:-$(perl -MIO::Socket::INET -e '
@@ -28,7 +31,20 @@ SYMWIN_SECRET=${SYMWIN_SECRET:-$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')}
 export SYMWIN_SECRET SYMWIN_JOB="several-hosts-$$" SYMWIN_ADDR=127.0.0.1 SYMWIN_PORT="$port"
 export SYMWIN_NRANKS=$((hosts * ranks)) SYMWIN_LOCAL_NRANKS="$ranks"
 
+# Ranks end with this script: a shell's processes in the background do not get Ctrl-C.
 pids=
+end_by() {
+    trap - INT TERM HUP
+    for pid in $pids; do
+        kill "$pid" 2>/dev/null || true
+    done
+    wait
+    kill -s "$1" $$
+}
+trap 'end_by INT' INT
+trap 'end_by TERM' TERM
+trap 'end_by HUP' HUP
+
 host=0
 while [ "$host" -lt "$hosts" ]; do
     local=0

@@ -39,8 +39,27 @@ like($errors, qr/there is no NCCL to join them .*set SYMWIN_NCCL/, 'and a senten
 ($status, $output, $errors) = run_hosts('', '');
 is($status, 2, 'no program: exit status');
 like($errors, qr/^usage: .*run.sh PROGRAM/, 'and the usage');
-($status, $output, $errors) = run_hosts('HOSTS=x', $program);
-is("$status $errors", qq{2 run.sh: HOSTS is "x" and RANKS "2": give numbers\n}, 'no number');
+for my $hosts ('x', 0, '08', -1, 1000) {
+    ($status, $output, $errors) = run_hosts("HOSTS=$hosts", $program);
+    is("$status $errors",
+        qq{2 run.sh: HOSTS is "$hosts" and RANKS "2": give numbers from 1 to 999\n},
+        "$hosts hosts");
+}
+
+# Ranks end with run.sh, by Ctrl-C too, which a shell's processes in the background do not get.
+for my $signal (qw(INT TERM)) {
+    my $script = open my $said, '-|';
+    if (!$script) {
+        $SIG{INT} = 'DEFAULT';
+        exec 'examples/09_several_hosts/run.sh', 'sh', '-c', 'echo $$; exec sleep 60';
+        exit 127;
+    }
+    my @ranks = map { scalar(<$said>) =~ /(\d+)/ } 1 .. 4;
+    kill $signal, $script;
+    close $said; # waits for run.sh
+    is($? & 127, $signal eq 'INT' ? 2 : 15, "run.sh ends by SIG$signal");
+    is(scalar(grep { kill 0, $_ } @ranks), 0, 'and its ranks with it');
+}
 
 # A table of ways between domains, and calls that take them by it.
 # Under sanitizers fewer sizes and one type: it measures each way all the same.
