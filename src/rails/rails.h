@@ -52,6 +52,9 @@ struct sw_wide {
     _Atomic uint32_t *words;
     CUdeviceptr words_address;
     struct sw_lane lanes[SW_LANES];
+    /* Owned: for calls in a thread's own default stream, which is another one in NCCL's threads;
+     * [1]: in captures. */
+    CUstream beside[2];
     CUevent ready[SW_PARTS], moved[SW_PARTS], last_call, edge; /* owned */
     uint64_t calls_made; /* collectives outside captures, as sw_exchange_count() has them */
     int has_last;        /* last_call is recorded behind the last call outside captures */

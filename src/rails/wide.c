@@ -275,12 +275,12 @@ static symwin_status make_lanes(struct sw_wide *wide)
                           "cuMemHostGetDevicePointer");
     if (status == SYMWIN_OK)
         memset(words, 0, count * sizeof *wide->words);
-    for (i = 0; i < SW_LANES && status == SYMWIN_OK; i++) {
+    for (i = 0; i <= SW_LANES; i++)
         for (k = 0; k < 2 && status == SYMWIN_OK; k++)
             status = sw_check(
-                sw_drv.cuStreamCreate(&wide->lanes[i].streams[k], CU_STREAM_NON_BLOCKING),
+                sw_drv.cuStreamCreate(i < SW_LANES ? &wide->lanes[i].streams[k] : &wide->beside[k],
+                                      CU_STREAM_NON_BLOCKING),
                 "cuStreamCreate");
-    }
     return status;
 }
 
@@ -437,6 +437,12 @@ static void await_calls(struct sw_wide *wide)
     }
 }
 
+static void drop_stream(CUstream stream)
+{
+    if (stream != NULL)
+        sw_drop(sw_drv.cuStreamDestroy(stream), "cuStreamDestroy");
+}
+
 static void drop_event(CUevent event)
 {
     if (event != NULL)
@@ -490,8 +496,9 @@ void sw_wide_destroy(symwin_comm *comm)
         wide->maker->destroy(comm->inner);
     comm->inner = NULL;
     for (i = 0; i < 2 * SW_LANES; i++)
-        if (wide->lanes[i / 2].streams[i % 2] != NULL)
-            sw_drop(sw_drv.cuStreamDestroy(wide->lanes[i / 2].streams[i % 2]), "cuStreamDestroy");
+        drop_stream(wide->lanes[i / 2].streams[i % 2]);
+    drop_stream(wide->beside[0]);
+    drop_stream(wide->beside[1]);
     for (i = 0; i < SW_PARTS; i++) {
         drop_event(wide->ready[i]);
         drop_event(wide->moved[i]);

@@ -16,7 +16,7 @@ struct sw_wide_call {
     const struct sw_request *r;
     struct sw_wide *wide;
     symwin_comm *inner;
-    CUstream stream;
+    CUstream stream; /* of the steps: not a thread's own default stream */
     int is_captured;
     int lanes; /* which of their streams, as [lanes]; -1: another capture has them */
     struct sw_way way;

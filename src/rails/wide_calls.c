@@ -38,21 +38,29 @@ static struct sw_wide_captured *find_capture(struct sw_wide *w, cuuint64_t id)
     return i < SW_CAPTURES ? &w->captured[i] : NULL;
 }
 
-/* Which of the lanes' streams a call takes. Those for captures are in one until it ends. */
-static symwin_status find_lanes(struct sw_wide_call *c, cuuint64_t capture)
+/* Whether a stream of the communicator's is in no other capture. */
+static symwin_status is_free(const char *call, CUstream stream, cuuint64_t capture, int *is)
 {
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     cuuint64_t id = 0;
+    const symwin_status status = sw_check(
+        sw_drv.cuStreamGetCaptureInfo_v2(stream, &capturing, &id, NULL, NULL, NULL),
+        "%s: cuStreamGetCaptureInfo", call);
+
+    *is = capturing == CU_STREAM_CAPTURE_STATUS_NONE || id == capture;
+    return status;
+}
+
+/* Which of the lanes' streams a call takes. Those for captures are in one until it ends. */
+static symwin_status find_lanes(struct sw_wide_call *c, cuuint64_t capture)
+{
     symwin_status status = SYMWIN_OK;
+    int is = 1;
 
     c->is_captured = capture != 0;
     if (c->is_captured)
-        status = sw_check(sw_drv.cuStreamGetCaptureInfo_v2(c->wide->lanes[0].streams[1], &capturing,
-                                                           &id, NULL, NULL, NULL),
-                          "%s: cuStreamGetCaptureInfo", c->r->name);
-    c->lanes = !c->is_captured                                               ? 0
-               : capturing == CU_STREAM_CAPTURE_STATUS_NONE || id == capture ? 1
-                                                                             : -1;
+        status = is_free(c->r->name, c->wide->lanes[0].streams[1], capture, &is);
+    c->lanes = !is ? -1 : c->is_captured;
     return status;
 }
 
@@ -89,6 +97,47 @@ static symwin_status be_last(struct sw_wide *w, const char *call, CUstream strea
     }
     *entry = (struct sw_wide_captured){capture, stream};
     return status;
+}
+
+/* NCCL launches in a thread of its own, where a thread's own default stream is another one. */
+static symwin_status step_aside(struct sw_wide_call *c, cuuint64_t capture)
+{
+    const CUstream beside = c->wide->beside[c->is_captured];
+    symwin_status status = SYMWIN_OK;
+    int is = 1;
+
+    if (c->stream != CU_STREAM_PER_THREAD)
+        return SYMWIN_OK;
+    if (c->is_captured)
+        status = is_free(c->r->name, beside, capture, &is);
+    if (status == SYMWIN_OK && !is)
+        status = sw_fail(SYMWIN_UNSUPPORTED,
+                         "%s: over several domains, one capture at a time has calls in a thread's "
+                         "own default stream; pass a stream of the device",
+                         c->r->name);
+    if (status == SYMWIN_OK)
+        status = sw_follow_stream(c->wide->edge, c->stream, beside);
+    c->stream = beside;
+    return status;
+}
+
+/* Before a call's steps, and after them. */
+static symwin_status begin_steps(struct sw_wide_call *c, cuuint64_t capture)
+{
+    symwin_status status = find_lanes(c, capture);
+
+    if (status == SYMWIN_OK)
+        status = come_after(c->wide, c->r->name, c->stream, capture);
+    return status == SYMWIN_OK ? step_aside(c, capture) : status;
+}
+
+static symwin_status end_steps(const struct sw_wide_call *c, CUstream callers, cuuint64_t capture)
+{
+    const symwin_status status = be_last(c->wide, c->r->name, c->stream, capture);
+
+    return status == SYMWIN_OK && c->stream != callers
+               ? sw_follow_stream(c->wide->edge, c->stream, callers)
+               : status;
 }
 
 /* The driver has refused a step, and some before it are launched: the others would wait for this
@@ -131,7 +180,7 @@ static symwin_status meet(const struct sw_wide_call *c)
 
 /* Those to and from ranks of the domain: by its communicator. `launches`: 0: they are checked. */
 static symwin_status pairs_inside(const struct sw_pair_call *const *calls, size_t n,
-                                  const char *call, int launches)
+                                  const char *call, CUstream stream, int launches)
 {
     const struct sw_wide *w = calls[0]->comm->wide;
     struct sw_pair_call *inside = calloc(n, sizeof *inside);
@@ -147,6 +196,7 @@ static symwin_status pairs_inside(const struct sw_pair_call *const *calls, size_
             continue;
         inside[found] = *calls[i];
         inside[found].comm = w->comm->inner;
+        inside[found].stream = stream;
         inside[found].peer = w->domains.index_of[calls[i]->peer];
         status = sw_pair_check(&inside[found]);
         list[found] = &inside[found];
@@ -201,7 +251,7 @@ static symwin_status launch_pairs(const struct sw_pair_call *const *calls, size_
     if (status == SYMWIN_OK)
         status = pairs_between(calls, n, c, side);
     if (status == SYMWIN_OK)
-        status = pairs_inside(calls, n, c->r->name, 1);
+        status = pairs_inside(calls, n, c->r->name, c->stream, 1);
     if (status == SYMWIN_OK && side != c->stream)
         status = sw_follow_stream(w->moved[0], side, c->stream);
     return status;
@@ -318,13 +368,11 @@ static symwin_status run(const struct sw_request *request, symwin_collective_inf
               sw_collectives[r.collective].by_parts) &&
              (status = see_capture(r.name, c.stream, &capture)) == SYMWIN_OK) {
         count_call(c.wide, capture, 1);
-        status = find_lanes(&c, capture);
-        if (status == SYMWIN_OK)
-            status = come_after(c.wide, r.name, c.stream, capture);
+        status = begin_steps(&c, capture);
         if (status == SYMWIN_OK)
             status = launch(&c);
         if (status == SYMWIN_OK)
-            status = be_last(c.wide, r.name, c.stream, capture);
+            status = end_steps(&c, r.stream, capture);
         count_call(c.wide, capture, status == SYMWIN_OK ? 1 : -1);
         abandon(comm, status, capture);
     }
@@ -365,16 +413,14 @@ static symwin_status pairs(const struct sw_pair_call *const *calls, size_t n, co
     if (status == SYMWIN_OK)
         status = sw_wide_check_pairs(calls, n, call);
     if (status == SYMWIN_OK && !launches)
-        status = pairs_inside(calls, n, call, 0);
+        status = pairs_inside(calls, n, call, c.stream, 0);
     if (status == SYMWIN_OK && launches &&
         (status = see_capture(call, c.stream, &capture)) == SYMWIN_OK) {
-        status = find_lanes(&c, capture);
-        if (status == SYMWIN_OK)
-            status = come_after(c.wide, call, c.stream, capture);
+        status = begin_steps(&c, capture);
         if (status == SYMWIN_OK)
             status = launch_pairs(calls, n, &c);
         if (status == SYMWIN_OK)
-            status = be_last(c.wide, call, c.stream, capture);
+            status = end_steps(&c, calls[0]->stream, capture);
         abandon(comm, status, capture);
     }
     sw_scope_leave(&scope);

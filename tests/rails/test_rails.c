@@ -233,6 +233,51 @@ static void two_streams(const struct rank *r)
                "calls on two streams", r->rank);
 }
 
+static void wait_a_while(void *arg)
+{
+    (void)arg;
+    host_pause_ms(30);
+}
+
+/* Calls in a thread's own default stream come after what is ahead in it, and its synchronization
+ * waits for them, though NCCL launches in another thread. */
+static void own_stream(const struct rank *r)
+{
+    const uint32_t n = (uint32_t)r->nranks;
+    const int next = (r->rank + 1) % r->nranks, before = (r->rank + r->nranks - 1) % r->nranks;
+    const CUstream own = CU_STREAM_PER_THREAD;
+    struct sw_scope scope;
+    CUgraphExec exec = NULL;
+    int captured;
+
+    host_must(sw_scope_enter(r->device, &scope), "scope");
+    for (captured = 0; captured < 2; captured++) {
+        host_put_u32(r->device, r->in, (uint32_t)r->rank + 1);
+        if (captured)
+            host_must_cuda(sw_drv.cuStreamBeginCapture(own, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                           "cuStreamBeginCapture");
+        host_must_cuda(sw_drv.cuLaunchHostFunc(own, wait_a_while, NULL), "cuLaunchHostFunc");
+        host_must(symwin_allreduce(r->comm, r->in, r->in + 64, 1, SYMWIN_U32, SYMWIN_SUM, own),
+                  "symwin_allreduce");
+        host_must(symwin_group_begin(), "symwin_group_begin");
+        host_must(symwin_send(r->comm, r->in + 64, 1, SYMWIN_U32, next, own), "send");
+        host_must(symwin_recv(r->comm, r->in + 128, 1, SYMWIN_U32, before, own), "recv");
+        host_must(symwin_group_end(), "symwin_group_end");
+        host_must(symwin_allreduce(r->comm, r->in + 128, r->out, 1, SYMWIN_U32, SYMWIN_SUM, own),
+                  "symwin_allreduce");
+        if (captured) {
+            exec = host_end_capture(own, NULL);
+            host_must_cuda(sw_drv.cuGraphLaunch(exec, own), "cuGraphLaunch");
+        }
+        host_must_cuda(sw_drv.cuStreamSynchronize(own), "cuStreamSynchronize");
+        must_equal(host_get_u32(r->device, r->out), n * n * (n + 1) / 2,
+                   "calls in a thread's own default stream", r->rank);
+        host_put_u32(r->device, r->out, 0);
+    }
+    host_must_cuda(sw_drv.cuGraphExecDestroy(exec), "cuGraphExecDestroy");
+    sw_scope_leave(&scope);
+}
+
 /* The last rank's domain comes late: what others have on the rails waits there. */
 static void be_late(const struct rank *r, const char *hosts)
 {
@@ -533,6 +578,7 @@ static void body(struct processes *p, int rank)
     groups(&r);
     *step = 6;
     two_streams(&r);
+    own_stream(&r);
     *step = 7;
     two_captured(&r, places_arg(p));
     *step = 8;

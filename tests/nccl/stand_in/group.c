@@ -305,13 +305,33 @@ static void drop_calls(struct call *calls)
     job_free(job);
 }
 
-/* Of a communicator that does not block they are launched at once as well, but NCCL says that they
- * are in progress, and its user has to ask. */
-static ncclResult_t run_calls(struct call *calls)
+struct launches {
+    struct job *jobs;
+    CUresult result;
+};
+
+static void *launch_all(void *data)
 {
     const struct driver *cu = driver_get();
-    struct job *jobs = NULL, *next;
-    CUresult result = CUDA_SUCCESS;
+    struct launches *l = data;
+
+    for (struct job *job = l->jobs, *next; job != NULL; job = next) {
+        const CUresult launched = launch(cu, (next = job->next, job));
+
+        if (l->result == CUDA_SUCCESS)
+            l->result = launched;
+    }
+    return NULL;
+}
+
+/* Of a communicator that does not block they are launched at once as well, but NCCL says that they
+ * are in progress, and its user has to ask. A thread launches them, for which CU_STREAM_PER_THREAD
+ * is another stream. */
+static ncclResult_t run_calls(struct call *calls)
+{
+    struct job *jobs = NULL;
+    struct launches launches = {.result = CUDA_SUCCESS};
+    pthread_t thread;
     ncclResult_t launched_all = ncclSuccess;
 
     for (struct call *call = calls, *behind; call != NULL; call = behind) {
@@ -325,13 +345,13 @@ static ncclResult_t run_calls(struct call *calls)
             at = &(*at)->next;
         *at = call;
     }
-    for (struct job *job = jobs; job != NULL; job = next) {
-        const CUresult launched = launch(cu, (next = job->next, job));
-
-        if (result == CUDA_SUCCESS)
-            result = launched;
-    }
-    return result == CUDA_SUCCESS ? launched_all : driver_check(result, "cuLaunchHostFunc");
+    launches.jobs = jobs;
+    if (launched_all == ncclInProgress && pthread_create(&thread, NULL, launch_all, &launches) == 0)
+        pthread_join(thread, NULL);
+    else
+        (void)launch_all(&launches);
+    return launches.result == CUDA_SUCCESS ? launched_all
+                                           : driver_check(launches.result, "cuLaunchHostFunc");
 }
 
 /* ---- groups ---- */
