@@ -7,6 +7,7 @@
 
 #include "../common.h"
 #include "perf.h"
+#include "src/rails/rails.h"
 
 enum { HOST_CALLS = 20 };
 
@@ -186,15 +187,27 @@ static int checkable(const struct rank *r, const struct result *result)
            (result->way->kind != WAY_NCCL || result->op != SYMWIN_AVG || (n & (n - 1)) == 0);
 }
 
+/* The rank whose memory this one reads, of its own domain; *at: its number there. */
+static int next_rank(const struct rank *r, int *at)
+{
+    const struct sw_wide *wide = r->comm->wide;
+
+    if (wide == NULL)
+        return *at = (r->rank + 1) % r->job->nranks;
+    *at = (wide->index + 1) % r->comm->inner->nranks;
+    return sw_domain_rank(&wide->domains, wide->domain, *at);
+}
+
 /* Queues filling the output, late on one rank; the barrier; and reading the next rank's output. */
 static int queue_barrier(struct rank *r, void *context)
 {
     const struct plan *plan = context;
     const struct pair *pair = &plan->pairs[0];
-    const int next = (r->rank + 1) % r->job->nranks;
     const int late = r->job->emulated ? BARRIER_LATE_EMULATED_NS : BARRIER_LATE_NS;
     void *from = NULL;
+    int next;
 
+    (void)next_rank(r, &next);
     if (r->rank == r->job->nranks - 1 && r->delay != NULL && !launch_delay(r, (uint64_t)late))
         return 0;
     return ok(symwin_window_peer_pointer(r->comm, pair->out_window, next, 0, &from)) &&
@@ -209,10 +222,11 @@ static int queue_barrier(struct rank *r, void *context)
 static int check_barrier(struct rank *r, const struct plan *plan, uint64_t *wrong)
 {
     const struct pair *pair = &plan->pairs[0];
-    const int next = (r->rank + 1) % r->job->nranks;
     struct plan again = *plan;
     char text[128] = "";
     uint64_t found = 0;
+    int at;
+    const int next = next_rank(r, &at);
     int good = fill(r, &plan->data, r->rank, 1, BARRIER_COUNT, pair->out) &&
                rank_synchronize(r, "filling buffers");
 

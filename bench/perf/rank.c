@@ -93,7 +93,12 @@ static int open_comms(struct rank *r)
         options.flags |= SYMWIN_COMM_GRAPH_LAUNCH;
     if (job->page != NULL)
         stage_comm(job->page, &options);
-    return ok(symwin_comm_split(r->control, 0, r->rank, &options, &r->comm));
+    if (!ok(symwin_comm_split(r->control, 0, r->rank, &options, &r->comm)))
+        return 0;
+    return !job->options.link || r->comm->wide == NULL ||
+           fail(SYMWIN_UNSUPPORTED,
+                "--link measures the links of one domain, and these ranks are in "
+                "several: run it with the ranks of one host");
 }
 
 static int open_gate(struct rank *r)

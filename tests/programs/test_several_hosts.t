@@ -90,4 +90,13 @@ is("@took", 'nccl:1x0 rails:3x0 rails:6x0 rails:1x0 nccl:1x0 nccl:1x0',
       "exec $perf -d bf16 -n 1 -w 0'");
 like($errors, qr/tables of choices differ: rank 0 has/, 'ranks with different tables');
 
+# The barrier's check reads memory of the domain; links are of one domain.
+($status, $output, $errors) =
+  run_hosts('', "$build/bench/symwin-perf -t 1 --collective barrier -n 1 -w 0");
+is("$status $errors", '0 ', 'a barrier over two hosts: exit status');
+like($output, qr/^# Wrong elements: 0 OK$/m, 'and it was checked');
+($status, $output, $errors) = run_hosts('', "$perf -d bf16 -n 1 -w 0 --link");
+like("$status $errors", qr/^1 symwin-perf: rank \d: --link measures .* one domain, .* one host$/m,
+    '--link over two hosts');
+
 done_testing();
