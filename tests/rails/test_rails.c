@@ -17,7 +17,7 @@ enum { RANDOM = 60, UNEQUAL = 12, GROUPED = 8, REPLAYS = 3, FEW = 0 };
 
 /* Bytes of a call in steps, all parts together: each takes two slices at least. Emulated kernels
  * take a microsecond for each element. */
-enum { STEPPED = 512 << 10 };
+enum { STEPPED = 256 << 10 };
 
 /* A letter for each rank: the host that it is on. */
 static const struct place places[] = {
@@ -297,7 +297,7 @@ static void late_pieces(const struct rank *r, const char *hosts)
     j.type = SYMWIN_U64;
     j.op = SYMWIN_SUM;
     j.in_place = 0;
-    j.count = 70000;
+    j.count = 50000; /* more pieces than 7 where a rank serves three rails */
     job_prepare(r, &j);
     be_late(r, hosts);
     host_must(job_call(r, &j, 0), "a call of several pieces");
@@ -434,7 +434,7 @@ static void two_captures(const struct rank *r)
     j.type = SYMWIN_U64;
     j.op = SYMWIN_SUM;
     j.in_place = 0;
-    j.count = 70000;
+    j.count = 21000;
     host_must(sw_scope_enter(r->device, &scope), "scope");
     for (i = 0; i < 2; i++)
         host_must_cuda(sw_drv.cuStreamBeginCapture(r->streams[i], CU_STREAM_CAPTURE_MODE_RELAXED),
