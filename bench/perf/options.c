@@ -205,11 +205,12 @@ static unsigned list(const char *option, const char *const *names, const char *t
         const int i = options_find(names, text, length);
 
         if (i < 0) {
-            fprintf(stderr, "symwin-perf: %s: unknown name \"%.*s\"; names are", option,
-                    (int)length, text);
+            char list[512] = ""; /* in one write: other processes of a launcher say it too */
+
             for (int k = 0; names[k] != NULL; k++)
-                fprintf(stderr, " %s", names[k]);
-            fprintf(stderr, ", or all\n");
+                snprintf(list + strlen(list), sizeof list - strlen(list), " %s", names[k]);
+            fprintf(stderr, "symwin-perf: %s: unknown name \"%.*s\"; names are%s, or all\n", option,
+                    (int)length, text, list);
             return 0;
         }
         if (order != NULL && (bits & 1u << i) == 0) {
