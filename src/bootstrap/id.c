@@ -199,8 +199,11 @@ symwin_status sw_id_resolve(const char *name, int port, int everywhere, struct s
     if (everywhere || !interface_address(name, &address)) {
         error = getaddrinfo(name, NULL, &hints, &found);
         if (error != 0)
-            return sw_fail(SYMWIN_INVALID, "%s: \"%s\" is not an address%s: %s", for_call, name,
-                           everywhere ? "" : " or an interface of this host", gai_strerror(error));
+            return sw_fail(SYMWIN_INVALID, "%s: \"%s\" is not an address%s: %s; set %s", for_call,
+                           name, everywhere ? "" : " or an interface of this host",
+                           gai_strerror(error),
+                           everywhere ? "MASTER_ADDR or SYMWIN_ADDR to an address of rank 0's host"
+                                      : "SYMWIN_ADDR to one");
         memcpy(&address, found->ai_addr, found->ai_addrlen);
         freeaddrinfo(found);
     }

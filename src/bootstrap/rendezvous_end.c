@@ -286,7 +286,9 @@ void sw_rendezvous_late(struct sw_poll_watch *watch, short events)
         sw_up_drop(m);
         m->culprit = m->creator;
         sw_rendezvous_decide(m, sw_fail(SYMWIN_TIMEOUT,
-                                        "%s: the process that made the id did not answer in time",
+                                        "%s: the process that made the id did not answer in time; "
+                                        "look whether it runs, and whether this host reaches its "
+                                        "address",
                                         call));
     } else if (m->far || (m->joined == m->nranks && m->unlinked == 0) || m->asked ||
                ask_hosts(m) == 0) {

@@ -250,6 +250,12 @@ symwin_status sw_end_say(const struct sw_exchange *x, uint64_t word, const char 
         return differs(x, word, call);
     case SYMWIN_ABORTED:
         return sw_fail(status, "%s: rank %d aborted the communicator; destroy it", call, named);
+    case SYMWIN_DRIVER:
+        return sw_fail(status,
+                       "%s: the driver or NCCL has failed on rank %d; destroy the communicator on "
+                       "every rank; NCCL_DEBUG=WARN tells more, and counts that differ between "
+                       "domains can end so",
+                       call, named);
     default:
         return sw_fail(status, "%s: rank %d ended the communicator", call, named);
     }

@@ -46,6 +46,16 @@ for my $hosts ('x', 0, '08', -1, 1000) {
         "$hosts hosts");
 }
 
+# Another count on a host, and an address that is none: what to do.
+($status, $output, $errors) = run_hosts('',
+    "sh -c 'test \$SYMWIN_HOST_ID = host-0 && exec $program 1K; exec $program 2K'");
+like("$status $errors", qr/^1 .*NCCL has failed on rank \d; .*NCCL_DEBUG=WARN tells more/,
+    'a host passes another count');
+($status, $output, $errors) =
+  run_hosts('', "env SYMWIN_ADDR='no address' $program");
+like("$status $errors", qr/^1 .*is not an address: .*; set MASTER_ADDR or SYMWIN_ADDR to /,
+    'no address');
+
 # Ranks end with run.sh, by Ctrl-C too, which a shell's processes in the background do not get.
 for my $signal (qw(INT TERM)) {
     my $script = open my $said, '-|';

@@ -202,7 +202,7 @@ static const struct ending {
     {"a rank is stopped, and pieces wait for it", STOPPED_LATER, 2, SYMWIN_TIMEOUT, "rank ", NULL},
     {"a call waits for room in a full stream", FULL, 2, SYMWIN_TIMEOUT, "rank ", NULL},
     {"a rank aborts", ABORTED, 1, SYMWIN_ABORTED, "rank 1 aborted", NULL},
-    {"NCCL fails in a call", FAILS, 1, SYMWIN_DRIVER, "rank 1 ended the communicator", NULL},
+    {"NCCL fails in a call", FAILS, 1, SYMWIN_DRIVER, "NCCL has failed on rank 1", NULL},
     {"the driver fails in a call", DRIVER_FAILS, 1, SYMWIN_NO_MEMORY, "rank 1 has no memory", NULL},
     {"a rank leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed", NULL},
     {"a kernel fails on one rank alone", FAILS_ALONE, 0, SYMWIN_TIMEOUT, "", NULL},
