@@ -16,7 +16,7 @@ static const char *file_name(void)
 {
     const char *path = secure_getenv("SYMWIN_NCCL");
 
-    return path != NULL && path[0] != '\0' ? path : "libnccl.so.2";
+    return path != NULL ? path : "libnccl.so.2";
 }
 
 /* The name of the first function that is missing; NULL: all are there. */
@@ -40,9 +40,14 @@ static symwin_status load(const char *call)
 {
     const char *file = file_name(), *missing;
     struct sw_engine found = {.version = 0};
-    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    void *library;
     int result;
 
+    if (file[0] == '\0')
+        return sw_fail(SYMWIN_INVALID,
+                       "%s: SYMWIN_NCCL is \"\": set it to the path of libnccl.so.2, or unset it",
+                       call);
+    library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         return sw_fail(SYMWIN_UNSUPPORTED,
                        "%s: the ranks are on several hosts whose memory cannot be mapped, and "

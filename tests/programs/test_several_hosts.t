@@ -36,6 +36,9 @@ for (['2', '2', '1M', ''], ['3', '2', '100001 bf16 max', 'STAND_IN_WIRE=tcp'],
 my ($status, $output, $errors) = run_hosts('SYMWIN_NCCL=/none/libnccl.so.2', $program);
 is($status, 1, 'without an NCCL: exit status');
 like($errors, qr/there is no NCCL to join them .*set SYMWIN_NCCL/, 'and a sentence that helps');
+($status, $output, $errors) = run_hosts('SYMWIN_NCCL=', $program);
+like("$status $errors", qr/^1 .*SYMWIN_INVALID.* SYMWIN_NCCL is "": set it to the path of libnccl/,
+    'no name of an NCCL');
 ($status, $output, $errors) = run_hosts('', '');
 is($status, 2, 'no program: exit status');
 like($errors, qr/^usage: .*run.sh PROGRAM/, 'and the usage');
