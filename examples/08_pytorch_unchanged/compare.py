@@ -17,7 +17,13 @@ def read(path):
         return json.load(file)
 
 
-alone, other = read(sys.argv[1]), read(sys.argv[2])
+if len(sys.argv) != 3:
+    print("usage: compare.py ALONE WITH", file=sys.stderr)
+    sys.exit(2)
+try:
+    alone, other = read(sys.argv[1]), read(sys.argv[2])
+except (OSError, ValueError) as error:
+    sys.exit(f"compare.py: {error}")
 print(f"{alone['ranks']} ranks on {alone['gpus']} GPU{'s' if alone['gpus'] > 1 else ''}")
 print(f"{'part':10} {'results, compared with those of NCCL alone':52} {'NCCL':>10} {'symwin':>10}")
 right = True
