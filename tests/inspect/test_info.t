@@ -396,7 +396,8 @@ is("$status$error", '0', '--pid: exit status, without a driver');
 like($output, $_, "--pid: $_")
   for qr/^Process $pid, libsymwin \Q$version\E$/m, 
   qr/^    0x\w+ +at +0: +102400 bytes in +102400, 1 windows$/m,
-  qr/^Communicator 0, without a name: rank 0 of 1 on device 0, 1 windows/m;
+  qr/^Communicator 0, without a name: rank 0 of 1 on device 0, 1 windows/m,
+  qr/^  flat range at 0x\w+, \d+ \wiB for each rank$/m;
 ($status, $output) = info('', "--pid $pid --table");
 is(join(':', @{ (tables($output))[-1] }),
     'window,comm,bytes,offset,transports,allocations:1:0', '--pid --table');

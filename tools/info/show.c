@@ -89,6 +89,21 @@ static const char *name_of(const struct line *l)
     return strcmp(name, "?") == 0 || strcmp(name, "-") == 0 ? "without a name" : name;
 }
 
+/* Over several domains only a domain's communicator has a range. */
+static void comm_lines(FILE *out, const struct line *l)
+{
+    char a[32];
+
+    fprintf(out,
+            "\nCommunicator %s, %s: rank %s of %s on device %s, %s windows on %s allocations%s\n",
+            l->name, name_of(l), value_of(l, "rank"), value_of(l, "nranks"), value_of(l, "device"),
+            value_of(l, "windows"), value_of(l, "allocations"),
+            number_of(l, "multicast") ? ", with multicast" : "");
+    if (number_of(l, "stride") > 0)
+        fprintf(out, "  flat range at %s, %s for each rank\n", value_of(l, "base"),
+                info_bytes(number_of(l, "stride"), a));
+}
+
 static void show_line(FILE *out, const struct line *l)
 {
     char a[32];
@@ -111,14 +126,7 @@ static void show_line(FILE *out, const struct line *l)
                 value_of(l, "offset"), value_of(l, "asked"), value_of(l, "bytes"),
                 value_of(l, "windows"));
     else if (strcmp(l->what, "comm") == 0)
-        fprintf(
-            out,
-            "\nCommunicator %s, %s: rank %s of %s on device %s, %s windows on %s allocations%s\n"
-            "  flat range at %s, %s for each rank\n",
-            l->name, name_of(l), value_of(l, "rank"), value_of(l, "nranks"), value_of(l, "device"),
-            value_of(l, "windows"), value_of(l, "allocations"),
-            number_of(l, "multicast") ? ", with multicast" : "", value_of(l, "base"),
-            info_bytes(number_of(l, "stride"), a));
+        comm_lines(out, l);
     else if (strcmp(l->what, "domain") == 0)
         fprintf(out, "  in domain %s of %s, rank %s of %s there, with %s rails between domains\n",
                 l->name, value_of(l, "domains"), value_of(l, "rank"), value_of(l, "ranks"),
