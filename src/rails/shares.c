@@ -213,12 +213,16 @@ static void pass_share(const struct sw_wide_call *c, const struct sw_line_piece 
                                           comm, stream));
 }
 
+/* No limits of the grid: only these domains would refuse them, when pieces are on their way. */
 static symwin_status gather_passed(const struct sw_wide_call *c, const struct sw_line_piece *p,
                                    char *room)
 {
     const struct sw_wide *w = c->wide;
+    struct sw_wide_call plain = *c;
 
-    return w->domain != w->domains.domain_of[c->r->root] ? gather_shares(c, p, room) : SYMWIN_OK;
+    plain.options = (symwin_collective_options){.size = sizeof plain.options};
+    return w->domain != w->domains.domain_of[c->r->root] ? gather_shares(&plain, p, room)
+                                                         : SYMWIN_OK;
 }
 
 static symwin_status reduce_short(const struct sw_wide_call *c, uint64_t at, uint64_t count)

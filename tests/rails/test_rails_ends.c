@@ -530,6 +530,10 @@ static void refused(struct processes *p, int rank)
                                     one_piece = {.size = sizeof one_piece,
                                                  .algo = SYMWIN_ALGO_RAILS,
                                                  .blocks = 1},
+                                    wide_blocks = {.size = sizeof wide_blocks,
+                                                   .algo = SYMWIN_ALGO_RAILS,
+                                                   .blocks = 9,
+                                                   .threads = 1 << 20},
                                     nccl = {.size = sizeof nccl,
                                             .algo = SYMWIN_ALGO_NCCL,
                                             .scalar = counts};
@@ -639,6 +643,9 @@ static void refused(struct processes *p, int rank)
                                      &one_piece, &info),
               "a query of a large message");
     must_be(info.blocks == 4, "more pieces than were asked for, since there is no room", rank);
+    host_must(symwin_broadcast_with(life.comm, life.in, life.out, PIECES, SYMWIN_U32, 1,
+                                    &wide_blocks, life.stream),
+              "a broadcast, of which one domain would refuse the limits");
     host_must(reduce(&life, 1), "a call after all that");
     host_must(symwin_stream_synchronize(life.device, life.stream), "synchronize");
     processes_barrier(p);
