@@ -194,16 +194,18 @@ static int has_shares(symwin_collective collective)
            collective == SYMWIN_REDUCE;
 }
 
-/* The fewest pieces of which a part of the scratch has room for the shares of a rank that serves
- * most rails. */
-static uint64_t fewest_pieces(const struct sw_request *r)
+/* The pieces that there are if so many are asked for: more if a part of the scratch has no room for
+ * the shares of a rank that serves most rails; fewer if shares do not divide into so many. */
+static unsigned pieces_of_shares(const struct sw_request *r, unsigned asked)
 {
     const struct sw_wide *w = r->comm->wide;
     const uint64_t share = r->count / (uint64_t)w->domains.rails,
                    room = w->part / symwin_type_bytes(r->type) /
-                          (uint64_t)sw_most_served(&w->domains);
+                          (uint64_t)sw_most_served(&w->domains),
+                   fewest = (share + room - 1) / room, pieces = asked > fewest ? asked : fewest,
+                   each = (share + pieces - 1) / pieces;
 
-    return (share + room - 1) / room;
+    return share > 0 ? (unsigned)((share + each - 1) / each) : 1;
 }
 
 symwin_status sw_way_choose(const struct sw_request *r, struct sw_way *way)
@@ -240,8 +242,7 @@ symwin_status sw_way_choose(const struct sw_request *r, struct sw_way *way)
     }
     if (way->pieces < 1)
         way->pieces = 1;
-    if (way->algo == SYMWIN_ALGO_RAILS && has_shares(r->collective) &&
-        way->pieces < fewest_pieces(r))
-        way->pieces = (unsigned)fewest_pieces(r);
+    if (way->algo == SYMWIN_ALGO_RAILS && has_shares(r->collective))
+        way->pieces = pieces_of_shares(r, way->pieces);
     return SYMWIN_OK;
 }

@@ -525,18 +525,16 @@ static void refused(struct processes *p, int rank)
 {
     const uint64_t counts[4] = {1, 1, 1, 1}, many[4] = {700000, 1, 1, 1};
     const uint64_t many_at[4] = {3, 0, 1, 2};
-    const symwin_collective_options put = {.size = sizeof put, .algo = SYMWIN_ALGO_TWOSHOT_PUT},
-                                    rails = {.size = sizeof rails, .algo = SYMWIN_ALGO_RAILS},
-                                    one_piece = {.size = sizeof one_piece,
-                                                 .algo = SYMWIN_ALGO_RAILS,
-                                                 .blocks = 1},
-                                    wide_blocks = {.size = sizeof wide_blocks,
-                                                   .algo = SYMWIN_ALGO_RAILS,
-                                                   .blocks = 9,
-                                                   .threads = 1 << 20},
-                                    nccl = {.size = sizeof nccl,
-                                            .algo = SYMWIN_ALGO_NCCL,
-                                            .scalar = counts};
+    const symwin_collective_options
+        put = {.size = sizeof put, .algo = SYMWIN_ALGO_TWOSHOT_PUT},
+        rails = {.size = sizeof rails, .algo = SYMWIN_ALGO_RAILS},
+        one_piece = {.size = sizeof one_piece, .algo = SYMWIN_ALGO_RAILS, .blocks = 1},
+        four_pieces = {.size = sizeof four_pieces, .algo = SYMWIN_ALGO_RAILS, .blocks = 4},
+        wide_blocks = {.size = sizeof wide_blocks,
+                       .algo = SYMWIN_ALGO_RAILS,
+                       .blocks = 9,
+                       .threads = 1 << 20},
+        nccl = {.size = sizeof nccl, .algo = SYMWIN_ALGO_NCCL, .scalar = counts};
     const symwin_parts on_device = {.counts = counts, .displacements = counts, .on_device = 1};
     const symwin_parts on_host = {.counts = counts}, no_counts = {.counts = NULL},
                        too_many = {.counts = many, .displacements = many_at};
@@ -643,6 +641,10 @@ static void refused(struct processes *p, int rank)
                                      &one_piece, &info),
               "a query of a large message");
     must_be(info.blocks == 4, "more pieces than were asked for, since there is no room", rank);
+    host_must(symwin_allreduce_query(life.comm, life.in, life.out, 10, SYMWIN_U32, SYMWIN_SUM,
+                                     &four_pieces, &info),
+              "a query of a small message");
+    must_be(info.blocks == 3, "fewer pieces than were asked for: five elements a rail", rank);
     host_must(symwin_broadcast_with(life.comm, life.in, life.out, PIECES, SYMWIN_U32, 1,
                                     &wide_blocks, life.stream),
               "a broadcast, of which one domain would refuse the limits");
