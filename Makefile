@@ -81,7 +81,7 @@ NVCCFLAGS ?= -O3 --no-compress
 # ---- flags ------------------------------------------------------------------------------------
 
 # Each of 200 tests has all emulated kernels in it. lld links them in half the time, and in a third
-# if it neither merges strings nor starts threads, and if there is nothing to relocate.
+# if it neither merges strings nor starts threads.
 QUICK_LINKER := $(shell echo 'int main(void) { return 0; }' | \
                   $(CC) -fuse-ld=lld -Wl,-O0,--threads=1 -x c -o /dev/null - 2>/dev/null && \
                   echo -fuse-ld=lld -Wl,-O0,--threads=1)
@@ -545,7 +545,7 @@ $(filter-out $(STEP_TESTS),$(TESTS) $(GPU_TESTS)): $(BUILD)/tests/libhelpers.a $
 $(foreach t,$(TEST_SOURCES) $(GPU_SOURCES),\
   $(eval $(BUILD)/tests/$(basename $(notdir $(t))): $(call objects,$(t))))
 
-$(TESTS): private LINKER := $(QUICK_LINKER) -no-pie
+$(TESTS): private LINKER := $(QUICK_LINKER)
 
 # This test submits a rank's ballot in its place.
 $(BUILD)/tests/test_offset_votes: private LDFLAGS += -Wl,--wrap=sw_segment_room \
