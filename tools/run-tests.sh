@@ -38,7 +38,7 @@ sanitized=$(grep -s -o -m 1 -e '-fsanitize=[a-z]*' "$build/flags" | head -n 1) |
 list=
 names=
 first="cut_off system_faults race multicast_faults nccl_scenes nccl_calls own_kernel kill
-    own_faults rails send_receive nccl_faults far faults reduce_scatterv perf abort allreduce
+    send_receive nccl_faults far faults reduce_scatterv perf abort allreduce
     collectives_registered alltoallv send_receive_large differ leave multicast credentials
     exchange perf_collectives collectives hosts info fast_allreduce collectives_refused order
     comm"
