@@ -37,7 +37,7 @@ sanitized=$(grep -s -o -m 1 -e '-fsanitize=[a-z]*' "$build/flags" | head -n 1) |
 # The longest tests begin first, so that the others run beside them.
 list=
 names=
-first="cut_off system_faults race multicast_faults nccl_scenes nccl_calls own_kernel kill
+first="cut_off kill system_faults race multicast_faults nccl_scenes nccl_calls own_kernel
     send_receive nccl_faults far faults reduce_scatterv perf abort allreduce
     collectives_registered alltoallv send_receive_large differ leave multicast credentials
     exchange perf_collectives collectives hosts info fast_allreduce collectives_refused order
