@@ -80,12 +80,6 @@ NVCCFLAGS ?= -O3 --no-compress
 
 # ---- flags ------------------------------------------------------------------------------------
 
-# Each of 200 tests has all emulated kernels in it. lld links them in half the time, and in a third
-# if it neither merges strings nor starts threads.
-QUICK_LINKER := $(shell echo 'int main(void) { return 0; }' | \
-                  $(CC) -fuse-ld=lld -Wl,-O0,--threads=1 -x c -o /dev/null - 2>/dev/null && \
-                  echo -fuse-ld=lld -Wl,-O0,--threads=1)
-
 # SANITIZE=address,undefined or thread: instruments every object, emulated kernels included.
 ifdef SANITIZE
 SANFLAGS := -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer
@@ -93,7 +87,12 @@ SANFLAGS := -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-poi
 ifeq ($(SANITIZE) $(CC),thread clang)
 SANFLAGS += -D__SANITIZE_THREAD__=1
 endif
-LINKER := $(QUICK_LINKER)
+# Each of 200 programs has all emulated kernels in it. lld links them in half the time, and in a
+# third if it neither merges strings nor starts threads. Not without sanitizers: it wraps more calls
+# than GNU ld, and tests of every step have twice as many.
+LINKER := $(shell echo 'int main(void) { return 0; }' | \
+            $(CC) -fuse-ld=lld -Wl,-O0,--threads=1 -x c -o /dev/null - 2>/dev/null && \
+            echo -fuse-ld=lld -Wl,-O0,--threads=1)
 # Kernels have no data outside functions, but gcc would guard what UBSan says of each place in their
 # source: 6 MB in each program.
 ifneq ($(filter address%,$(SANITIZE)),)
@@ -544,8 +543,6 @@ $(filter-out $(STEP_TESTS),$(TESTS) $(GPU_TESTS)): $(BUILD)/tests/libhelpers.a $
 	$(call say,LINK,$@)$(LINK) -o $@ $(filter %.o,$^) $(BUILD)/tests/libhelpers.a $(STATIC) $(LIBS)
 $(foreach t,$(TEST_SOURCES) $(GPU_SOURCES),\
   $(eval $(BUILD)/tests/$(basename $(notdir $(t))): $(call objects,$(t))))
-
-$(TESTS): private LINKER := $(QUICK_LINKER)
 
 # This test submits a rank's ballot in its place.
 $(BUILD)/tests/test_offset_votes: private LDFLAGS += -Wl,--wrap=sw_segment_room \

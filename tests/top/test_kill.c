@@ -6,7 +6,7 @@
  * stopped), or with success if the victim was no longer needed. In calls that end by an agreement,
  * all survivors return the same. Nothing is left behind.
  *
- *     test_kill [STRIDE]                     every STRIDE-th step (default 47, more with a
+ *     test_kill [STRIDE]                     every STRIDE-th step (default 29, more with a
  *                                            sanitizer; make soak: 1)
  *     test_kill VICTIM STEP ACTION [HOSTS [domains|chain]]
  *                                            one run, as a complaint names it; HOSTS as "abab" */
@@ -20,7 +20,7 @@ enum { SLOWER = 4, KERNELS_SLOWER = 16, STRIDE = 271 };
 #elif defined(__SANITIZE_ADDRESS__)
 enum { SLOWER = 4, KERNELS_SLOWER = 4, STRIDE = 151 };
 #else
-enum { SLOWER = 1, KERNELS_SLOWER = 1, STRIDE = 47 };
+enum { SLOWER = 1, KERNELS_SLOWER = 1, STRIDE = 29 };
 #endif
 
 enum {
