@@ -403,8 +403,9 @@ static int table_add(struct tuning *t, int registered, const struct choice *best
 /* The rows of a collective. Consecutive sizes with the same choice become one. */
 static void table_write(struct tuning *t)
 {
-    if (t->row_count > 0)
-        qsort(t->rows, (size_t)t->row_count, sizeof t->rows[0], by_key);
+    if (t->row_count == 0)
+        return;
+    qsort(t->rows, (size_t)t->row_count, sizeof t->rows[0], by_key);
     for (int i = 0; i < t->row_count; i++) {
         const struct row *row = &t->rows[i];
 
@@ -418,8 +419,7 @@ static void table_write(struct tuning *t)
                 row->choice.threads);
         t->written++;
     }
-    if (t->row_count > 0)
-        draft_flush(&t->draft);
+    draft_flush(&t->draft);
     t->row_count = 0;
 }
 

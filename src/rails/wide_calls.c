@@ -41,14 +41,11 @@ static struct sw_wide_captured *find_capture(struct sw_wide *w, cuuint64_t id)
 /* Whether a stream of the communicator's is in no other capture. */
 static symwin_status is_free(const char *call, CUstream stream, cuuint64_t capture, int *is)
 {
-    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-    cuuint64_t id = 0;
-    const symwin_status status = sw_check(
-        sw_drv.cuStreamGetCaptureInfo_v2(stream, &capturing, &id, NULL, NULL, NULL),
-        "%s: cuStreamGetCaptureInfo", call);
+    struct sw_stream_seen seen;
 
-    *is = capturing == CU_STREAM_CAPTURE_STATUS_NONE || id == capture;
-    return status;
+    sw_capture_see(stream, &seen);
+    *is = seen.capturing == CU_STREAM_CAPTURE_STATUS_NONE || seen.capture.id == capture;
+    return sw_check(seen.result, "%s: cuStreamGetCaptureInfo", call);
 }
 
 /* Which of the lanes' streams a call takes. Those for captures are in one until it ends. */
