@@ -11,7 +11,7 @@
 
 #include "nccl/calls.h"
 
-enum ability { ABLE, UNWILLING, UNABLE, INVALID_SETTING, LOST_A_WINDOW };
+enum ability { ABLE, UNWILLING, UNABLE, INVALID_SETTING, LOST_A_WINDOW, DEAF };
 
 /* What a rank tells the others. */
 struct record {
@@ -28,7 +28,9 @@ struct record {
     symwin_unique_id id;
 };
 
-static const char magic[8] = "symwin1";
+static const char magic[8] = "symwin2";
+static const char late[] = "did not wait for all others any longer (SYMWIN_BOOTSTRAP_TIMEOUT_MS)";
+static const char deaf[] = "has no stream or pinned memory left to agree with the others";
 
 /* ---- this process's part ---- */
 
@@ -75,7 +77,9 @@ static struct record record_of(const struct sw_comm *comm)
 
     memcpy(record.magic, magic, sizeof magic);
     snprintf(record.version, sizeof record.version, "%s", symwin_version());
-    if (sw_setup()->refused)
+    if (sw_meet_is_deaf(comm))
+        record.ability = DEAF;
+    else if (sw_setup()->refused)
         record.ability = INVALID_SETTING;
     else if (!sw_serve_any())
         record.ability = UNWILLING;
@@ -134,20 +138,50 @@ static int serves_nothing(const struct sw_comm *comm)
     return kind == SW_KINDS;
 }
 
+/* Nothing has gone as it should if one has not, and the next calls would not be the same ones. */
+static ncclResult_t check_that_all_answered(const struct sw_comm *comm)
+{
+    int rank = 0;
+
+    while (rank < comm->ranks &&
+           memcmp(((const struct record *)sw_met(comm, rank))->magic, magic, strlen("symwin")) == 0)
+        rank++;
+    return rank == comm->ranks
+               ? ncclSuccess
+               : sw_error(ncclInvalidUsage,
+                          "symwin: rank %d has answered with a collective of its own: its process "
+                          "lacks libsymwin-nccl.so; preload it on all ranks, or on none",
+                          rank);
+}
+
+/* Whether all ranks can judge. 0: NCCL has all calls. */
+static int judge_judges(struct sw_comm *comm)
+{
+    int rank;
+
+    for (rank = 0; rank < comm->ranks; rank++) {
+        if (sw_met_gave_up(comm, rank)) {
+            (void)refuse(comm, late, rank);
+            return 0;
+        }
+        if (((const struct record *)sw_met(comm, rank))->ability == DEAF) {
+            (void)refuse(comm, deaf, rank);
+            return 0;
+        }
+    }
+    return 1;
+}
+
 static ncclResult_t judge(struct sw_comm *comm)
 {
     const struct record *first = sw_met(comm, 0);
     int rank, capability = INT_MAX, most_blocks = 0;
 
+    if (!judge_judges(comm))
+        return ncclSuccess;
     for (rank = 0; rank < comm->ranks; rank++) {
         const struct record *record = sw_met(comm, rank);
 
-        /* Nothing has gone as it should, and the next calls would not be the same ones. */
-        if (memcmp(record->magic, magic, strlen("symwin")) != 0)
-            return sw_error(ncclInvalidUsage,
-                            "symwin: rank %d has answered with a collective of its own: its "
-                            "process lacks libsymwin-nccl.so; preload it on all ranks, or on none",
-                            rank);
         if (memcmp(record->magic, magic, sizeof magic) != 0 ||
             memcmp(record->version, first->version, sizeof first->version) != 0)
             return refuse(comm, "has another version of symwin", rank);
@@ -303,15 +337,34 @@ static void create(struct sw_comm *comm, const symwin_unique_id *id)
 
 static ncclResult_t begin(struct sw_comm *comm)
 {
-    struct record record = record_of(comm);
-    ncclResult_t result;
+    ncclResult_t result = sw_meet_prepare(comm, sizeof(struct record));
+    struct record record;
 
+    if (result != ncclSuccess)
+        return result;
+    record = record_of(comm);
     record.has_id = !serves_nothing(comm) && record.ability == ABLE && comm->rank == 0 &&
                     symwin_unique_id_create(&record.id) == SYMWIN_OK;
-    result = sw_meet_begin(comm, &record, sizeof record);
+    result = sw_meet_begin(comm, &record);
     if (record.has_id && result != ncclSuccess && result != ncclInProgress)
         (void)symwin_unique_id_release(&record.id);
     return result;
+}
+
+/* Waits for all ranks and computes the verdict. If one gives up, all refuse. */
+static ncclResult_t agree(struct sw_comm *comm)
+{
+    int came;
+    ncclResult_t result = sw_meet_await(comm, patience(), &came);
+
+    if (result != ncclSuccess)
+        return result;
+    if (!came)
+        return refuse(comm, sw_meet_is_deaf(comm) ? deaf : late, comm->rank);
+    result = check_that_all_answered(comm);
+    if (result == ncclSuccess)
+        result = sw_meet_wait(comm);
+    return result == ncclSuccess ? judge(comm) : result;
 }
 
 /* Agrees, and makes symwin's communicator if rank 0 has an id for it. What rank 0 knew of before
@@ -319,15 +372,13 @@ static ncclResult_t begin(struct sw_comm *comm)
 static ncclResult_t end(struct sw_comm *comm)
 {
     const int agreed = atomic_load(&comm->state) == SW_ATTACHED;
-    const struct record *first, *mine = (const void *)comm->meeting.memory;
-    ncclResult_t result = sw_meet_wait(comm);
+    const struct record *first, *mine = sw_meet_mine(comm);
+    ncclResult_t result = agree(comm);
 
-    if (result == ncclSuccess)
-        result = judge(comm);
     if (result == ncclSuccess && !agreed)
         sw_report_birth(comm);
-    first = result == ncclSuccess ? sw_met(comm, 0) : NULL;
     if (result == ncclSuccess && atomic_load(&comm->state) == SW_ATTACHED) {
+        first = sw_met(comm, 0);
         sw_order_forget(comm); /* NCCL's calls so far are over: the meeting came after them */
         if (first->has_id && !serves_nothing(comm)) {
             comm->opened = 1;
@@ -341,7 +392,7 @@ static ncclResult_t end(struct sw_comm *comm)
             result = refuse(comm, "cannot make an id for symwin's communicator", 0);
         }
     }
-    if (mine->has_id)
+    if (!sw_meet_is_deaf(comm) && mine->has_id)
         (void)symwin_unique_id_release(&mine->id);
     return result;
 }

@@ -46,8 +46,10 @@ struct sw_nccl_op {
 /* Where ranks exchange records over NCCL. */
 struct sw_meeting {
     CUstream stream;
-    char *memory; /* this rank's record, then those of all ranks; pinned */
-    size_t bytes; /* of a record */
+    char *memory;              /* of records and words; pinned, or `device_memory` */
+    size_t bytes;              /* of a record */
+    CUdeviceptr device_memory; /* without a stream or pinned memory */
+    int words_are_due;         /* NCCL has begun the first exchange, and not the second */
 };
 
 struct sw_comm {
@@ -162,14 +164,23 @@ void sw_close(struct sw_comm *comm, int users);
 
 /* ---- meet.c ---------------------------------------------------------------------------------- */
 
-/* All ranks exchange a record each. Begins it; ncclInProgress: it has begun, and NCCL does not
- * block (blocking=0). Then the host waits for all of them. */
-ncclResult_t sw_meet_begin(struct sw_comm *comm, const void *mine, size_t bytes);
+/* All ranks exchange a record each, of `bytes`. Prepares, and begins it; ncclInProgress: it has
+ * begun, and NCCL does not block (blocking=0). */
+ncclResult_t sw_meet_prepare(struct sw_comm *comm, size_t bytes);
+ncclResult_t sw_meet_begin(struct sw_comm *comm, const void *mine);
+/* Waits for the records, at most `ms` from where NCCL has begun. Success and !*came: this rank has
+ * given up, and no rank will find that none has. */
+ncclResult_t sw_meet_await(struct sw_comm *comm, int ms, int *came);
+/* When they have come: waits for the words, which say who has given up. */
 ncclResult_t sw_meet_wait(struct sw_comm *comm);
-static inline const void *sw_met(const struct sw_comm *comm, int rank)
+/* This rank tells the others that it cannot agree, in its call's stream, and reads nothing. */
+static inline int sw_meet_is_deaf(const struct sw_comm *comm)
 {
-    return comm->meeting.memory + (size_t)(rank + 1) * comm->meeting.bytes;
+    return comm->meeting.device_memory != 0;
 }
+int sw_met_gave_up(const struct sw_comm *comm, int rank);
+const void *sw_met(const struct sw_comm *comm, int rank); /* that rank's record */
+const void *sw_meet_mine(const struct sw_comm *comm);     /* what this one has told */
 /* Waits until NCCL has launched what was in progress (blocking=0), or the communicator ends.
  * Whether it has. */
 int sw_meet_launched(struct sw_comm *comm);

@@ -158,9 +158,11 @@ ncclResult_t sw_group_add(const struct sw_call *call)
 
     if (calls != NULL)
         group.calls = calls;
-    if (part < 0)
+    if (part < 0) {
+        sw_call_is_lost(call->comm);
         return keep(sw_error(ncclSystemError, "symwin: no host memory for a group of %d calls",
                              group.call_count + 1));
+    }
     calls[group.call_count] = *call;
     calls[group.call_count++].part = part;
     group.has_pairs |= sw_is_pair(call);

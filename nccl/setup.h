@@ -50,6 +50,11 @@ const struct sw_setup *sw_setup(void);
     X(cuCtxPopCurrent, cuCtxPopCurrent_v2, (CUcontext *))                                          \
     X(cuMemHostAlloc, cuMemHostAlloc, (void **, size_t, unsigned))                                 \
     X(cuMemFreeHost, cuMemFreeHost, (void *))                                                      \
+    X(cuMemAlloc, cuMemAlloc_v2, (CUdeviceptr *, size_t))                                          \
+    X(cuMemFree, cuMemFree_v2, (CUdeviceptr))                                                      \
+    X(cuMemcpyHtoD, cuMemcpyHtoD_v2, (CUdeviceptr, const void *, size_t))                          \
+    X(cuLaunchHostFunc, cuLaunchHostFunc, (CUstream, CUhostFn, void *))                            \
+    X(cuStreamSynchronize, cuStreamSynchronize, (CUstream))                                        \
     X(cuStreamCreate, cuStreamCreate, (CUstream *, unsigned))                                      \
     X(cuStreamDestroy, cuStreamDestroy_v2, (CUstream))                                             \
     X(cuStreamQuery, cuStreamQuery, (CUstream))                                                    \

@@ -113,7 +113,11 @@ int dumped(const char *word, const char *pair);
     X(errors) /* scenes_errors.c */                                                                \
     X(alone)                                                                                       \
     X(lost_window)                                                                                 \
+    X(lost_call)                                                                                   \
     X(driver)                                                                                      \
+    X(late) /* scenes_meet.c */                                                                    \
+    X(just_in_time)                                                                                \
+    X(deaf)                                                                                        \
     X(without) /* scenes_without.c */
 #define DECLARE_SCENE(name) void scene_##name(struct rank *rank);
 SCENES(DECLARE_SCENE)

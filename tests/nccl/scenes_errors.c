@@ -496,7 +496,8 @@ void scene_alone(struct rank *rank)
 
 /* ---- a rank has no host memory for a window ---- */
 
-static _Thread_local size_t loses; /* items of the library's next small calloc(), which fails */
+static _Thread_local size_t loses;   /* items of the library's next small calloc(), which fails */
+static _Thread_local int loses_call; /* the next realloc() fails */
 
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 void *__libc_calloc(size_t count, size_t bytes); /* NOLINT */
@@ -510,6 +511,16 @@ __attribute__((visibility("default"))) void *calloc(size_t count, size_t bytes)
         strstr(caller.dli_fname, "/libsymwin-nccl.so") == NULL)
         return __libc_calloc(count, bytes);
     loses = 0;
+    return NULL;
+}
+
+void *__libc_realloc(void *ptr, size_t bytes); /* NOLINT */
+
+__attribute__((visibility("default"))) void *realloc(void *ptr, size_t bytes)
+{
+    if (!loses_call)
+        return __libc_realloc(ptr, bytes);
+    loses_call = 0;
     return NULL;
 }
 #endif
@@ -546,5 +557,34 @@ void scene_lost_window(struct rank *rank)
         EXPECT(ncclCommAbort(comm), ncclSuccess);
     }
     EXPECT_PASSED(calls(STAND_IN_ncclAllReduce), 3 * rank->ranks / rank->processes);
+    room_free(data);
+}
+
+/* The last rank has no host memory for its first group: its call fails, and nobody waits for it. */
+void scene_lost_call(struct rank *rank)
+{
+    const int is_last = rank->rank == rank->ranks - 1;
+    const long long until = now_us() + PATIENCE_US;
+    int *data = room(sizeof *data);
+    ncclComm_t comm = birth(rank, 0);
+    ncclResult_t result;
+
+    EXPECT(sum(rank, comm, 1), rank->ranks);
+    meet(rank);
+    EXPECT(ncclGroupStart(), ncclSuccess);
+    loses_call = is_last;
+    result = ncclAllReduce(data, data, 1, ncclInt32, ncclSum, comm, rank->stream);
+    EXPECT(loses_call, 0);
+    EXPECT(result, is_last ? ncclSystemError : ncclSuccess);
+    result = ncclGroupEnd();
+    EXPECT(result == ncclSystemError, is_last);
+    while (result == ncclSuccess && now_us() < until) {
+        result = state(comm);
+        usleep(500);
+    }
+    EXPECT(result, is_last ? ncclSystemError : ncclRemoteError);
+    EXPECT(drains(rank->stream), 1);
+    meet(rank);
+    EXPECT(ncclCommAbort(comm), ncclSuccess);
     room_free(data);
 }

@@ -128,13 +128,21 @@ like(passes('limits', [2, 1], "$all NCCL_DEBUG=INFO NCCL_MAX_CTAS=3", qr/\Asymwi
 
 passes('without', [2, 1], $all);
 pass_together((map { ['alone', $_, $all] } @ranks), ['alone', [4, 1], "$all $hosts=aabb"]);
-pass_together(map { ['lost_window', $_, $all] } $sanitized ? () : @ranks);
+pass_together(map { my $ranks = $_; map { [$_, $ranks, $all] } qw(lost_window lost_call) }
+      $sanitized ? () : @ranks);
+{
+    my $long  = 'SYMWIN_BOOTSTRAP_TIMEOUT_MS=' . ($sanitized ? 2000 : 700);
+    my $short = 'SYMWIN_BOOTSTRAP_TIMEOUT_MS=' . ($sanitized ? 300  : 100);
+    local $ENV{LD_LIBRARY_PATH} = "$place/emulated:$place/shared";
+    pass_together(map { my $ranks = $_; map { [$_, $ranks, "$all $long"] } qw(late deaf) } @ranks);
+    passes('just_in_time', [2, 2], "$all $short");
+}
 
 # How many calls a life has of each function of NCCL.
 my %lives = (
     CommInitRank => 2, CommInitRankConfig => 1, CommSplit => 1, CommWindowRegister => 1,
     CommWindowDeregister => 1, CommSuspend => 1, CommResume => 1, CommDestroy => 4, CommAbort => 4,
-    CommGetAsyncError => 10, AllGather => 5, AllReduce => 1, Broadcast => 1, GroupStart => 3,
+    CommGetAsyncError => 10, AllGather => 10, AllReduce => 1, Broadcast => 1, GroupStart => 3,
     GroupEnd => 3, RedOpCreatePreMulSum => 1, RedOpDestroy => 1, CommUserRank => 6, CommCount => 6,
     CommCuDevice => 6, CommInitRankScalable => 1, CommInitAll => 1, CommShrink => 1, CommGrow => 1,
     CommFinalize => 1, CommRevoke => 1, ReduceScatter => 1, AlltoAll => 1, Reduce => 1, Gather => 1,
