@@ -112,7 +112,8 @@ for ($sanitized ? () : (60, 300)) {
 
 for (['memory', '0', '65', 'x', '1 1'], ['pool', '0', '65', '1x', '1 1'],
     ['startup', '0', '129', '1 0', '1 65', '1 1 ab', '1 1 a 1'],
-    ['registration', '1', '--help'], ['order', '1', '17', '--help', '2 2']) {
+    ['registration', '1', '--help'], ['order', '1', '17', '--help', '2 2'],
+    ['host', '1', '17', '2 63', '2 2M', '2 1K 0', '2 1K 1001', '2 1K 1 1']) {
     my ($name, @wrong) = @$_;
     SKIP: {
         skip "no $build/bench/$name: make benches has not run here", 1 + @wrong
@@ -126,6 +127,15 @@ for (['memory', '0', '65', 'x', '1 1'], ['pool', '0', '65', '1x', '1 1'],
               or diag("$status $output$errors");
         }
     }
+}
+SKIP: {
+    skip 'no build/bench/host', 3 unless -x "$build/bench/host";
+    my ($status, $output, $errors) = run_of("$build/bench/host 3 64 2");
+    my ($head, @rows) = map { [split /,/] } split /\n/, $output;
+    is("$status $errors", '0 ', 'host: it ends');
+    is(scalar(@rows), 20, 'prints each call, and those of groups twice');
+    is_deeply([grep { @$_ != @$head || grep { !/\A-?\d+\.\d{3}\z/ } @$_[2 .. $#$_] } @rows], [],
+        'with all figures');
 }
 SKIP: {
     skip 'no build/bench/registration', 1 unless -x "$build/bench/registration";
