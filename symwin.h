@@ -159,7 +159,7 @@ typedef struct symwin_comm_options {
      * 4, 4 MiB for 8: the largest power of two for which 4 * (nranks - 1) * slot_bytes is at most
      * 128 MiB (emulated driver: 4 MiB); 1 MiB for a single rank. */
     size_t slot_bytes;
-    /* Most blocks in use at once, but for NCCL. If set, a kernel waits until the one ahead ends. */
+    /* Most blocks in use at once, and of NCCL's. If set, a kernel waits for the one ahead. */
     int max_blocks;
     /* Multiprocessors left to other libraries' kernels that wait for ranks; at most half of all. */
     int spare_multiprocessors;

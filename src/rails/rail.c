@@ -191,8 +191,20 @@ static symwin_status init(struct sw_wide *wide, const char *call, const sw_engin
     return status;
 }
 
+/* Blocks of NCCL on a rail's communicator, the same on all ranks. Kernels of all lanes have room at
+ * the same time, within a limit also those of all rails that a rank serves. */
+static int blocks_of_rail(const struct sw_wide *wide)
+{
+    const int usual = SW_SPARE / SW_LANES, limit = wide->comm->max_blocks,
+              each = limit / (SW_LANES * sw_most_served(&wide->domains));
+
+    if (limit == 0 || each > usual)
+        return usual;
+    return each > 0 ? each : 1;
+}
+
 /* Rails begin in the order of their numbers on all ranks. In each round, a rank of domain 0 makes
- * the id of one of its rails. Kernels of all lanes have room at the same time. */
+ * the id of one of its rails. */
 static symwin_status create_rails(struct sw_wide *wide, const char *call, int lane,
                                   sw_engine_id *ids)
 {
@@ -215,7 +227,8 @@ static symwin_status create_rails(struct sw_wide *wide, const char *call, int la
         }
     }
     for (i = 0; i < wide->rail_count && status == SYMWIN_OK; i++)
-        status = init(wide, call, &mine[i], d->count, wide->domain, SW_SPARE / SW_LANES, &rails[i]);
+        status = init(wide, call, &mine[i], d->count, wide->domain, blocks_of_rail(wide),
+                      &rails[i]);
     free(mine);
     return status;
 }
@@ -239,7 +252,8 @@ symwin_status sw_rails_create(struct sw_wide *wide, const char *call)
             for (lane = 0; lane < SW_LANES && status == SYMWIN_OK; lane++)
                 status = create_rails(wide, call, lane, ids);
             if (status == SYMWIN_OK)
-                status = init(wide, call, &id, comm->nranks, comm->rank, INT_MIN, &wide->all);
+                status = init(wide, call, &id, comm->nranks, comm->rank,
+                              comm->max_blocks > 0 ? comm->max_blocks : INT_MIN, &wide->all);
         }
     } else {
         status = sw_wide_agree(wide, call, status);

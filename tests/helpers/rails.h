@@ -5,6 +5,8 @@
 #ifndef SYMWIN_TESTS_RAILS_H
 #define SYMWIN_TESTS_RAILS_H
 
+#include <dlfcn.h>
+
 #include "processes.h"
 
 /* Before the process's first call of symwin. */
@@ -24,6 +26,15 @@ HARNESS_UNUSED void rails_set_engine(int rank)
     setenv("STAND_IN_DRIVER", "symwin", 1);
     setenv("STAND_IN_WAITS", "1", 1);
     setenv("SYMWIN_EMU_FABRIC", "1", 1); /* claimed, and refused: hosts are domains */
+}
+
+/* A function of the stand-in that this process has loaded (stand_in.h). NULL: it has none. */
+HARNESS_UNUSED void *rails_find(const char *name)
+{
+    const char *path = getenv("SYMWIN_NCCL");
+    void *const library = path != NULL ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;
+
+    return library != NULL ? dlsym(library, name) : NULL;
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* How communicators over several domains fail and end: engines that are missing or that fail in any
  * call, ranks that are killed or stopped, aborts, and calls that are refused. */
 #include <ctype.h>
+#include <limits.h>
 
 #include "rails.h"
 #include "src/rails/rails.h"
@@ -684,8 +685,52 @@ static void split(struct processes *p, int rank)
     end(&life);
 }
 
+/* ---- limits ---------------------------------------------------------------------------------- */
+
+/* NCCL's blocks on each rail and on the communicator of all ranks, with `max_blocks`. */
+static void check_limit(const struct life *life, int max_blocks, int on_rail, int of_all, int rank)
+{
+    void *const symbol = rails_find("stand_in_max_ctas");
+    struct life part = *life;
+    symwin_comm_options with = options;
+    const struct sw_wide *wide;
+    int (*max_ctas)(struct ncclComm *);
+    int i;
+
+    with.max_blocks = max_blocks;
+    memcpy(&max_ctas, &symbol, sizeof max_ctas);
+    host_must(symwin_comm_split(life->comm, 0, rank, &with, &part.comm), "symwin_comm_split");
+    wide = part.comm->wide;
+    for (i = 0; i < SW_LANES * wide->rail_count && max_ctas != NULL; i++)
+        must_equal(max_ctas(wide->rails[i]), on_rail, "blocks of NCCL on a rail", rank);
+    if (max_ctas != NULL)
+        must_equal(max_ctas(wide->all), of_all, "blocks of NCCL's of all ranks", rank);
+    host_put_u32(life->device, part.in, 1);
+    host_must(reduce(&part, PIECES), "a call with a limit");
+    host_must(symwin_stream_synchronize(life->device, life->stream), "synchronize");
+    must_equal(host_get_u32(life->device, part.out), 4, "a sum", rank);
+    symwin_comm_destroy(part.comm);
+}
+
+/* A rank alone in its domain serves three rails: four lanes of each share a limit. */
+static void limited(struct processes *p, int rank)
+{
+    struct life life = {.comm = NULL};
+
+    rails_set_engine(rank);
+    host_must(begin(p, rank, &life, &options), "symwin_comm_create");
+    get_memory(&life);
+    check_limit(&life, 0, 8, INT_MIN, rank);
+    check_limit(&life, 1, 1, 1, rank);
+    check_limit(&life, 25, 2, 25, rank);
+    check_limit(&life, 1000, 8, 1000, rank);
+    processes_barrier(p);
+    end(&life);
+}
+
 int main(int argc, char **argv)
 {
+    static const struct place unlike = {"3 + 1", 1, "aaab"};
     static const struct place two = {"2 x 2", 1, "aabb"};
     const char *only = argc > 1 ? argv[1] : "";
     struct processes *p;
@@ -704,6 +749,8 @@ int main(int argc, char **argv)
     tap_ok(places_run(&two, 4, refused, NULL, &p), "calls that are refused");
     processes_free(p);
     tap_ok(places_run(&two, 4, split, NULL, &p), "parts of a communicator over domains");
+    processes_free(p);
+    tap_ok(places_run(&unlike, 4, limited, NULL, &p), "limits of NCCL's blocks");
     processes_free(p);
     return tap_done();
 }

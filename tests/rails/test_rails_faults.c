@@ -5,8 +5,6 @@
  *
  *     test_rails_faults [FUNCTION [CALL [RANK]]]      one function, or one run
  */
-#include <dlfcn.h>
-
 #include "life.h"
 #include "rails.h"
 #include "tests/nccl/stand_in/stand_in.h"
@@ -46,14 +44,11 @@ struct fault {
 /* The counts of the stand-in that this process has loaded. */
 static const struct stand_in *counts(void)
 {
-    void *library = dlopen(getenv("SYMWIN_NCCL"), RTLD_NOW | RTLD_NOLOAD), *symbol;
+    void *const symbol = rails_find("stand_in");
     const struct stand_in *(*of)(void);
 
-    if (library == NULL)
-        return NULL;
-    symbol = dlsym(library, "stand_in");
     memcpy(&of, &symbol, sizeof of);
-    return of();
+    return of != NULL ? of() : NULL;
 }
 
 static long long calls_of(const struct stand_in *s, const char *name)

@@ -54,6 +54,11 @@ static ncclResult_t read_config(const ncclConfig_t *config, int *blocking)
     return ncclSuccess;
 }
 
+STAND_IN_API int stand_in_max_ctas(ncclComm_t comm)
+{
+    return comm->max_ctas;
+}
+
 static ncclResult_t run_join(struct task *task)
 {
     return comm_join(task->comm);
@@ -61,7 +66,7 @@ static ncclResult_t run_join(struct task *task)
 
 struct birth {
     ncclComm_t *born;
-    int ranks, rank, blocking, device;
+    int ranks, rank, blocking, device, max_ctas;
     struct ncclComm *parent;
     ncclResult_t (*run)(struct task *task);
     int color, key;
@@ -85,6 +90,7 @@ static ncclResult_t begin(const struct birth *birth, const char *name)
 
     if (comm == NULL)
         return group_fault(refuse(ncclSystemError, "out of memory"));
+    comm->max_ctas = birth->max_ctas;
     memcpy(comm->places, birth->places, sizeof comm->places);
     result = comm_place(comm, birth->device);
     if (result == ncclSuccess)
@@ -130,6 +136,7 @@ static ncclResult_t init(ncclComm_t *comm, int ranks, const ncclUniqueId *id, in
     if (result != ncclSuccess)
         return group_fault(result);
     birth.id = *id;
+    birth.max_ctas = config != NULL ? config->maxCTAs : INT_MIN;
     birth.kind = wire_kind_of(id);
     return begin(&birth, NULL);
 }

@@ -171,7 +171,7 @@ struct shrinking {
 
 struct ncclComm {
     atomic_int refs; /* the handle, tasks and calls */
-    int rank, ranks, blocking, device, retained;
+    int rank, ranks, blocking, device, retained, max_ctas;
     CUcontext context;
     CUevent last;                    /* recorded behind the last call that was not captured */
     const struct wire_kind *kind;    /* NULL: not open yet */

@@ -6,10 +6,10 @@
  * function of that stream. Reductions are done in rank order, in float, in double for ncclFloat64.
  *
  * It does not have: device communicators, one-sided signals, ncclCommMemStats,
- * ncclCommQueryProperties, ncclGroupSimulateEnd. Of ncclConfig_t it reads magic and blocking alone,
- * of ncclCollConfig_t the magic. All unique ids of ncclCommInitRankScalable but the first are
- * ignored. It is strict: what two ranks call must agree in kind, type, operation and size, else the
- * communicator has the error ncclInvalidUsage.
+ * ncclCommQueryProperties, ncclGroupSimulateEnd. Of ncclConfig_t it reads magic and blocking, and
+ * notes maxCTAs; of ncclCollConfig_t it reads the magic. All unique ids of
+ * ncclCommInitRankScalable but the first are ignored. It is strict: what two ranks call must agree
+ * in kind, type, operation and size, else the communicator has the error ncclInvalidUsage.
  *
  * STAND_IN_FAIL=NAME:N:CODE   the N-th call of NAME in a process returns CODE and does nothing; -1:
  *                             it stops the process
@@ -42,7 +42,7 @@ typedef struct {
     char internal[128];
 } ncclUniqueId;
 
-/* What follows `blocking` is not read. */
+/* What follows maxCTAs is not read. */
 typedef struct {
     size_t size;
     unsigned magic, version;
@@ -215,5 +215,8 @@ struct stand_in {
 };
 
 STAND_IN_API const struct stand_in *stand_in(void);
+
+/* What the configuration of a communicator of ncclCommInitRankConfig had; INT_MIN: its default. */
+STAND_IN_API int stand_in_max_ctas(ncclComm_t comm);
 
 #endif
