@@ -256,6 +256,13 @@ symwin_status sw_end_say(const struct sw_exchange *x, uint64_t word, const char 
                        "every rank; NCCL_DEBUG=WARN tells more, and counts that differ between "
                        "domains can end so",
                        call, named);
+    case SYMWIN_UNSUPPORTED:
+    case SYMWIN_DENIED:
+        return sw_fail(
+            status,
+            "%s: rank %d was refused a call that others have made, and says why; destroy "
+            "the communicator on every rank",
+            call, named);
     default:
         return sw_fail(status, "%s: rank %d ended the communicator", call, named);
     }

@@ -137,18 +137,45 @@ static symwin_status end_steps(const struct sw_wide_call *c, CUstream callers, c
                : status;
 }
 
-/* The driver has refused a step, and some before it are launched: the others would wait for this
- * rank, and its next call would meet this one's. Nothing of a capture has run. */
-static void abandon(symwin_comm *comm, symwin_status status, cuuint64_t capture)
+/* ---- a call that fails ----------------------------------------------------------------------- */
+
+static int is_in_part_of_device(CUstream stream)
 {
+    CUgreenCtx part = NULL;
+
+    return sw_drv.cuStreamGetGreenCtx != NULL && stream != NULL && stream != CU_STREAM_LEGACY &&
+           stream != CU_STREAM_PER_THREAD &&
+           sw_drv.cuStreamGetGreenCtx(stream, &part) == CUDA_SUCCESS && part != NULL;
+}
+
+/* Whether it fails on all ranks before anything is launched, by what they pass. The limits of a
+ * call have room on all whole devices or on none, but the call's stream may have a part of one.
+ * `launches`: that was checked which can be checked before. */
+static int is_alike(const struct sw_wide_call *c, symwin_status status, int launches)
+{
+    if (status != SYMWIN_UNSUPPORTED || !launches)
+        return status == SYMWIN_INVALID || status == SYMWIN_UNSUPPORTED;
+    return (c->options.blocks > 0 || c->options.threads > 0) && !is_in_part_of_device(c->stream);
+}
+
+/* A rank may fail alone, when others are in the call, or some steps of it are launched: they would
+ * wait for this rank, and its next call would meet this one's. Nothing of a capture has run. */
+static void abandon(const struct sw_wide_call *c, symwin_status status, int launches)
+{
+    symwin_comm *comm = c->wide->comm;
     struct sw_exchange *x = comm->group->exchange;
+    struct sw_stream_seen seen;
     char text[SW_TEXT_BYTES] = "";
 
-    if (capture != 0 || (status != SYMWIN_DRIVER && status != SYMWIN_NO_MEMORY) ||
-        sw_exchange_ended(x))
+    if (status == SYMWIN_OK || is_alike(c, status, launches))
         return;
     strncpy(text, symwin_last_error(), sizeof text - 1);
-    sw_exchange_fail(x, status, comm->rank);
+    sw_capture_see(c->stream, &seen);
+    if (seen.capturing == CU_STREAM_CAPTURE_STATUS_NONE) {
+        sw_wide_look(comm); /* what has ended the domain's communicator names a rank */
+        if (!sw_exchange_ended(x))
+            sw_exchange_fail(x, status, status == SYMWIN_MISMATCH ? SW_NOBODY : comm->rank);
+    }
     sw_error_restore(text);
 }
 
@@ -338,6 +365,7 @@ static symwin_status run(const struct sw_request *request, symwin_collective_inf
     symwin_status status = sw_comm_enter(comm, r.name);
     struct sw_scope scope;
     cuuint64_t capture;
+    int launches = 0;
 
     if (status != SYMWIN_OK)
         return status;
@@ -364,6 +392,7 @@ static symwin_status run(const struct sw_request *request, symwin_collective_inf
              (r.count > 0 || sw_collectives[r.collective].no_data ||
               sw_collectives[r.collective].by_parts) &&
              (status = see_capture(r.name, c.stream, &capture)) == SYMWIN_OK) {
+        launches = 1;
         count_call(c.wide, capture, 1);
         status = begin_steps(&c, capture);
         if (status == SYMWIN_OK)
@@ -371,8 +400,9 @@ static symwin_status run(const struct sw_request *request, symwin_collective_inf
         if (status == SYMWIN_OK)
             status = end_steps(&c, r.stream, capture);
         count_call(c.wide, capture, status == SYMWIN_OK ? 1 : -1);
-        abandon(comm, status, capture);
     }
+    if (info == NULL)
+        abandon(&c, status, launches);
     sw_scope_leave(&scope);
     sw_comm_leave(comm);
     return sw_comm_reason(comm, r.name, status);
@@ -382,13 +412,14 @@ static symwin_status run(const struct sw_request *request, symwin_collective_inf
 static symwin_status check_later(const struct sw_request *r)
 {
     symwin_status status = sw_comm_enter(r->comm, r->name);
-    struct sw_way way;
+    struct sw_wide_call c = {.r = r, .wide = r->comm->wide, .stream = r->stream};
 
     if (status != SYMWIN_OK)
         return status;
     status = sw_wide_check(r);
     if (status == SYMWIN_OK)
-        status = sw_way_choose(r, &way);
+        status = sw_way_choose(r, &c.way);
+    abandon(&c, status, 0);
     sw_comm_leave(r->comm);
     return status;
 }
@@ -418,8 +449,8 @@ static symwin_status pairs(const struct sw_pair_call *const *calls, size_t n, co
             status = launch_pairs(calls, n, &c);
         if (status == SYMWIN_OK)
             status = end_steps(&c, calls[0]->stream, capture);
-        abandon(comm, status, capture);
     }
+    abandon(&c, status, 1);
     sw_scope_leave(&scope);
     sw_comm_leave(comm);
     return sw_comm_reason(comm, call, status);

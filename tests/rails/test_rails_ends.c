@@ -181,6 +181,10 @@ enum what {
     ABORTED,
     FAILS,
     DRIVER_FAILS,
+    DRIVER_REFUSES,
+    CHECK_FAILS, /* before anything is launched */
+    LITTLE_ROOM, /* in the stream's green context, for as many blocks as are asked for */
+    MESSAGE_FAILS,
     LEAVES,
     DIFFERS,
     FAILS_ALONE, /* a kernel, and the domain's others complete */
@@ -205,6 +209,14 @@ static const struct ending {
     {"a rank aborts", ABORTED, 1, SYMWIN_ABORTED, "rank 1 aborted", NULL},
     {"NCCL fails in a call", FAILS, 1, SYMWIN_DRIVER, "NCCL has failed on rank 1", NULL},
     {"the driver fails in a call", DRIVER_FAILS, 1, SYMWIN_NO_MEMORY, "rank 1 has no memory", NULL},
+    {"the driver refuses a step of a call", DRIVER_REFUSES, 1, SYMWIN_UNSUPPORTED,
+     "rank 1 was refused", NULL},
+    {"the driver fails while a call is checked", CHECK_FAILS, 1, SYMWIN_DRIVER, "failed on rank 1",
+     NULL},
+    {"a call has no room in its stream's part of the device", LITTLE_ROOM, 1, SYMWIN_UNSUPPORTED,
+     "rank 1 was refused", NULL},
+    {"the driver refuses a message", MESSAGE_FAILS, 1, SYMWIN_UNSUPPORTED, "rank 1 was refused",
+     NULL},
     {"a rank leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed", NULL},
     {"a kernel fails on one rank alone", FAILS_ALONE, 0, SYMWIN_TIMEOUT, "", NULL},
     {"a kernel fails on one rank alone, in a replay", REPLAY_FAILS, 0, SYMWIN_TIMEOUT, "", NULL},
@@ -224,6 +236,74 @@ static CUresult fail_later(CUstream stream, CUevent event, unsigned flags)
     static int waits;
 
     return ++waits == 3 ? CUDA_ERROR_OUT_OF_MEMORY : plain_wait(stream, event, flags);
+}
+
+static CUresult refuse_later(CUstream stream, CUevent event, unsigned flags)
+{
+    static int waits;
+
+    return ++waits == 3 ? CUDA_ERROR_NOT_SUPPORTED : plain_wait(stream, event, flags);
+}
+
+static CUresult refuse_now(CUstream stream, CUevent event, unsigned flags)
+{
+    (void)stream, (void)event, (void)flags;
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult fail_to_tell(unsigned count, CUpointer_attribute *attributes, void **answers,
+                             CUdeviceptr address)
+{
+    (void)count, (void)attributes, (void)answers, (void)address;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+/* As many blocks as a whole device has room for. */
+static symwin_status reduce_by_all_blocks(const struct life *life, struct CUstream_st *stream)
+{
+    symwin_collective_options all = {
+        .size = sizeof all, .algo = SYMWIN_ALGO_ONESHOT, .blocks = 1 << 12, .threads = 32};
+    symwin_collective_info info;
+
+    while (all.blocks > 1 &&
+           symwin_allreduce_query(life->comm->inner, life->in, life->out, 1000, SYMWIN_U32,
+                                  SYMWIN_SUM, &all, &info) != SYMWIN_OK)
+        all.blocks--;
+    return symwin_allreduce_with(life->comm, life->in, life->out, 1000, SYMWIN_U32, SYMWIN_SUM,
+                                 &all, stream);
+}
+
+static void reduce_in_a_part(const struct life *life, int rank)
+{
+    struct sw_scope scope;
+    unsigned multiprocessors;
+    CUgreenCtx part;
+    CUstream stream;
+
+    host_must(sw_scope_enter(life->device, &scope), "scope");
+    part = host_make_part(life->device, 1, &multiprocessors);
+    host_must_cuda(sw_drv.cuGreenCtxStreamCreate(&stream, part, CU_STREAM_NON_BLOCKING, 0),
+                   "cuGreenCtxStreamCreate");
+    must_be(reduce_by_all_blocks(life, stream) == SYMWIN_UNSUPPORTED &&
+                host_error_has("blocks were asked for"),
+            "a call without room", rank);
+    host_must_cuda(sw_drv.cuStreamDestroy(stream), "cuStreamDestroy");
+    host_must_cuda(sw_drv.cuGreenCtxDestroy(part), "cuGreenCtxDestroy");
+    sw_scope_leave(&scope);
+}
+
+/* To a rank of the other domain, and from it, on all ranks. */
+static symwin_status exchange(const struct life *life, int rank)
+{
+    symwin_status status;
+
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    host_must(symwin_send(life->comm, life->in, 9, SYMWIN_U32, (rank + 2) % 4, life->stream),
+              "symwin_send");
+    host_must(symwin_recv(life->comm, life->out, 9, SYMWIN_U32, (rank + 2) % 4, life->stream),
+              "symwin_recv");
+    status = symwin_group_end();
+    return status;
 }
 
 static int (*plain_reduce)(const void *, void *, size_t, int, int, struct ncclComm *, CUstream);
@@ -280,6 +360,9 @@ static void fail_alone(struct life *life, int replays)
 /* What the rank does that ends it for the others. */
 static void end_it(struct processes *p, const struct ending *e, struct life *life)
 {
+    CUresult (*plain_ask)(unsigned, CUpointer_attribute *, void **, CUdeviceptr);
+    uint32_t unknown = 0;
+
     switch (e->what) {
     case KILLED_IN_A_CALL:
         host_must(reduce(life, 1000), "a call");
@@ -313,6 +396,31 @@ static void end_it(struct processes *p, const struct ending *e, struct life *lif
                 e->rank);
         sw_drv.cuStreamWaitEvent = plain_wait;
         break;
+    case DRIVER_REFUSES:
+        plain_wait = sw_drv.cuStreamWaitEvent;
+        sw_drv.cuStreamWaitEvent = refuse_later;
+        must_be(reduce(life, PIECES) == SYMWIN_UNSUPPORTED, "a call that the driver refuses",
+                e->rank);
+        sw_drv.cuStreamWaitEvent = plain_wait;
+        break;
+    case MESSAGE_FAILS:
+        plain_wait = sw_drv.cuStreamWaitEvent;
+        sw_drv.cuStreamWaitEvent = refuse_now;
+        must_be(exchange(life, e->rank) == SYMWIN_UNSUPPORTED, "a message that the driver refuses",
+                e->rank);
+        sw_drv.cuStreamWaitEvent = plain_wait;
+        break;
+    case CHECK_FAILS:
+        plain_ask = sw_drv.cuPointerGetAttributes;
+        sw_drv.cuPointerGetAttributes = fail_to_tell;
+        must_be(symwin_allreduce(life->comm, &unknown, life->out, 1, SYMWIN_U32, SYMWIN_SUM,
+                                 life->stream) == SYMWIN_DRIVER,
+                "a call that the driver fails to check", e->rank);
+        sw_drv.cuPointerGetAttributes = plain_ask;
+        break;
+    case LITTLE_ROOM:
+        reduce_in_a_part(life, e->rank);
+        break;
     case DIFFERS:
         (void)reduce(life, 999); /* the others' kernels may have found it by the end of the call */
         break;
@@ -343,9 +451,19 @@ static CUresult wait_for_room(CUstream stream, CUdeviceptr address, cuuint32_t v
 
 static uint64_t count_of(const struct ending *e)
 {
-    return e->what == FAILS                                                                ? 1
-           : e->what == STOPPED_LATER || e->what == DRIVER_FAILS || e->what == FAILS_ALONE ? PIECES
-                                                                                           : 1000;
+    return e->what == FAILS ? 1
+           : e->what == STOPPED_LATER || e->what == DRIVER_FAILS || e->what == DRIVER_REFUSES ||
+                   e->what == FAILS_ALONE
+               ? PIECES
+               : 1000;
+}
+
+/* The call that the others make. */
+static symwin_status call(const struct ending *e, const struct life *life, int rank)
+{
+    return e->what == LITTLE_ROOM     ? reduce_by_all_blocks(life, life->stream)
+           : e->what == MESSAGE_FAILS ? exchange(life, rank)
+                                      : reduce(life, count_of(e));
 }
 
 static void be_ended(struct processes *p, int rank)
@@ -388,12 +506,12 @@ static void be_ended(struct processes *p, int rank)
     }
     if (e->what == REPLAY_FAILS)
         replay(&life);
-    if (e->what == REPLAY_FAILS || reduce(&life, count_of(e)) == SYMWIN_OK) {
+    if (e->what == REPLAY_FAILS || call(e, &life, rank) == SYMWIN_OK) {
         host_must(symwin_stream_synchronize(life.device, life.stream), "synchronize");
         /* Whatever NCCL has brought, the other rank's part is not in it. Unless NCCL failed on the
          * rank, after a step that others have the result of. */
-        must_be(e->what == FAILS || e->what == DRIVER_FAILS ||
-                    symwin_comm_check(life.comm) != SYMWIN_OK,
+        must_be(e->what == FAILS || e->what == DRIVER_FAILS || e->what == DRIVER_REFUSES ||
+                    e->what == MESSAGE_FAILS || symwin_comm_check(life.comm) != SYMWIN_OK,
                 "no result", rank);
     }
     while (symwin_comm_check(life.comm) == SYMWIN_OK && host_now_ms() - before < LIMIT_MS)
@@ -535,6 +653,7 @@ static void refused(struct processes *p, int rank)
                        .algo = SYMWIN_ALGO_RAILS,
                        .blocks = 9,
                        .threads = 1 << 20},
+        many_threads = {.size = sizeof many_threads, .threads = 1 << 20},
         nccl = {.size = sizeof nccl, .algo = SYMWIN_ALGO_NCCL, .scalar = counts};
     const symwin_parts on_device = {.counts = counts, .displacements = counts, .on_device = 1};
     const symwin_parts on_host = {.counts = counts}, no_counts = {.counts = NULL},
@@ -649,6 +768,10 @@ static void refused(struct processes *p, int rank)
     host_must(symwin_broadcast_with(life.comm, life.in, life.out, PIECES, SYMWIN_U32, 1,
                                     &wide_blocks, life.stream),
               "a broadcast, of which one domain would refuse the limits");
+    must_be(symwin_allreduce_with(life.comm, life.in, life.out, 1, SYMWIN_U32, SYMWIN_SUM,
+                                  &many_threads, life.stream) == SYMWIN_UNSUPPORTED &&
+                host_error_has("1048576 threads were asked for"),
+            "more threads than a block takes", rank);
     host_must(reduce(&life, 1), "a call after all that");
     host_must(symwin_stream_synchronize(life.device, life.stream), "synchronize");
     processes_barrier(p);
