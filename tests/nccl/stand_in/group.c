@@ -397,7 +397,7 @@ ncclResult_t group_fault(ncclResult_t code)
     return code;
 }
 
-/* STAND_IN_WAITS: the first call is in progress until all ranks have made it. */
+/* STAND_IN_WAITS: the first collective of each kind is in progress until all ranks have made it. */
 static ncclResult_t connect_all(struct task *task)
 {
     char mine = 0, all[MOST_RANKS];
@@ -405,10 +405,12 @@ static ncclResult_t connect_all(struct task *task)
     return comm_exchange(task->parent, task->ticket, &mine, all, sizeof mine);
 }
 
-static int must_connect(struct ncclComm *comm)
+static int must_connect(struct ncclComm *comm, enum kind kind)
 {
-    return !comm->blocking && getenv("STAND_IN_WAITS") != NULL &&
-           atomic_exchange(&comm->connects, 1) == 0;
+    const unsigned bit = 1u << kind;
+
+    return !comm->blocking && kind != KIND_SEND && kind != KIND_RECV &&
+           getenv("STAND_IN_WAITS") != NULL && (atomic_fetch_or(&comm->connected, bit) & bit) == 0;
 }
 
 ncclResult_t group_call(const struct call *model)
@@ -418,7 +420,7 @@ ncclResult_t group_call(const struct call *model)
     if (call == NULL)
         return group_fault(refuse(ncclSystemError, "out of memory"));
     group_start();
-    if (must_connect(model->comm))
+    if (must_connect(model->comm, model->kind))
         (void)group_task(
             &(struct task){.run = connect_all, .comm = model->comm, .parent = model->comm});
     *call = *model;

@@ -180,7 +180,7 @@ struct ncclComm {
     struct place places[MOST_RANKS]; /* of its ranks, if they are reached by TCP */
     atomic_int stop;                 /* an enum stop: calls end at once */
     atomic_int suspended, finalized;
-    atomic_int connects;     /* or has */
+    atomic_uint connected;   /* or about to be: a bit for each kind of collectives */
     atomic_int error;        /* an ncclResult_t */
     atomic_int pending;      /* jobs in streams, or that run in a graph */
     struct wire *wire;       /* NULL: not born yet */

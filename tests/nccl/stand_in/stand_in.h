@@ -18,9 +18,9 @@
  *                             over TCP; else through memory that is shared
  * STAND_IN_NAME=WORD          begins the names of that memory, behind /dev/shm/stand-in-
  * STAND_IN_ADDRESS=127.0.0.1  where this process listens for others, in IPv4
- * STAND_IN_WAITS=1            as NCCL has it: the first call of a communicator that does not block
- *                             is in progress until all its ranks have made one, and an abort waits
- *                             for calls of all communicators of the process
+ * STAND_IN_WAITS=1            as NCCL has it: in a communicator that does not block, the first
+ *                             collective of each kind is in progress until all ranks have made it,
+ *                             and an abort waits for calls of all communicators of the process
  * STAND_IN_DRIVER=symwin      CUDA is what symwin_driver_find() gives, if the program exports that;
  *                             else that of libcuda.so.1 */
 #ifndef STAND_IN_H
