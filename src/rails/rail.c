@@ -320,22 +320,10 @@ static int finalize(struct sw_wide *wide, struct ncclComm *comm, int64_t until)
     return result == SW_ENGINE_OK;
 }
 
-/* Aborts under way. */
-struct aborts {
-    const struct sw_engine *engine;
-    atomic_int holders, left;
-};
-
 struct one_abort {
-    struct aborts *of;
+    struct sw_wide *wide;
     struct ncclComm *comm;
 };
-
-static void let_go(struct aborts *aborts)
-{
-    if (atomic_fetch_sub(&aborts->holders, 1) == 1)
-        free(aborts);
-}
 
 static void *abort_main(void *arg)
 {
@@ -344,22 +332,22 @@ static void *abort_main(void *arg)
 
     free(arg);
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
-    (void)one.of->engine->abort(one.comm);
-    atomic_fetch_sub(&one.of->left, 1);
-    let_go(one.of);
+    (void)one.wide->engine->abort(one.comm);
+    atomic_fetch_sub(&one.wide->aborts, 1);
+    sw_wide_let_go(one.wide);
     return NULL;
 }
 
-static void begin_abort(struct aborts *aborts, struct ncclComm *comm)
+static void begin_abort(struct sw_wide *wide, struct ncclComm *comm)
 {
     struct one_abort *one = malloc(sizeof *one);
     pthread_t thread;
     int begun = 0;
 
     if (one != NULL) {
-        *one = (struct one_abort){aborts, comm};
-        atomic_fetch_add(&aborts->holders, 1);
-        atomic_fetch_add(&aborts->left, 1);
+        *one = (struct one_abort){wide, comm};
+        atomic_fetch_add(&wide->holders, 1);
+        atomic_fetch_add(&wide->aborts, 1);
         begun = sw_thread_begin(&thread, abort_main, one);
     }
     if (begun)
@@ -367,34 +355,29 @@ static void begin_abort(struct aborts *aborts, struct ncclComm *comm)
     else if (one != NULL)
         (void)abort_main(one);
     else
-        (void)aborts->engine->abort(comm);
+        (void)wide->engine->abort(comm);
 }
 
 /* All at the same time: NCCL's abort of one waits for all kernels of the device, also for those of
- * another one, and for graphs that have its calls. Such a graph's thread outlives this call. */
+ * another one, and for graphs that have its calls. Such a graph's thread outlives this call, and
+ * keeps the words, which NCCL may write to until then. */
 static void abort_all(struct sw_wide *wide)
 {
     const struct timespec moment = {.tv_nsec = 50000};
     const int64_t until = sw_now_ms() + GRACE_MS;
-    struct aborts *aborts = calloc(1, sizeof *aborts);
     int i;
 
-    if (aborts == NULL)
-        return; /* they are lost */
-    aborts->engine = wide->engine;
-    atomic_store(&aborts->holders, 1);
     for (i = 0; i < sw_rails_count(wide) && wide->rails != NULL; i++) {
         struct ncclComm **const comm = sw_rail_at(wide, i);
 
         if (*comm != NULL)
-            begin_abort(aborts, *comm);
+            begin_abort(wide, *comm);
         *comm = NULL;
     }
-    while (atomic_load(&aborts->left) > 0 && sw_now_ms() < until) {
+    while (atomic_load(&wide->aborts) > 0 && sw_now_ms() < until) {
         sw_wide_release(wide); /* an abort may wait for streams */
         nanosleep(&moment, NULL);
     }
-    let_go(aborts);
 }
 
 void sw_rails_destroy(struct sw_wide *wide, int in_order)

@@ -29,9 +29,10 @@ struct sw_lane {
 
 struct sw_wide {
     const struct sw_wide_calls *calls; /* first: what the room collective knows */
-    struct sw_remains remains;         /* this and `words`, for the reaper */
-    CUcontext context;                 /* the communicator's */
-    symwin_comm *comm;                 /* whose this is; comm->inner has the kernels */
+    struct sw_remains remains;         /* this, `words` and `context`, for the reaper */
+    CUcontext context;                 /* retained for `words`; NULL: not yet */
+    int device;
+    symwin_comm *comm; /* whose this is; comm->inner has the kernels */
     const struct sw_part_maker *maker;
     struct sw_domains domains;
     int domain, index; /* of this rank */
@@ -75,6 +76,8 @@ struct sw_wide {
     int has_watcher;
     atomic_int stop;     /* the watcher ends */
     atomic_int is_ended; /* NCCL's communicators were aborted, or are about to be */
+    atomic_int holders;  /* the communicator, and aborts of NCCL's that are under way: */
+    atomic_int aborts;   /* ... so many */
     /* Held in functions of NCCL's: of one communicator they are one thread's at a time. */
     pthread_mutex_t nccl;
 };
@@ -159,6 +162,9 @@ int sw_wide_culprit(const struct sw_wide *wide, symwin_status *status, uint64_t 
 
 /* When it has ended: streams go on that a verdict holds (sw_batch_hold()). */
 void sw_wide_release(struct sw_wide *wide);
+
+/* An abort of NCCL's is over, or the communicator is destroyed. The last one frees the words. */
+void sw_wide_let_go(struct sw_wide *wide);
 
 /* Ends it if the domain's communicator has ended, or if a rank's part of a call has failed. */
 void sw_wide_look(symwin_comm *comm);

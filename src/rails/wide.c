@@ -262,13 +262,19 @@ static symwin_status make_event(CUevent *event)
 static symwin_status make_lanes(struct sw_wide *wide)
 {
     const size_t count = SW_LANES * (1 + (size_t)wide->rail_count);
+    CUcontext context = NULL;
     void *words = NULL;
-    symwin_status status = sw_check(
-        sw_drv.cuMemHostAlloc(&words, count * sizeof *wide->words,
-                              CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-        "cuMemHostAlloc");
+    symwin_status status = sw_check(sw_drv.cuDevicePrimaryCtxRetain(&context, wide->device),
+                                    "cuDevicePrimaryCtxRetain of device %d", wide->device);
     int i, k;
 
+    if (status == SYMWIN_OK) {
+        wide->context = context;
+        status = sw_check(
+            sw_drv.cuMemHostAlloc(&words, count * sizeof *wide->words,
+                                  CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+            "cuMemHostAlloc");
+    }
     wide->words = words;
     if (status == SYMWIN_OK)
         status = sw_check(sw_drv.cuMemHostGetDevicePointer(&wide->words_address, words, 0),
@@ -404,7 +410,8 @@ symwin_status sw_wide_create(symwin_comm *comm, const char *call, struct sw_doma
     }
     pthread_mutex_init(&wide->nccl, NULL);
     wide->calls = &sw_wide_calls;
-    wide->context = comm->context;
+    wide->device = comm->device;
+    atomic_store(&wide->holders, 1);
     wide->comm = comm;
     wide->maker = maker;
     wide->domains = *domains;
@@ -449,14 +456,15 @@ static void drop_event(CUevent event)
         sw_drop(sw_drv.cuEventDestroy(event), "cuEventDestroy");
 }
 
-/* On the reaper, before the context goes (symwin.c): cuMemFreeHost() waits for all kernels of the
- * device, and one may wait for the thread that destroys the communicator. */
+/* On the reaper: cuMemFreeHost() waits for all kernels of the device, and one may wait for the
+ * thread that destroys the communicator. */
 static void free_words(struct sw_remains *remains)
 {
     struct sw_wide *wide = (struct sw_wide *)(void *)((char *)remains -
                                                       offsetof(struct sw_wide, remains));
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* as in sw_wide_destroy() */
-    const int pushed = sw_drv.cuCtxPushCurrent(wide->context) == CUDA_SUCCESS;
+    const int pushed = wide->context != NULL &&
+                       sw_drv.cuCtxPushCurrent(wide->context) == CUDA_SUCCESS;
     CUcontext context;
 
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
@@ -465,7 +473,15 @@ static void free_words(struct sw_remains *remains)
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
     if (pushed)
         sw_drop(sw_drv.cuCtxPopCurrent(&context), "cuCtxPopCurrent");
+    if (wide->context != NULL)
+        sw_drop(sw_drv.cuDevicePrimaryCtxRelease(wide->device), "cuDevicePrimaryCtxRelease");
     free(wide);
+}
+
+void sw_wide_let_go(struct sw_wide *wide)
+{
+    if (atomic_fetch_sub(&wide->holders, 1) == 1)
+        sw_reaper_take(&wide->remains, free_words);
 }
 
 void sw_wide_destroy(symwin_comm *comm)
@@ -512,6 +528,6 @@ void sw_wide_destroy(symwin_comm *comm)
     pthread_mutex_destroy(&wide->nccl);
     sw_wide_release(wide); /* what still waits for a verdict would keep the reaper */
     comm->wide = NULL;
-    sw_reaper_take(&wide->remains, free_words);
+    sw_wide_let_go(wide);
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
 }

@@ -808,6 +808,64 @@ static void split(struct processes *p, int rank)
     end(&life);
 }
 
+/* ---- an abort that takes long ---------------------------------------------------------------- */
+
+static int (*plain_abort)(struct ncclComm *);
+static CUresult (*plain_free)(void *);
+static const void *words;
+static atomic_int goes_on, is_freed;
+
+static int abort_late(struct ncclComm *comm)
+{
+    while (!atomic_load(&goes_on))
+        host_pause_ms(1);
+    return plain_abort(comm);
+}
+
+static CUresult see_free(void *memory)
+{
+    if (memory == words)
+        atomic_store(&is_freed, 1);
+    return plain_free(memory);
+}
+
+static void outlived(struct processes *p, int rank)
+{
+    static struct sw_engine engine;
+    struct life life = {.comm = NULL};
+    int64_t until = host_now_ms() + LIMIT_MS;
+    struct sw_wide *wide;
+
+    rails_set_engine(rank);
+    host_must(begin(p, rank, &life, &options), "symwin_comm_create");
+    get_memory(&life);
+    host_must(reduce(&life, PIECES), "a call");
+    host_must(symwin_stream_synchronize(life.device, life.stream), "synchronize");
+    wide = life.comm->wide;
+    words = (const void *)wide->words;
+    plain_free = sw_drv.cuMemFreeHost;
+    sw_drv.cuMemFreeHost = see_free;
+    engine = *wide->engine;
+    plain_abort = engine.abort;
+    engine.abort = abort_late;
+    pthread_mutex_lock(&wide->nccl); /* the watching thread has it too */
+    wide->engine = &engine;
+    pthread_mutex_unlock(&wide->nccl);
+    processes_barrier(p);
+    if (rank == 1)
+        host_must(symwin_comm_abort(life.comm), "symwin_comm_abort");
+    while (symwin_comm_check(life.comm) == SYMWIN_OK)
+        host_pause_ms(1);
+    end(&life);
+    must_be(sw_reaper_wait(LIMIT_MS) && !atomic_load(&is_freed),
+            "words stay while NCCL may write to them", rank);
+    atomic_store(&goes_on, 1);
+    while (!atomic_load(&is_freed) && host_now_ms() < until)
+        host_pause_ms(1);
+    must_be(atomic_load(&is_freed), "and no longer", rank);
+    must_be(sw_reaper_wait(LIMIT_MS), "all is released", rank);
+}
+
 /* ---- limits ---------------------------------------------------------------------------------- */
 
 /* NCCL's blocks on each rail and on the communicator of all ranks, with `max_blocks`. */
@@ -872,6 +930,8 @@ int main(int argc, char **argv)
     tap_ok(places_run(&two, 4, refused, NULL, &p), "calls that are refused");
     processes_free(p);
     tap_ok(places_run(&two, 4, split, NULL, &p), "parts of a communicator over domains");
+    processes_free(p);
+    tap_ok(places_run(&two, 4, outlived, NULL, &p), "an abort of NCCL's that takes long");
     processes_free(p);
     tap_ok(places_run(&unlike, 4, limited, NULL, &p), "limits of NCCL's blocks");
     processes_free(p);
