@@ -229,6 +229,41 @@ static void *watch(void *arg)
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
+/* While ranks of the domain meet: one that ends before it has joined is known to the exchange of
+ * all alone. In the process that made the domain's id, gives that up: then nobody waits for it. */
+struct meeting {
+    struct sw_exchange *exchange;
+    const symwin_unique_id *id;
+    atomic_int is_over;
+};
+
+static void *watch_meeting(void *arg)
+{
+    const struct timespec nap = {.tv_nsec = LOOK_NS};
+    struct meeting *m = arg;
+
+    while (!atomic_load(&m->is_over) && !sw_exchange_ended(m->exchange))
+        nanosleep(&nap, NULL);
+    if (!atomic_load(&m->is_over))
+        (void)symwin_unique_id_release(m->id);
+    return NULL;
+}
+
+static symwin_status meet(struct sw_wide *wide, const struct sw_split *part,
+                          const symwin_comm_options *options)
+{
+    symwin_comm *comm = wide->comm;
+    struct meeting m = {.exchange = comm->group->exchange, .id = &part->id};
+    pthread_t thread;
+    const int begun = sw_thread_begin(&thread, watch_meeting, &m); /* if not, some wait longer */
+    const symwin_status status = wide->maker->make(part, comm->device, options, &comm->inner);
+
+    atomic_store(&m.is_over, 1);
+    if (begun)
+        pthread_join(thread, NULL);
+    return status;
+}
+
 static symwin_status make_inner(struct sw_wide *wide, const symwin_comm_options *options)
 {
     symwin_comm *comm = wide->comm;
@@ -244,7 +279,7 @@ static symwin_status make_inner(struct sw_wide *wide, const symwin_comm_options 
     own.bootstrap_timeout_ms = sw_comm_patience(comm) > 0 ? sw_comm_patience(comm) : 1;
     part.numbers = wide->domains.members + wide->domains.first_of[wide->domain];
     if (status == SYMWIN_OK)
-        status = wide->maker->make(&part, comm->device, &own, &comm->inner);
+        status = meet(wide, &part, &own);
     sw_wipe(&part, sizeof part);
     return status;
 }

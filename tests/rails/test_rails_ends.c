@@ -2,6 +2,7 @@
  * call, ranks that are killed or stopped, aborts, and calls that are refused. */
 #include <ctype.h>
 #include <limits.h>
+#include <sys/syscall.h>
 
 #include "rails.h"
 #include "src/rails/rails.h"
@@ -166,6 +167,59 @@ static void check_creation(const struct place *place, const struct creation *c)
         fprintf(stderr, "# rank %d: %d, %s\n", r, p->rank[r].status, p->rank[r].text);
     }
     tap_ok(right, "creation: %s", c->name);
+    processes_free(p);
+}
+
+/* ---- a rank that ends before it joins its domain ---- */
+
+static CUresult (*plain_retain)(CUcontext *, CUdevice);
+static atomic_int has_joined;
+
+static CUresult see_context(CUcontext *context, CUdevice device)
+{
+    atomic_store(&has_joined, 1);
+    return plain_retain(context, device);
+}
+
+/* connect(), the library's too. With a context, the rank has joined all ranks, and comes to those
+ * of its host. */
+int see_connect(int file, const void *address, socklen_t bytes) __asm__("connect");
+
+int see_connect(int file, const void *address, socklen_t bytes)
+{
+    if (atomic_load(&has_joined))
+        raise(SIGKILL);
+    return (int)syscall(SYS_connect, file, address, bytes);
+}
+
+static void join_late(struct processes *p, int rank)
+{
+    struct life life = {.comm = NULL};
+    int64_t before;
+
+    rails_set_engine(rank);
+    host_must(harness_device_count() > 0 ? SYMWIN_OK : SYMWIN_DRIVER, "devices");
+    if (rank == 3) {
+        plain_retain = sw_drv.cuDevicePrimaryCtxRetain;
+        sw_drv.cuDevicePrimaryCtxRetain = see_context;
+    }
+    before = host_now_ms();
+    must_be(begin(p, rank, &life, &options) == SYMWIN_PEER_LOST &&
+                host_error_has("the process of rank 3 has ended"),
+            "a rank of another's domain that has ended is named", rank);
+    must_be(host_now_ms() - before < LIMIT_MS, "soon", rank);
+    p->rank[rank].number = tap_failures == 0;
+}
+
+static void check_joining(const struct place *place)
+{
+    struct processes *p;
+    int right, r;
+
+    (void)places_run(place, 4, join_late, NULL, &p);
+    for (right = 1, r = 0; r < 3; r++)
+        right &= p->rank[r].number == 1;
+    tap_ok(right, "a rank ends before it joins its domain");
     processes_free(p);
 }
 
@@ -921,6 +975,8 @@ int main(int argc, char **argv)
         if (strstr(creations[i].name, only) != NULL &&
             !skipped(creations[i].name, strcmp(creations[i].variable, "SYMWIN_NCCL") != 0))
             check_creation(&two, &creations[i]);
+    if (strstr("a rank ends before it joins its domain", only) != NULL)
+        check_joining(&two);
     for (i = 0; i < sizeof endings / sizeof endings[0]; i++)
         if (strstr(endings[i].name, only) != NULL &&
             !skipped(endings[i].name, endings[i].what == FAILS))

@@ -217,9 +217,7 @@ static void judge(const struct plan *plan, struct processes *p, int rank, int wa
 
         if (at < MOST_DELAYS)
             seen->delays_us[at] = delay;
-        /* A rank of its domain may wait for it to join that domain: only the clock ends that. */
-        if (delay > AT_ONCE_MS * 1000 &&
-            !(plan->over_domains && p->rank[rank].step == CREATE && delay < 2000LL * BOOTSTRAP_MS))
+        if (delay > AT_ONCE_MS * 1000)
             complain(plan, p, "late", rank);
     }
 }
