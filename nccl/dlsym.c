@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "nccl/next.h"
+#include "symwin.h"
 
 /* The function that is given in place of NCCL's; NULL: what the real dlsym() finds. */
 static void *in_place_of(void *handle, const char *name)
@@ -49,6 +50,14 @@ SW_PLAIN void *sw_dlsym_choose(void *handle, const char *name)
     of += of[0] == 'p';
     return of[0] == 'n' && of[1] == 'c' && of[2] == 'c' && of[3] == 'l' ? in_place_of(handle, name)
                                                                         : NULL;
+}
+
+/* For symwin itself, which may be linked to the program (src/rails/engine.c). */
+SYMWIN_API void *symwin_nccl_dlsym(void *handle, const char *name);
+
+void *symwin_nccl_dlsym(void *handle, const char *name)
+{
+    return sw_next_dlsym()(handle, name);
 }
 
 #if defined(__x86_64__)

@@ -19,13 +19,25 @@ static const char *file_name(void)
     return path != NULL ? path : "libnccl.so.2";
 }
 
+/* Not by the dlsym() of libsymwin-nccl.so, where a program has that: it gives programs functions of
+ * its own, which would take these calls for the program's. */
+static void *find(void *library, const char *name)
+{
+    void *(*look)(void *, const char *) = dlsym;
+    void *const plain = dlsym(RTLD_DEFAULT, "symwin_nccl_dlsym");
+
+    if (plain != NULL)
+        memcpy(&look, &plain, sizeof look);
+    return look(library, name);
+}
+
 /* The name of the first function that is missing; NULL: all are there. */
 static const char *find_functions(void *library, struct sw_engine *f)
 {
     void *symbol;
 
 #define FIND(member, name, params)                                                                 \
-    symbol = dlsym(library, name);                                                                 \
+    symbol = find(library, name);                                                                  \
     if (symbol == NULL)                                                                            \
         return name;                                                                               \
     memcpy(&f->member, &symbol, sizeof f->member);

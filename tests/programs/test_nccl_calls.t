@@ -153,6 +153,12 @@ for my $ranks (@others, [2, 2]) {
     passes('configured',  @$ranks, 0, 'SYMWIN_NCCL_SERVE=none');
     passes('collectives', @$ranks, 0, 'STAND_IN_SERVED=1');
 }
+# What symwin gives to NCCL between hosts is not taken for the program's, if it is linked to that:
+# by this variable the first call that came here would fail.
+my $linked = `timeout --foreground 60 env $preload LD_LIBRARY_PATH= SYMWIN_BUILD=$build \\
+    SYMWIN_NCCL_SERVE=nobody $build/tests/test_rails aabb 2>&1`;
+is("$? $linked", "0 ok 1 - 2 x 2\n1..1\n", 'symwin in the program, with a library of its own too');
+
 passes('one_thread', 1, 1, 0, "$all STAND_IN_SERVED=1");
 passes('killed',     3, 1, 1, $all);
 passes('killed',     2, 2, 1, $all);
