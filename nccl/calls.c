@@ -8,7 +8,7 @@
 
 /* ---- on to NCCL ---- */
 
-#define PASS(name, ...) SW_PASS(&c->from, name, (__VA_ARGS__))
+#define PASS(name, ...) SW_PASS(c, name, (__VA_ARGS__))
 
 static ncclResult_t pass_configured(const struct sw_call *c)
 {
@@ -109,8 +109,11 @@ static int read_op(struct sw_call *call)
     op = find_op(call);
     if (op == NULL || op->type != call->type)
         return 0;
-    call->scalar = op->scalar;
-    memcpy(call->value, op->value, sizeof call->value);
+    call->scalar_on_device = op->scalar != NULL;
+    if (call->scalar_on_device)
+        call->scalar.at = op->scalar;
+    else
+        memcpy(call->scalar.value, op->value, sizeof op->value);
     return 1;
 }
 
@@ -129,6 +132,11 @@ static int is_integer(ncclDataType_t type)
            type == ncclInt64 || type == ncclUint64;
 }
 
+int sw_call_averages_integers(const struct sw_call *call)
+{
+    return reduces(call->kind) && call->op == ncclAvg && is_integer(call->type);
+}
+
 /* What NCCL refuses is passed on, so that it says why: an all-to-all in place too. */
 void sw_call_sort(struct sw_call *call)
 {
@@ -142,7 +150,6 @@ void sw_call_sort(struct sw_call *call)
     else if (asks_for_more(call->config))
         call->sort = SW_CONFIGURED;
     call->class = sw_serve_class(call->comm, call->kind, call->count, call->type);
-    call->averages_integers = reduces(call->kind) && call->op == ncclAvg && is_integer(call->type);
 }
 
 /* ---- to symwin ---- */
@@ -167,8 +174,8 @@ static symwin_status serve(const struct sw_call *c, symwin_comm *comm, cudaStrea
     if (premul) {
         options = &with;
         with = (symwin_collective_options){.size = sizeof with};
-        with.scalar = c->scalar != NULL ? c->scalar : c->value;
-        with.scalar_on_device = c->scalar != NULL;
+        with.scalar = c->scalar_on_device ? c->scalar.at : c->scalar.value;
+        with.scalar_on_device = c->scalar_on_device;
     }
     switch (c->kind) {
     case SW_ALL_REDUCE:
@@ -314,35 +321,45 @@ static ncclResult_t pass(struct sw_call *call)
     return result;
 }
 
-static ncclResult_t run(struct sw_call *call)
+/* Where the call is written: in the group that is open, if any, or in `room`. */
+static struct sw_call *begin(const struct sw_from *from, struct group **g, struct sw_call *room)
 {
-    const int grouped = !call->from.inside && sw_group_is_open(call->from.library);
-    struct sw_comm *comm = grouped ? sw_group_comm(call->handle) : NULL;
+    struct sw_call *call;
+
+    *g = from->inside ? NULL : sw_group_of(from->library);
+    call = *g != NULL ? sw_group_next(*g) : NULL;
+    return call != NULL ? call : room;
+}
+
+static ncclResult_t run(const struct sw_from *from, struct group *g, struct sw_call *call)
+{
+    struct sw_comm *comm = g != NULL ? sw_group_comm(g, call->handle) : NULL;
     ncclResult_t result = ncclSuccess;
     int kept = comm != NULL; /* by the group, or a thread that has the call */
     int state;
 
-    if (comm == NULL && !call->from.inside)
-        result = sw_comm_get(call->handle, call->from.caller, &comm);
-    state = comm != NULL ? atomic_load(&comm->state) : SW_REFUSED;
     call->comm = comm;
+    if (comm == NULL && !from->inside)
+        result = sw_comm_get(call->handle, from->caller, &call->comm);
+    comm = call->comm;
+    state = comm != NULL ? atomic_load(&comm->state) : SW_REFUSED;
     if (result != ncclSuccess) {
-        (void)sw_group_fail(call->from.library, result);
+        (void)sw_group_fail(from->library, result);
     } else if (comm != NULL && atomic_load(&comm->is_later)) {
-        result = sw_group_fail(call->from.library, sw_call_refuse_later());
+        result = sw_group_fail(from->library, sw_call_refuse_later());
     } else if (comm == NULL || (state != SW_BORN && state != SW_ATTACHED) ||
                atomic_load(&comm->stop)) {
         result = pass(call);
-        if (grouped)
-            result = sw_group_has_passed(call, result);
-    } else if (!grouped) {
+        if (g != NULL)
+            result = sw_group_has_passed(g, call, result);
+    } else if (g == NULL) {
         result = alone(call, &kept);
     } else {
         sw_call_sort(call);
         if (call->sort == SW_CONFIGURED)
             sw_order_before(call, SW_NCCLS);
-        result = call->sort == SW_PLAIN_CALL ? sw_group_add(call)
-                                             : sw_group_has_passed(call, pass(call));
+        result = call->sort == SW_PLAIN_CALL ? sw_group_add(g, call)
+                                             : sw_group_has_passed(g, call, pass(call));
     }
     if (!kept)
         sw_comm_leave(comm);
@@ -352,7 +369,15 @@ static ncclResult_t run(struct sw_call *call)
 /* ---- exported functions ---- */
 
 #define CALL(...)                                                                                  \
-    run(&(struct sw_call){.from = *from, .handle = comm, .stream = stream, __VA_ARGS__})
+    __extension__({                                                                                \
+        struct sw_call room, *call;                                                                \
+        struct group *g;                                                                           \
+                                                                                                   \
+        call = begin(from, &g, &room);                                                             \
+        *call = (struct sw_call){                                                                  \
+            .symbol = from->symbol, .handle = comm, .stream = stream, __VA_ARGS__};                \
+        run(from, g, call);                                                                        \
+    })
 #define BUFFERS .in = in, .out = out, .count = count, .type = type
 #define CONFIG .config = config, .has_config = 1
 

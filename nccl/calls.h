@@ -6,29 +6,31 @@
 #include "nccl/serve.h"
 
 struct sw_call {
-    struct sw_from from;
+    void (*symbol)(void); /* NCCL's function */
     struct sw_comm *comm; /* NULL: not known here */
-    int part;             /* of its group */
-    enum sw_kind kind;
-    int in_one_buffer; /* ncclBcast() */
     const void *in;
     void *out;
     size_t count;
-    ncclDataType_t type;
-    ncclRedOp_t op;
-    const void *scalar; /* of a pre-multiplied sum: in device memory; NULL: in `value` */
-    char value[8];
-    int root; /* of a send or receive: the peer */
     ncclComm_t handle;
     cudaStream_t stream;
-    int has_config; /* the call has one, or NULL */
     const ncclCollConfig_t *config;
-    enum { SW_PLAIN_CALL, SW_WRONG, SW_EMPTY, SW_CONFIGURED } sort; /* only the first may be ours */
-    int class;
-    int averages_integers; /* which symwin would pass to NCCL over several hosts */
-    enum sw_server server;
-    int passed;         /* in a group: NCCL has it already */
+    union {             /* of a pre-multiplied sum */
+        const void *at; /* in device memory */
+        char value[8];
+    } scalar;
     cuuint64_t capture; /* sw_order_before(): of its stream, if NCCL serves it; 0: none */
+    ncclDataType_t type;
+    ncclRedOp_t op;
+    int root; /* of a send or receive: the peer */
+    int part; /* of its group */
+    enum sw_kind kind : 8;
+    enum { SW_PLAIN_CALL, SW_WRONG, SW_EMPTY, SW_CONFIGURED } sort : 8; /* the first may be ours */
+    enum sw_server server : 8;
+    unsigned char class;
+    unsigned char scalar_on_device;
+    unsigned char in_one_buffer; /* ncclBcast() */
+    unsigned char has_config;    /* the call has one, or NULL */
+    unsigned char passed;        /* in a group: NCCL has it already */
 };
 
 /* A send or receive, which only two ranks make. */
@@ -40,6 +42,9 @@ static inline int sw_is_pair(const struct sw_call *call)
 /* Passes the call on. */
 ncclResult_t sw_call_pass(const struct sw_call *call);
 
+/* Which symwin would pass to NCCL over several hosts. */
+int sw_call_averages_integers(const struct sw_call *call);
+
 /* Sets the call's sort and class. */
 void sw_call_sort(struct sw_call *call);
 
@@ -47,7 +52,7 @@ void sw_call_sort(struct sw_call *call);
 static inline int sw_call_is_ours(const struct sw_call *call)
 {
     return call->sort == SW_PLAIN_CALL && ((call->comm->sizes[call->kind] >> call->class) & 1) &&
-           !(call->averages_integers && call->comm->several_hosts);
+           !(call->comm->several_hosts && sw_call_averages_integers(call));
 }
 
 /* Whether all ranks make the call, so that they may meet for it. */
@@ -71,12 +76,25 @@ void sw_order_await_nccls(struct sw_comm *comm, cudaStream_t stream);
 void sw_order_before_nccls(struct sw_call *call);
 void sw_order_after_nccls(const struct sw_call *call, ncclResult_t result);
 
+/* `stream`: where it is launched. */
+static inline void sw_order_before_ours(struct sw_comm *comm, cudaStream_t stream)
+{
+    if (comm->some_ahead)
+        sw_order_await_nccls(comm, stream);
+}
+
 static inline void sw_order_before(struct sw_call *call, enum sw_server server)
 {
     if (server == SW_NCCLS)
         sw_order_before_nccls(call);
-    else if (call->comm->some_ahead)
-        sw_order_await_nccls(call->comm, call->stream);
+    else
+        sw_order_before_ours(call->comm, call->stream);
+}
+
+/* Before or after the launch: only calls of NCCL's ask for it. */
+static inline void sw_order_after_ours(struct sw_comm *comm)
+{
+    comm->ours_ahead = 1;
 }
 
 /* `result`: of NCCL's call, or of the end of its group. */
@@ -86,7 +104,7 @@ static inline void sw_order_after(const struct sw_call *call, enum sw_server ser
     if (server == SW_NCCLS)
         sw_order_after_nccls(call, result);
     else
-        call->comm->ours_ahead = 1;
+        sw_order_after_ours(call->comm);
 }
 void sw_order_forget(struct sw_comm *comm); /* all calls so far are over */
 void sw_order_end(struct sw_comm *comm);    /* symwin's communicator goes */
@@ -96,14 +114,21 @@ void sw_order_join(struct sw_comm *comm, cudaStream_t from, cudaStream_t to);
 
 /* ---- group.c ---- */
 
-/* Whether a group of that library is open in this thread. */
-int sw_group_is_open(void *library);
-/* The communicator of the open group's last call, if that is of this handle: the group has a
- * reference to it. */
-struct sw_comm *sw_group_comm(ncclComm_t handle);
-ncclResult_t sw_group_add(const struct sw_call *call);
+/* This thread's group of that library; NULL: none is open. */
+struct group;
+struct group *sw_group_of(void *library);
+static inline int sw_group_is_open(void *library)
+{
+    return sw_group_of(library) != NULL;
+}
+/* The communicator of the group's last call, if that is of this handle: the group has a reference
+ * to it. */
+struct sw_comm *sw_group_comm(const struct group *g, ncclComm_t handle);
+/* Where its next call is written, which sw_group_add() makes one of the group; NULL: no memory. */
+struct sw_call *sw_group_next(struct group *g);
+ncclResult_t sw_group_add(struct group *g, struct sw_call *call);
 /* A call was passed on at once, since symwin cannot serve it; returns the result. */
-ncclResult_t sw_group_has_passed(struct sw_call *call, ncclResult_t result);
+ncclResult_t sw_group_has_passed(struct group *g, struct sw_call *call, ncclResult_t result);
 /* What failed before it came to NCCL fails the group that is open, if any. Returns the result. */
 ncclResult_t sw_group_fail(void *library, ncclResult_t result);
 /* The registration of a window, which is there when NCCL's group has ended. Whether it was added.

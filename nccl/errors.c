@@ -77,14 +77,14 @@ static const char *last_error(const struct sw_from *from, ncclComm_t comm)
 
 const char *ncclGetLastError(ncclComm_t comm)
 {
-    const struct sw_from from = SW_FROM(ncclGetLastError);
+    struct sw_from room;
 
-    return last_error(&from, comm);
+    return last_error(SW_FROM(ncclGetLastError, &room), comm);
 }
 
 const char *pncclGetLastError(ncclComm_t comm)
 {
-    const struct sw_from from = SW_FROM(pncclGetLastError);
+    struct sw_from room;
 
-    return last_error(&from, comm);
+    return last_error(SW_FROM(pncclGetLastError, &room), comm);
 }

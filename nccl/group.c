@@ -104,9 +104,12 @@ static inline void *grown(void *items, int count, int *room, size_t bytes)
     return count < *room ? items : doubled(items, room, bytes);
 }
 
-int sw_group_is_open(void *library)
+/* Not inline: the compiler would ask again for the thread's variable at each use of the pointer. */
+__attribute__((noinline)) struct group *sw_group_of(void *library)
 {
-    return group.depth > 0 && group.library == library;
+    struct group *g = &group;
+
+    return g->depth > 0 && g->library == library ? g : NULL;
 }
 
 static ncclResult_t keep(ncclResult_t result)
@@ -121,55 +124,64 @@ ncclResult_t sw_group_fail(void *library, ncclResult_t result)
     return sw_group_is_open(library) ? keep(result) : result;
 }
 
-struct sw_comm *sw_group_comm(ncclComm_t handle)
+struct sw_comm *sw_group_comm(const struct group *g, ncclComm_t handle)
 {
-    struct sw_comm *comm = group.call_count > 0 ? group.calls[group.call_count - 1].comm : NULL;
+    struct sw_comm *comm = g->call_count > 0 ? g->calls[g->call_count - 1].comm : NULL;
 
     return comm != NULL && atomic_load_explicit(&comm->handle, memory_order_relaxed) == handle
                ? comm
                : NULL;
 }
 
-/* Finds the communicator's part, or makes it. -1: no memory. */
-static int part_of(struct sw_comm *comm)
+/* Finds the communicator's part, or makes it. -1: no memory. Not inline: it is rare. */
+__attribute__((noinline)) static int find_part(struct group *g, struct sw_comm *comm)
 {
     struct part *parts;
-    int p = comm->part;
+    int p;
 
-    if (p < group.part_count && group.parts[p].comm == comm)
-        return p;
-    for (p = 0; p < group.part_count; p++)
-        if (group.parts[p].comm == comm)
+    for (p = 0; p < g->part_count; p++)
+        if (g->parts[p].comm == comm)
             return comm->part = p;
-    parts = grown(group.parts, group.part_count, &group.part_room, sizeof *group.parts);
+    parts = grown(g->parts, g->part_count, &g->part_room, sizeof *g->parts);
     if (parts == NULL)
         return -1;
     sw_comm_stay(comm);
-    group.parts = parts;
-    group.parts[p] = (struct part){.comm = comm, .first = group.call_count};
-    return comm->part = group.part_count++;
+    g->parts = parts;
+    g->parts[p] = (struct part){.comm = comm, .first = g->call_count};
+    return comm->part = g->part_count++;
 }
 
-ncclResult_t sw_group_add(const struct sw_call *call)
+static inline int part_of(struct group *g, struct sw_comm *comm)
 {
-    struct sw_call *calls = grown(group.calls, group.call_count, &group.call_room,
-                                  sizeof *group.calls);
-    const int part = calls != NULL ? part_of(call->comm) : -1;
+    const int p = comm->part;
 
-    if (calls != NULL)
-        group.calls = calls;
-    if (part < 0) {
+    return p < g->part_count && g->parts[p].comm == comm ? p : find_part(g, comm);
+}
+
+struct sw_call *sw_group_next(struct group *g)
+{
+    struct sw_call *calls = grown(g->calls, g->call_count, &g->call_room, sizeof *g->calls);
+
+    if (calls == NULL)
+        return NULL;
+    g->calls = calls;
+    return &calls[g->call_count];
+}
+
+ncclResult_t sw_group_add(struct group *g, struct sw_call *call)
+{
+    call->part = g->call_count < g->call_room ? part_of(g, call->comm) : -1;
+    if (call->part < 0) {
         sw_call_is_lost(call->comm);
         return keep(sw_error(ncclSystemError, "symwin: no host memory for a group of %d calls",
-                             group.call_count + 1));
+                             g->call_count + 1));
     }
-    calls[group.call_count] = *call;
-    calls[group.call_count++].part = part;
-    group.has_pairs |= sw_is_pair(call);
+    g->call_count++;
+    g->has_pairs |= sw_is_pair(call);
     return ncclSuccess;
 }
 
-ncclResult_t sw_group_has_passed(struct sw_call *call, ncclResult_t result)
+ncclResult_t sw_group_has_passed(struct group *g, struct sw_call *call, ncclResult_t result)
 {
     (void)keep(result);
     if (call->sort != SW_CONFIGURED || call->comm == NULL ||
@@ -178,9 +190,9 @@ ncclResult_t sw_group_has_passed(struct sw_call *call, ncclResult_t result)
     /* It is launched at the group's end, and what comes after it waits for that. */
     call->passed = 1;
     call->config = NULL;
-    if (sw_group_add(call) != ncclSuccess)
-        return group.result;
-    group.parts[call->comm->part].has_nccls = 1;
+    if (sw_group_add(g, call) != ncclSuccess)
+        return g->result;
+    g->parts[call->comm->part].has_nccls = 1;
     return result;
 }
 
@@ -255,16 +267,25 @@ static int are_quicker_by_nccl(const struct group *g, int part)
     return !sw_together_is_ours(&t, g->parts[part].comm);
 }
 
-/* When ranks have met: what a rank finds before that, others may not find. */
+/* When ranks have met: what a rank finds before that, others may not find. All are NCCL's without
+ * a communicator of symwin, which was refused or is not agreed yet, on all ranks. */
 static void find_servers(struct group *g)
 {
     struct sw_call *const end = g->calls + g->call_count, *call;
     int p, some = 0; /* parts have collectives that are NCCL's */
 
+    for (p = 0; p < g->part_count; p++)
+        g->parts[p].has_ours = atomic_load_explicit(&g->parts[p].comm->symwin,
+                                                    memory_order_relaxed) != NULL;
+    g->ours[0] = g->ours[1] = 0;
     for (call = g->calls; call < end; call++) {
-        call->server = sw_call_is_ours(call) ? SW_OURS : SW_NCCLS;
+        struct part *part = &g->parts[call->part];
+        const int is_ours = part->has_ours && sw_call_is_ours(call);
+
+        call->server = is_ours ? SW_OURS : SW_NCCLS;
+        g->ours[call->comm->several_hosts] += is_ours;
         if (!sw_is_pair(call) && call->server == SW_NCCLS)
-            g->parts[call->part].is_nccls = 1;
+            part->is_nccls = 1;
     }
     for (p = 0; p < g->part_count; p++) {
         struct part *part = &g->parts[p];
@@ -272,8 +293,10 @@ static void find_servers(struct group *g)
         some |= part->is_nccls = part->is_nccls || are_quicker_by_nccl(g, p);
     }
     for (call = g->calls; call < end && some; call++)
-        if (!sw_is_pair(call) && g->parts[call->part].is_nccls)
+        if (!sw_is_pair(call) && call->server == SW_OURS && g->parts[call->part].is_nccls) {
             call->server = SW_NCCLS;
+            g->ours[call->comm->several_hosts]--;
+        }
 }
 
 /* Whether a part's ranks meet now: it has a collective, and NCCL has none of its calls already,
@@ -319,23 +342,12 @@ static ncclResult_t meet(struct group *g, int *count)
 /* Whose each call is. Ranks that have not yet agree first, and make symwin's communicators. */
 static ncclResult_t judge(struct group *g)
 {
-    struct sw_call *const end = g->calls + g->call_count, *call;
     ncclResult_t result = ncclSuccess;
-    int p, i, count = 1;
+    int i, count = 1;
 
     for (i = 0; i < 2 && count > 0 && result == ncclSuccess; i++)
         result = meet(g, &count);
     find_servers(g);
-    for (p = 0; p < g->part_count; p++)
-        g->parts[p].has_ours = atomic_load_explicit(&g->parts[p].comm->symwin,
-                                                    memory_order_relaxed) != NULL;
-    g->ours[0] = g->ours[1] = 0;
-    for (call = g->calls; call < end; call++) {
-        if (!g->parts[call->part].has_ours)
-            call->server = SW_NCCLS; /* refused, or not agreed yet: on all ranks */
-        if (call->server == SW_OURS)
-            g->ours[call->comm->several_hosts]++;
-    }
     return result;
 }
 
@@ -385,10 +397,24 @@ static int compare_places(const void *a, const void *b)
     return one < two ? -1 : one > two;
 }
 
-static ncclResult_t launch_one(const struct group *g, const struct sw_call *call)
+static inline ncclResult_t launch_one(const struct group *g, const struct sw_call *call)
 {
-    return sw_call_serve(call, sw_is_pair(call) ? stream_of_pairs(g, (int)(call - g->calls))
-                                                : call->stream);
+    const cudaStream_t stream = sw_is_pair(call) ? stream_of_pairs(g, (int)(call - g->calls))
+                                                 : call->stream;
+
+    sw_order_before_ours(call->comm, stream);
+    sw_order_after_ours(call->comm);
+    return sw_call_serve(call, stream);
+}
+
+/* There is one. */
+static ncclResult_t launch_only(const struct group *g, int several_hosts)
+{
+    const struct sw_call *call = g->calls;
+
+    while (!is_among(call, several_hosts))
+        call++;
+    return launch_one(g, call);
 }
 
 /* NULL: no memory. */
@@ -444,26 +470,20 @@ static void lose(const struct group *g, int several_hosts)
 
 static ncclResult_t launch_ours(struct group *g, int several_hosts)
 {
-    struct sw_call *const end = g->calls + g->call_count, *call, *only = NULL;
+    struct sw_call *const end = g->calls + g->call_count, *call;
     ncclResult_t result;
 
     if (g->ours[several_hosts] == 0)
         return ncclSuccess;
-    for (call = g->calls; call < end; call++)
-        if (is_among(call, several_hosts)) {
-            only = call;
-            sw_order_before(call, SW_OURS);
-        }
     if (g->has_pairs)
         join_pairs(g, several_hosts, 0);
-    result = g->ours[several_hosts] == 1 ? launch_one(g, only) : launch_all(g, several_hosts);
+    result = g->ours[several_hosts] == 1 ? launch_only(g, several_hosts)
+                                         : launch_all(g, several_hosts);
     if (result != ncclSuccess)
         lose(g, several_hosts);
-    for (call = g->calls; call < end && result == ncclSuccess; call++)
-        if (is_among(call, several_hosts)) {
-            sw_order_after(call, SW_OURS, ncclSuccess);
+    for (call = g->calls; call < end && result == ncclSuccess && sw_setup()->report; call++)
+        if (is_among(call, several_hosts))
             sw_report_call(call);
-        }
     if (g->has_pairs)
         join_pairs(g, several_hosts, 1);
     return result;
@@ -628,9 +648,12 @@ static int are_windows_there(const struct group *g)
 
 static void add_windows(struct group *g)
 {
-    struct adding *all = calloc((size_t)g->window_count + 1, sizeof *all);
+    struct adding *all;
     int i, k, count = 0;
 
+    if (g->window_count == 0)
+        return;
+    all = calloc((size_t)g->window_count + 1, sizeof *all);
     for (i = 0; i < g->window_count && all == NULL; i++)
         sw_window_is_lost(g->windows[i].comm);
     for (i = 0; i < g->window_count && all != NULL; i++) {
@@ -701,40 +724,42 @@ static ncclResult_t group_start(const struct sw_from *from)
 
 static ncclResult_t group_end(const struct sw_from *from)
 {
-    if (from->inside || group.depth == 0 || group.library != from->library)
+    struct group *g = from->inside ? NULL : sw_group_of(from->library);
+
+    if (g == NULL)
         return SW_PASS(from, ncclGroupEnd, ());
-    if (group.depth == 1)
-        return end(&group, from);
-    group.depth--;
+    if (g->depth == 1)
+        return end(g, from);
+    g->depth--;
     return sw_error_is_nccls(SW_PASS(from, ncclGroupEnd, ()));
 }
 
 ncclResult_t ncclGroupStart(void)
 {
-    const struct sw_from from = SW_FROM(ncclGroupStart);
+    struct sw_from room;
 
-    return group_start(&from);
+    return group_start(SW_FROM(ncclGroupStart, &room));
 }
 
 ncclResult_t pncclGroupStart(void)
 {
-    const struct sw_from from = SW_FROM(pncclGroupStart);
+    struct sw_from room;
 
-    return group_start(&from);
+    return group_start(SW_FROM(pncclGroupStart, &room));
 }
 
 ncclResult_t ncclGroupEnd(void)
 {
-    const struct sw_from from = SW_FROM(ncclGroupEnd);
+    struct sw_from room;
 
-    return group_end(&from);
+    return group_end(SW_FROM(ncclGroupEnd, &room));
 }
 
 ncclResult_t pncclGroupEnd(void)
 {
-    const struct sw_from from = SW_FROM(pncclGroupEnd);
+    struct sw_from room;
 
-    return group_end(&from);
+    return group_end(SW_FROM(pncclGroupEnd, &room));
 }
 
 /* Nothing is launched: NCCL tells what its calls would take. */

@@ -128,8 +128,7 @@ static void *find(struct sw_next *next, const char *file)
 
 /* What was found for a caller. There are few, the calls that the program has; none is removed. */
 struct sw_next_of {
-    void *caller, *symbol, *library;
-    int inside;
+    struct sw_from from[2]; /* the second: while another call is passed on */
     struct sw_next_of *more;
 };
 
@@ -151,60 +150,60 @@ static void *address_of_symwin(void)
     return address;
 }
 
-/* Searches, and keeps what it has found; `found` has it too. */
-static void find_for(struct sw_next *next, void *caller, struct sw_next_of *first,
-                     struct sw_next_of *found)
+/* Searches, and keeps what it has found; NULL: it is in `room` alone. Not inline: it is rare. */
+__attribute__((noinline)) static const struct sw_next_of *
+find_for(struct sw_next *next, void *caller, struct sw_next_of *first, struct sw_from *room)
 {
-    struct sw_next_of *of;
-    const void *where;
+    void *symbol = search_both(next, NULL, caller);
+    const void *where = library_of(caller);
+    struct sw_next_of *of = symbol != NULL ? malloc(sizeof *of) : NULL;
 
-    *found = (struct sw_next_of){.caller = caller, .symbol = search_both(next, NULL, caller)};
-    found->library = library_of(found->symbol);
+    *room = (struct sw_from){.next = next, .caller = caller, .library = library_of(symbol)};
+    memcpy(&room->symbol, &symbol, sizeof room->symbol);
     /* A call that NCCL makes by a jump seems to come from this library, which makes none itself.
      * symwin's own go between hosts. */
-    where = library_of(caller);
-    found->inside = found->library != NULL &&
-                    (where == found->library || where == library_of(&library) ||
-                     where == library_of(address_of_symwin()));
-    of = found->symbol != NULL ? malloc(sizeof *of) : NULL;
-    if (of == NULL)
-        return;
-    *of = *found;
-    of->more = first;
-    while (!atomic_compare_exchange_weak(&next->callers, &of->more, of))
-        ;
+    room->inside = room->library != NULL &&
+                   (where == room->library || where == library_of(&library) ||
+                    where == library_of(address_of_symwin()));
+    if (of != NULL) {
+        *of = (struct sw_next_of){.from = {*room, *room}, .more = first};
+        of->from[1].inside = 1;
+        while (!atomic_compare_exchange_weak(&next->callers, &of->more, of))
+            ;
+    }
+    room->inside |= sw_next_passing > 0;
+    return of;
 }
 
-/* What is known already, or `found`, which gets it now. */
-static inline const struct sw_next_of *found_for(struct sw_next *next, void *caller,
-                                                 struct sw_next_of *found)
+const struct sw_from *sw_from_of(struct sw_next *next, void *caller, struct sw_from *room)
 {
     struct sw_next_of *first = atomic_load_explicit(&next->callers, memory_order_acquire);
     const struct sw_next_of *of = first;
 
-    while (of != NULL && of->caller != caller)
+    while (of != NULL && of->from[0].caller != caller)
         of = of->more;
-    if (of != NULL)
-        return of;
-    find_for(next, caller, first, found);
-    return found;
-}
-
-void *sw_next_find(struct sw_next *next, void *caller)
-{
-    struct sw_next_of found;
-
-    return caller == NULL ? find(next, NULL) : found_for(next, caller, &found)->symbol;
+    if (of == NULL)
+        of = find_for(next, caller, first, room);
+    return of != NULL ? &of->from[sw_next_passing > 0] : room;
 }
 
 struct sw_from sw_from_find(struct sw_next *next, void *caller)
 {
-    struct sw_next_of found;
-    const struct sw_next_of *of = found_for(next, caller, &found);
-    struct sw_from from = {next, caller, NULL, of->library, of->inside || sw_next_passing > 0};
+    struct sw_from room;
 
-    memcpy(&from.symbol, &of->symbol, sizeof from.symbol);
-    return from;
+    return *sw_from_of(next, caller, &room);
+}
+
+void *sw_next_find(struct sw_next *next, void *caller)
+{
+    struct sw_from from;
+    void *symbol;
+
+    if (caller == NULL)
+        return find(next, NULL);
+    from = sw_from_find(next, caller);
+    memcpy(&symbol, &from.symbol, sizeof symbol);
+    return symbol;
 }
 
 int sw_next_is(struct sw_next *next, void *symbol, const char *file)

@@ -28,6 +28,8 @@ struct sw_from {
     int inside; /* that library makes the call itself, or what a call of it goes through */
 };
 struct sw_from sw_from_find(struct sw_next *next, void *caller);
+/* The same, without a copy if it is kept; otherwise in `room`. */
+const struct sw_from *sw_from_of(struct sw_next *next, void *caller, struct sw_from *room);
 
 /* Passes a call on: SW_PASS(from, ncclCommDestroy, (comm)). What comes here from it, as from a
  * profiler between this library and NCCL, is NCCL's. */

@@ -57,7 +57,7 @@ static enum sw_reason reason_of(const struct sw_call *call, int class)
         return call->sort == SW_CONFIGURED ? SW_BY_CONFIG : SW_BY_CALL;
     if (((comm->sizes[call->kind] >> class) & 1) == 0)
         return sw_setup()->serve[call->kind] == SW_SERVE_NONE ? SW_BY_VARIABLE : SW_BY_TABLE;
-    if (call->averages_integers && comm->several_hosts)
+    if (comm->several_hosts && sw_call_averages_integers(call))
         return SW_BY_TYPE;
     return sw_is_pair(call) && atomic_load(&comm->symwin) == NULL ? SW_BEFORE_MEETING : SW_BY_GROUP;
 }

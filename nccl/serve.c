@@ -136,10 +136,7 @@ uint64_t sw_serve_fingerprint(void)
 
 /* ---- sizes ---- */
 
-static const struct {
-    symwin_type type;
-    unsigned char bytes;
-} types[ncclNumTypes] = {
+const struct sw_type sw_types[ncclNumTypes] = {
     [ncclInt8] = {SYMWIN_I8, 1},           [ncclUint8] = {SYMWIN_U8, 1},
     [ncclInt32] = {SYMWIN_I32, 4},         [ncclUint32] = {SYMWIN_U32, 4},
     [ncclInt64] = {SYMWIN_I64, 8},         [ncclUint64] = {SYMWIN_U64, 8},
@@ -147,16 +144,6 @@ static const struct {
     [ncclFloat64] = {SYMWIN_F64, 8},       [ncclBfloat16] = {SYMWIN_BF16, 2},
     [ncclFloat8e4m3] = {SYMWIN_F8E4M3, 1}, [ncclFloat8e5m2] = {SYMWIN_F8E5M2, 1},
 };
-
-size_t sw_type_bytes(ncclDataType_t type)
-{
-    return type >= 0 && type < ncclNumTypes ? types[type].bytes : 0;
-}
-
-symwin_type sw_type_of(ncclDataType_t type)
-{
-    return types[type].type;
-}
 
 /* Bytes of the larger buffer. */
 static size_t size_of(const struct sw_comm *comm, enum sw_kind kind, size_t count,

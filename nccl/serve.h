@@ -36,7 +36,19 @@ void sw_together_add(struct sw_together *t, const struct sw_comm *comm, enum sw_
 /* Whether they are symwin's. NCCL makes one launch of them, and symwin of small ones only. */
 int sw_together_is_ours(const struct sw_together *t, const struct sw_comm *comm);
 
-size_t sw_type_bytes(ncclDataType_t type); /* 0: there is no such type */
-symwin_type sw_type_of(ncclDataType_t type);
+extern const struct sw_type {
+    symwin_type type;
+    unsigned char bytes;
+} sw_types[ncclNumTypes];
+
+static inline size_t sw_type_bytes(ncclDataType_t type) /* 0: there is no such type */
+{
+    return type >= 0 && type < ncclNumTypes ? sw_types[type].bytes : 0;
+}
+
+static inline symwin_type sw_type_of(ncclDataType_t type)
+{
+    return sw_types[type].type;
+}
 
 #endif

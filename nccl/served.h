@@ -16,7 +16,7 @@ SW_NEXT_DECLARE(ncclGetLastError, )
 /* Functions of NCCL that this library only calls. */
 extern struct sw_next sw_next_ncclCommUserRank, sw_next_ncclCommCount, sw_next_ncclCommCuDevice;
 
-#define SW_FROM(name) sw_from_find(&sw_next_##name, __builtin_return_address(0))
+#define SW_FROM(name, room) sw_from_of(&sw_next_##name, __builtin_return_address(0), room)
 
 #define SW_BARE(...) __VA_ARGS__
 
@@ -24,15 +24,15 @@ extern struct sw_next sw_next_ncclCommUserRank, sw_next_ncclCommCount, sw_next_n
     static ncclResult_t own_##name(const struct sw_from *from, SW_BARE params);                    \
     ncclResult_t name params                                                                       \
     {                                                                                              \
-        const struct sw_from from = SW_FROM(name);                                                 \
+        struct sw_from room;                                                                       \
                                                                                                    \
-        return own_##name(&from, SW_BARE args);                                                    \
+        return own_##name(SW_FROM(name, &room), SW_BARE args);                                     \
     }                                                                                              \
     ncclResult_t p##name params                                                                    \
     {                                                                                              \
-        const struct sw_from from = SW_FROM(p##name);                                              \
+        struct sw_from room;                                                                       \
                                                                                                    \
-        return own_##name(&from, SW_BARE args);                                                    \
+        return own_##name(SW_FROM(p##name, &room), SW_BARE args);                                  \
     }                                                                                              \
     static ncclResult_t own_##name(const struct sw_from *from, SW_BARE params)
 
