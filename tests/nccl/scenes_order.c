@@ -10,10 +10,12 @@ enum { COUNT = 3000, MOST_CALLS = 6 };
 
 /* Which calls, on which streams: "A" and "a" are all-reduces, which are symwin's, on the first and
  * the second stream; "B" and "b" are broadcasts; "C" and "c" broadcasts in a group, with a
- * configuration, which NCCL gets at once; "G" and "g" the second one of two in a group. At "|" a
- * broadcast comes into a capture of its own, whose graph is never launched. */
-static const char *const chains[] = {"Ab",  "Ba",    "Aa",     "AbAbAb", "BaBaBa", "AbaBAa", "A|b",
-                                     "B|a", "AaB|a", "AabBAa", "Ca",     "AcBa",   "AgAGa"};
+ * configuration, which NCCL gets at once; "G" and "g" the second one of two in a group; "D" and "d"
+ * the second one of two all-reduces in a group. At "|" a broadcast comes into a capture of its own,
+ * whose graph is never launched. */
+static const char *const chains[] = {"Ab",     "Ba",   "Aa",    "AbAbAb", "BaBaBa",
+                                     "AbaBAa", "A|b",  "B|a",   "AaB|a",  "AabBAa",
+                                     "Ca",     "AcBa", "AgAGa", "Bd",     "DbDb"};
 /* The stand-in has no order between captured calls of its own on two streams. */
 enum { CHAINS = sizeof chains / sizeof chains[0], CAPTURED_CHAINS = 9 };
 
@@ -48,6 +50,15 @@ static void broadcasts_in_a_group(const struct chain *c, const int *in, int *out
     EXPECT(ncclGroupEnd(), ncclSuccess);
 }
 
+static void reductions_in_a_group(const struct chain *c, const int *in, int *out, CUstream stream)
+{
+    EXPECT(ncclGroupStart(), ncclSuccess);
+    EXPECT(ncclAllReduce(c->unused, c->unused, COUNT, ncclInt32, ncclSum, c->comm, stream),
+           ncclSuccess);
+    EXPECT(ncclAllReduce(in, out, COUNT, ncclInt32, ncclSum, c->comm, stream), ncclSuccess);
+    EXPECT(ncclGroupEnd(), ncclSuccess);
+}
+
 static void broadcast_in_a_capture(const struct chain *c)
 {
     CUgraph graph;
@@ -79,6 +90,8 @@ static void make_calls(const struct chain *c, const char *calls)
                    ncclSuccess);
         else if (calls[i] == 'G' || calls[i] == 'g')
             broadcasts_in_a_group(c, c->data[k], c->data[k + 1], stream);
+        else if (calls[i] == 'D' || calls[i] == 'd')
+            reductions_in_a_group(c, c->data[k], c->data[k + 1], stream);
         else if (calls[i] == 'C' || calls[i] == 'c')
             broadcast_configured(c, c->data[k], c->data[k + 1], stream);
         else
@@ -108,7 +121,7 @@ static int wrong(const struct chain *c, const char *calls, int turn)
         int value = 2 + i % 7 + turn; /* of rank 1 */
 
         for (k = 0; k < all; k++)
-            if (calls[k] == 'A' || calls[k] == 'a') {
+            if (strchr("AaDd", calls[k]) != NULL) {
                 int total = 0;
 
                 for (r = 0; r < ranks; r++)
