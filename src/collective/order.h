@@ -44,6 +44,10 @@ struct sw_calls {
     /* Owned: of `in`, then of `out`, a row for each rank, of the call by parts that is made now;
      * NULL: the arguments of its kernel have room for them. */
     struct sw_table_row *rows;
+    /* Of calls by parts: more bytes are a large part. A bit for each type for which that is known.
+     */
+    uint64_t large[SW_COLLECTIVES][SW_TYPES];
+    uint16_t large_known[SW_COLLECTIVES];
 };
 
 /* ---- collective.c ---- */

@@ -336,10 +336,9 @@ static symwin_status compare(const struct sw_request *r)
  * barriers. Four ranks on one H200 took 15 us to store parts of 256 KiB, and 8 by entries. */
 #define PLACES_US 5.0
 
-/* A part of more bytes goes straight into its receiver's window, or from its sender's: where a
- * table says so, or otherwise the model of the collective with equal parts of as many bytes. Both
- * know only what all ranks know. */
-static uint64_t large_bytes(const struct sw_request *r)
+/* Where a table says so, or otherwise the model of the collective with equal parts of as many
+ * bytes. Both know only what all ranks know. */
+static uint64_t find_large_bytes(const struct sw_request *r)
 {
     struct sw_model m = {.nranks = r->comm->nranks,
                          .bytes = LARGE_LEAST,
@@ -358,6 +357,19 @@ static uint64_t large_bytes(const struct sw_request *r)
     while (m.bytes < LARGE_MOST && straight(&m) + (m.one_device ? PLACES_US : 0) > pushed(&m))
         m.bytes *= 2;
     return m.bytes;
+}
+
+/* A part of more bytes goes straight into its receiver's window, or from its sender's. */
+static uint64_t large_bytes(const struct sw_request *r)
+{
+    struct sw_calls *calls = r->comm->calls;
+    uint64_t *const bytes = &calls->large[r->collective][r->type];
+    const uint16_t bit = (uint16_t)(1u << r->type);
+
+    if ((calls->large_known[r->collective] & bit) == 0)
+        *bytes = find_large_bytes(r);
+    calls->large_known[r->collective] |= bit;
+    return *bytes;
 }
 
 symwin_status sw_parts_find(const struct sw_request *r, struct sw_parts_bytes *bytes)
