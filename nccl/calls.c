@@ -224,6 +224,20 @@ void sw_call_is_lost(struct sw_comm *comm)
 
 static int begins_later(struct sw_call *call);
 
+/* Around what a thread of this library's (`later` is NULL) has NCCL do: the program may abort the
+ * communicator meanwhile. */
+static int may_ask(struct sw_comm *comm, const int *later)
+{
+    return later != NULL || sw_meet_ask(comm) != NULL;
+}
+
+static ncclResult_t has_asked(struct sw_comm *comm, const int *later, ncclResult_t result)
+{
+    if (later == NULL)
+        sw_meet_has_asked(comm);
+    return result;
+}
+
 /* The ranks agree at their first collective, and may find then that symwin serves more than rank 0
  * knew: they meet once more. *later: a thread has the call, and the reference to its communicator;
  * NULL: this is that thread. */
@@ -236,7 +250,8 @@ static ncclResult_t alone(struct sw_call *call, int *later)
     sw_call_sort(call);
     while (sw_call_may_meet(call) && sw_attach_is_due(comm) && meetings++ < 2) {
         comm->meets_for = (CUstream)call->stream;
-        result = sw_attach_begin(comm);
+        result = has_asked(comm, later,
+                           may_ask(comm, later) ? sw_attach_begin(comm) : sw_meet_was_aborted());
         if (result == ncclInProgress && later != NULL && (*later = begins_later(call)) != 0)
             return result;
         if (result == ncclSuccess || result == ncclInProgress)
@@ -248,7 +263,12 @@ static ncclResult_t alone(struct sw_call *call, int *later)
            atomic_load_explicit(&comm->symwin, memory_order_relaxed) != NULL;
     call->server = ours ? SW_OURS : SW_NCCLS;
     sw_order_before(call, call->server);
-    result = ours ? sw_call_serve(call, call->stream) : sw_error_is_nccls(sw_call_pass(call));
+    if (ours)
+        result = sw_call_serve(call, call->stream);
+    else
+        result = has_asked(comm, later,
+                           may_ask(comm, later) ? sw_error_is_nccls(sw_call_pass(call))
+                                                : sw_meet_was_aborted());
     if (result == ncclSuccess || result == ncclInProgress) {
         sw_order_after(call, call->server, result);
         sw_report_call(call);

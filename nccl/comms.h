@@ -186,7 +186,8 @@ const void *sw_meet_mine(const struct sw_comm *comm);     /* what this one has t
 int sw_meet_launched(struct sw_comm *comm);
 ncclResult_t sw_meet_was_aborted(void);
 /* Around a question to NCCL, which answers at once, about a communicator that another thread may
- * abort: its handle, or NULL. An abort waits until all have asked that got it. */
+ * abort: its handle, or NULL. An abort waits until all have asked that got it. So does a call that
+ * a thread of this library's makes, if NCCL does not block. */
 ncclComm_t sw_meet_ask(struct sw_comm *comm);
 void sw_meet_has_asked(struct sw_comm *comm);
 void sw_meet_all_asked(struct sw_comm *comm);

@@ -199,7 +199,11 @@ static ncclResult_t look(struct sw_comm *comm)
     if (atomic_load(&comm->stop))
         return sw_meet_was_aborted();
     state = state_of(comm); /* with blocking=0 a call itself may be in progress */
-    return state == ncclSuccess && comm->meeting.words_are_due ? exchange_words(comm) : state;
+    if (state != ncclSuccess || !comm->meeting.words_are_due)
+        return state;
+    state = sw_meet_ask(comm) != NULL ? exchange_words(comm) : sw_meet_was_aborted();
+    sw_meet_has_asked(comm);
+    return state;
 }
 
 /* ncclInProgress: the exchanges are not over yet. */

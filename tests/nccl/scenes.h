@@ -118,6 +118,7 @@ int dumped(const char *word, const char *pair);
     X(late) /* scenes_meet.c */                                                                    \
     X(just_in_time)                                                                                \
     X(deaf)                                                                                        \
+    X(aborted_later)                                                                               \
     X(without) /* scenes_without.c */
 #define DECLARE_SCENE(name) void scene_##name(struct rank *rank);
 SCENES(DECLARE_SCENE)

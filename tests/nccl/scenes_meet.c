@@ -166,3 +166,25 @@ void scene_deaf(struct rank *rank)
     EXPECT(found, 3);
     room_free(data);
 }
+
+/* The communicator does not block, and the call goes on in a thread of the library's. The program
+ * aborts while that thread is in a function of NCCL's, which has the communicator until it is back:
+ * STAND_IN_FAIL says in which. */
+void scene_aborted_later(struct rank *rank)
+{
+    const int meets = strstr(getenv("STAND_IN_FAIL"), "AllGather") != NULL;
+    const int function = meets ? STAND_IN_ncclAllGather : STAND_IN_ncclAllReduce;
+    ncclComm_t comm = birth_of(rank, 0, NOT_BLOCKING);
+    int *data = room(4096);
+
+    meet(rank);
+    EXPECT(ncclAllReduce(data, data, 1, ncclInt32, ncclSum, comm, rank->stream), ncclInProgress);
+    while (calls(function) < 1 + (unsigned)meets)
+        usleep(100);
+    EXPECT(ncclCommAbort(comm), ncclSuccess);
+    usleep(2 * STAND_IN_PAUSE_MS * 1000);
+    EXPECT(strstr(ncclGetLastError(NULL), "corrupted") == NULL, 1);
+    EXPECT(drains(rank->stream), 1);
+    meet(rank);
+    room_free(data);
+}

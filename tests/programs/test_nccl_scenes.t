@@ -138,6 +138,10 @@ pass_together(map { my $ranks = $_; map { [$_, $ranks, $all] } qw(lost_window lo
     passes('just_in_time', [2, 2], "$all $short");
 }
 
+pass_together(['aborted_later', [4, 1], "$all STAND_IN_WAITS=1 STAND_IN_FAIL=ncclAllGather:2:-2"],
+    ['aborted_later', [4, 1],
+        "$all,allreduce=none STAND_IN_WAITS=1 STAND_IN_FAIL=ncclAllReduce:1:-2"]);
+
 # How many calls a life has of each function of NCCL.
 my %lives = (
     CommInitRank => 2, CommInitRankConfig => 1, CommSplit => 1, CommWindowRegister => 1,

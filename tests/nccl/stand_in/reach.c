@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "inside.h"
 
@@ -37,6 +38,8 @@ int reach_count(int function)
         return -1;
     if (code == -1)
         raise(SIGSTOP);
+    else if (code == -2)
+        usleep(STAND_IN_PAUSE_MS * 1000);
     else if (code != ncclSuccess)
         refuse((ncclResult_t)code, "%s: the fault of STAND_IN_FAIL=%s", name, fault);
     return code;

@@ -12,7 +12,7 @@
  * in kind, type, operation and size, else the communicator has the error ncclInvalidUsage.
  *
  * STAND_IN_FAIL=NAME:N:CODE   the N-th call of NAME in a process returns CODE and does nothing; -1:
- *                             it stops the process
+ *                             it stops the process; -2: it takes STAND_IN_PAUSE_MS
  * STAND_IN_TIMEOUT_MS=20000   how long a rank waits for others
  * STAND_IN_WIRE=tcp           communicators of unique ids that are made so, and their children, go
  *                             over TCP; else through memory that is shared
@@ -30,6 +30,8 @@
 #include <stddef.h>
 
 #include "nccl/full/names.h"
+
+enum { STAND_IN_PAUSE_MS = 200 };
 
 #define STAND_IN_API __attribute__((visibility("default")))
 
