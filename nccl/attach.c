@@ -29,7 +29,8 @@ struct record {
 };
 
 static const char magic[8] = "symwin2";
-static const char late[] = "did not wait for all others any longer (SYMWIN_BOOTSTRAP_TIMEOUT_MS)";
+static const char late[] = "did not wait for all others any longer (SYMWIN_BOOTSTRAP_TIMEOUT_MS; "
+                           "or the driver took no host function)";
 static const char deaf[] = "has no stream or pinned memory left to agree with the others";
 
 /* ---- this process's part ---- */
@@ -160,12 +161,12 @@ static int judge_judges(struct sw_comm *comm)
     int rank;
 
     for (rank = 0; rank < comm->ranks; rank++) {
-        if (sw_met_gave_up(comm, rank)) {
-            (void)refuse(comm, late, rank);
+        if (((const struct record *)sw_met(comm, rank))->ability == DEAF) {
+            (void)refuse(comm, deaf, rank); /* whose word says nothing */
             return 0;
         }
-        if (((const struct record *)sw_met(comm, rank))->ability == DEAF) {
-            (void)refuse(comm, deaf, rank);
+        if (sw_met_gave_up(comm, rank)) {
+            (void)refuse(comm, late, rank);
             return 0;
         }
     }

@@ -116,16 +116,18 @@ static void all_came(void *data)
     head->word = (uint32_t)atomic_load(&head->arrival);
 }
 
-/* Behind the records: whether each rank has waited for all others. */
+/* Behind the records: whether each rank has waited for all others. Without a function of the host
+ * this one cannot, and says so: it has given up. */
 static ncclResult_t exchange_words(struct sw_comm *comm)
 {
     struct head *head = head_of(comm);
 
     comm->meeting.words_are_due = 0;
     if (!sw_meet_is_deaf(comm) &&
-        sw_cu()->cuLaunchHostFunc(comm->meeting.stream, all_came, head) != CUDA_SUCCESS)
-        return sw_error(ncclUnhandledCudaError,
-                        "symwin: the driver takes no host function; the ranks cannot agree");
+        sw_cu()->cuLaunchHostFunc(comm->meeting.stream, all_came, head) != CUDA_SUCCESS) {
+        atomic_store(&head->arrival, NOT_AWAITED);
+        head->word = NOT_AWAITED;
+    }
     return gather(comm, &head->word, words_of(comm), WORD_BYTES);
 }
 
@@ -245,10 +247,14 @@ ncclResult_t sw_meet_await(struct sw_comm *comm, int ms, int *came)
         if (result == ncclSuccess && sw_meet_is_deaf(comm))
             return ncclSuccess;
         if (result == ncclSuccess) {
-            *came = atomic_load(&head_of(comm)->arrival) == ARRIVED;
-            result = *came ? ncclSuccess : query(comm);
+            const int arrival = atomic_load(&head_of(comm)->arrival);
+
+            *came = arrival == ARRIVED;
+            if (arrival != AWAITED)
+                return ncclSuccess;
+            result = query(comm);
             until = until == 0 ? now_ms() + (uint64_t)ms : until;
-            if (*came || (result == ncclInProgress && now_ms() >= until && give_up(comm)))
+            if (result == ncclInProgress && now_ms() >= until && give_up(comm))
                 return ncclSuccess;
         }
         if (result != ncclSuccess && result != ncclInProgress)
