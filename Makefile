@@ -208,8 +208,8 @@ NCCL_TESTS := $(addprefix $(BUILD)/tests/nccl/,program program-both program-alon
 # ---- targets ----------------------------------------------------------------------------------
 
 .PHONY: all run test tests race test-sanitize soak mutants mutants-check test-gpu gpu-tests bench \
-    benches fuzz fuzz-check fuzz-minimise fuzzers install uninstall format check-format \
-    wheel python-extension test-python clean help FORCE
+    benches fuzz fuzz-build fuzz-check fuzz-minimise fuzzers install uninstall format \
+    check-format wheel python-extension test-python clean help FORCE
 
 all: $(STATIC) $(SHARED) $(NCCL) $(NCCL_FULL) $(BUILD)/allreduce_sm $(BUILD)/allreduce_ub \
     $(BUILD)/with_nccl \
@@ -282,6 +282,10 @@ fuzz-minimise:
 
 fuzz-check:
 	@MAKE='$(MAKE)' fuzz/run.sh $(BUILD) 4
+
+# What fuzz-check would build.
+fuzz-build:
+	@MAKE='$(MAKE)' fuzz/run.sh $(BUILD) 0 build
 
 fuzzers: $(FUZZERS)
 

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Builds the fuzzers under <build>/fuzz and runs each for some seconds, starting from the kept
 # corpus. With "keep", also starts from inputs of earlier runs, and keeps new inputs in
-# <build>/corpus. With "minimise", leaves out kept inputs that reach nothing new instead.
+# <build>/corpus. With "minimise", leaves out kept inputs that reach nothing new instead. With
+# "build", only builds.
 #
-#   fuzz/run.sh <build> <seconds> [keep | minimise]
+#   fuzz/run.sh <build> <seconds> [keep | minimise | build]
 #
 # Uses clang's libFuzzer if there is one, else fuzz/main.c under gcc's AddressSanitizer.
 set -eu
@@ -21,13 +22,14 @@ fi
 if [ -n "$libfuzzer" ]; then
     out=$build/libfuzzer
     $make NVCC= BUILD="$out" CC=clang CXX=clang++ SANITIZE=address,undefined LIBFUZZER=1 fuzzers
-elif [ -n "$keep" ]; then
+elif [ -n "$keep" ] && [ "$keep" != build ]; then
     echo "this needs clang with libFuzzer; make fuzz-check does without" >&2
     exit 1
 else
     out=$build/asan
     $make NVCC= BUILD="$out" SANITIZE=address,undefined fuzzers
 fi
+[ "$keep" != build ] || exit 0
 
 # Never use a GPU.
 SYMWIN_DRIVER=emu TMPDIR=$scratch
