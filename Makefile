@@ -107,8 +107,8 @@ endif
 # -fno-sanitize=function: that check needs a C++ runtime, which the library does not link.
 ifdef LIBFUZZER
 SANFLAGS += -fsanitize=fuzzer-no-link -fno-sanitize=function
-# Fuzzing exercises host code: kernels need no optimisation.
-$(BUILD)/obj/kernels/%.cc.o: private CXXFLAGS := -O0 -g1
+# Fuzzing exercises host code: kernels need neither optimisation nor UBSan.
+$(BUILD)/obj/kernels/%.cc.o: private CXXFLAGS := -O0 -g1 -fno-sanitize=undefined
 endif
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow $(if $(WERROR),-Werror)
