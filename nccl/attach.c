@@ -155,31 +155,14 @@ static ncclResult_t check_that_all_answered(const struct sw_comm *comm)
                           rank);
 }
 
-/* Whether all ranks can judge. 0: NCCL has all calls. */
-static int judge_judges(struct sw_comm *comm)
-{
-    int rank;
-
-    for (rank = 0; rank < comm->ranks; rank++) {
-        if (((const struct record *)sw_met(comm, rank))->ability == DEAF) {
-            (void)refuse(comm, deaf, rank); /* whose word says nothing */
-            return 0;
-        }
-        if (sw_met_gave_up(comm, rank)) {
-            (void)refuse(comm, late, rank);
-            return 0;
-        }
-    }
-    return 1;
-}
-
 static ncclResult_t judge(struct sw_comm *comm)
 {
     const struct record *first = sw_met(comm, 0);
     int rank, capability = INT_MAX, most_blocks = 0;
 
-    if (!judge_judges(comm))
-        return ncclSuccess;
+    for (rank = 0; rank < comm->ranks; rank++)
+        if (((const struct record *)sw_met(comm, rank))->ability == DEAF)
+            return refuse(comm, deaf, rank);
     for (rank = 0; rank < comm->ranks; rank++) {
         const struct record *record = sw_met(comm, rank);
 
@@ -304,6 +287,43 @@ static int patience(void)
     return value > 0 && value <= 1000000000 ? (int)value : 60000;
 }
 
+/* A rank that has given up, whose record is there all the same; the number of ranks: there is none.
+ */
+static int first_that_gave_up(const struct sw_comm *comm)
+{
+    int rank = 0;
+
+    while (rank < comm->ranks && !sw_met_gave_up(comm, rank))
+        rank++;
+    return rank;
+}
+
+/* Rank 0's, while symwin's communicator is made: the words of the meeting may still be under way.
+ * If a rank has given up, it does not come, and the others are not to wait for it. */
+struct watch {
+    struct sw_comm *comm;
+    const symwin_unique_id *id;
+    atomic_int is_over;
+    pthread_t thread;
+};
+
+static void *watch_main(void *data)
+{
+    const struct timespec moment = {.tv_nsec = 100000};
+    struct watch *watch = data;
+    struct sw_comm_scope scope;
+
+    if (!sw_comm_scope_enter(watch->comm, &scope))
+        return NULL;
+    while (!atomic_load(&watch->is_over) && sw_meet_query(watch->comm) == ncclInProgress)
+        nanosleep(&moment, NULL);
+    if (!atomic_load(&watch->is_over) && sw_meet_query(watch->comm) == ncclSuccess &&
+        first_that_gave_up(watch->comm) < watch->comm->ranks)
+        (void)symwin_unique_id_release(watch->id);
+    sw_comm_scope_leave(&scope);
+    return NULL;
+}
+
 static void create(struct sw_comm *comm, const symwin_unique_id *id)
 {
     /* Captured calls register nothing: a rank that captures would wait for others that do not, and
@@ -318,11 +338,17 @@ static void create(struct sw_comm *comm, const symwin_unique_id *id)
                                          .slot_bytes = slot_bytes(comm),
                                          .max_blocks = comm->most_blocks,
                                          .spare_multiprocessors = 32};
+    struct watch watch = {.comm = comm, .id = id};
+    const int watches = comm->rank == 0 && sw_comm_begin_thread(&watch.thread, watch_main, &watch);
     symwin_comm *made = NULL;
+    symwin_status status;
     char name[32];
 
-    if (symwin_comm_create(id, comm->ranks, comm->rank, comm->device, &options, &made) !=
-        SYMWIN_OK) {
+    status = symwin_comm_create(id, comm->ranks, comm->rank, comm->device, &options, &made);
+    atomic_store(&watch.is_over, 1);
+    if (watches)
+        pthread_join(watch.thread, NULL);
+    if (status != SYMWIN_OK) {
         (void)refuse(comm, symwin_last_error(), -1);
         if (comm->rank == 0)
             (void)symwin_unique_id_release(id); /* which may fail with a sentence of its own */
@@ -352,48 +378,60 @@ static ncclResult_t begin(struct sw_comm *comm)
     return result;
 }
 
-/* Waits for all ranks and computes the verdict. If one gives up, all refuse. */
-static ncclResult_t agree(struct sw_comm *comm)
+/* Waits for all ranks, and computes the verdict. !*came: this rank has given up. */
+static ncclResult_t agree(struct sw_comm *comm, int *came)
 {
-    int came;
-    ncclResult_t result = sw_meet_await(comm, patience(), &came);
+    ncclResult_t result = sw_meet_await(comm, patience(), came);
 
     if (result != ncclSuccess)
         return result;
-    if (!came)
+    if (!*came)
         return refuse(comm, sw_meet_is_deaf(comm) ? deaf : late, comm->rank);
     result = check_that_all_answered(comm);
-    if (result == ncclSuccess)
-        result = sw_meet_wait(comm);
     return result == ncclSuccess ? judge(comm) : result;
 }
 
-/* Agrees, and makes symwin's communicator if rank 0 has an id for it. What rank 0 knew of before
- * the agreement, as its own GPU, may serve calls, and what they have agreed on none. */
+/* Waits for the words. If a rank has given up, all refuse. */
+static ncclResult_t hear(struct sw_comm *comm)
+{
+    const ncclResult_t result = sw_meet_wait(comm);
+    const int rank = result == ncclSuccess ? first_that_gave_up(comm) : comm->ranks;
+
+    return rank < comm->ranks ? refuse(comm, late, rank) : result;
+}
+
+/* Agrees, and makes symwin's communicator if rank 0 has an id for it: without a rank that has given
+ * up there is none, so the words come meanwhile. What rank 0 knew of before the agreement, as its
+ * own GPU, may serve calls, and what they have agreed on none. */
 static ncclResult_t end(struct sw_comm *comm)
 {
     const int agreed = atomic_load(&comm->state) == SW_ATTACHED;
     const struct record *first, *mine = sw_meet_mine(comm);
-    ncclResult_t result = agree(comm);
+    int came, creates = 0;
+    ncclResult_t result = agree(comm, &came);
 
-    if (result == ncclSuccess && !agreed)
-        sw_report_birth(comm);
     if (result == ncclSuccess && atomic_load(&comm->state) == SW_ATTACHED) {
         first = sw_met(comm, 0);
         sw_order_forget(comm); /* NCCL's calls so far are over: the meeting came after them */
-        if (first->has_id && !serves_nothing(comm)) {
+        creates = first->has_id && !serves_nothing(comm);
+        if (creates) {
             comm->opened = 1;
             comm->place = sw_hash(3, first->id.bytes, sizeof first->id.bytes);
             create(comm, &first->id);
-            /* Or while this rank waited for the others: then NCCL has no communicator any more. */
-            return atomic_load(&comm->stop) ? sw_meet_was_aborted() : ncclSuccess;
-        }
-        if (agreed) {
-            comm->opened = 1;
-            result = refuse(comm, "cannot make an id for symwin's communicator", 0);
         }
     }
-    if (!sw_meet_is_deaf(comm) && mine->has_id)
+    if (result == ncclSuccess && came) {
+        result = hear(comm);
+        if (result != ncclSuccess)
+            sw_call_is_lost(comm);
+    }
+    if (result == ncclSuccess && !agreed)
+        sw_report_birth(comm);
+    if (result == ncclSuccess && agreed && !creates && atomic_load(&comm->state) == SW_ATTACHED) {
+        comm->opened = 1;
+        result = refuse(comm, "cannot make an id for symwin's communicator", 0);
+    }
+    if (!creates && !sw_meet_is_deaf(comm) && mine->has_id)
         (void)symwin_unique_id_release(&mine->id);
     return result;
 }

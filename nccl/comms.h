@@ -173,6 +173,8 @@ ncclResult_t sw_meet_begin(struct sw_comm *comm, const void *mine);
 ncclResult_t sw_meet_await(struct sw_comm *comm, int ms, int *came);
 /* When they have come: waits for the words, which say who has given up. */
 ncclResult_t sw_meet_wait(struct sw_comm *comm);
+/* Without a wait. ncclInProgress: the words are not there yet. With the context current. */
+ncclResult_t sw_meet_query(const struct sw_comm *comm);
 /* This rank tells the others that it cannot agree, in its call's stream, and reads nothing. */
 static inline int sw_meet_is_deaf(const struct sw_comm *comm)
 {

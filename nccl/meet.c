@@ -208,8 +208,7 @@ static ncclResult_t look(struct sw_comm *comm)
     return state;
 }
 
-/* ncclInProgress: the exchanges are not over yet. */
-static ncclResult_t query(const struct sw_comm *comm)
+ncclResult_t sw_meet_query(const struct sw_comm *comm)
 {
     const CUresult result = sw_cu()->cuStreamQuery(comm->meeting.stream);
 
@@ -252,7 +251,7 @@ ncclResult_t sw_meet_await(struct sw_comm *comm, int ms, int *came)
             *came = arrival == ARRIVED;
             if (arrival != AWAITED)
                 return ncclSuccess;
-            result = query(comm);
+            result = sw_meet_query(comm);
             until = until == 0 ? now_ms() + (uint64_t)ms : until;
             if (result == ncclInProgress && now_ms() >= until && give_up(comm))
                 return ncclSuccess;
@@ -268,7 +267,7 @@ ncclResult_t sw_meet_wait(struct sw_comm *comm)
     ncclResult_t result;
 
     while ((result = look(comm)) == ncclInProgress ||
-           (result == ncclSuccess && (result = query(comm)) == ncclInProgress))
+           (result == ncclSuccess && (result = sw_meet_query(comm)) == ncclInProgress))
         pause(&moment);
     return result;
 }
