@@ -365,16 +365,18 @@ static void abort_all(struct sw_wide *wide)
 {
     const struct timespec moment = {.tv_nsec = 50000};
     const int64_t until = sw_now_ms() + GRACE_MS;
-    int i;
+    int i, begun = 0; /* none if this was called before, and has waited */
 
     for (i = 0; i < sw_rails_count(wide) && wide->rails != NULL; i++) {
         struct ncclComm **const comm = sw_rail_at(wide, i);
 
-        if (*comm != NULL)
-            begin_abort(wide, *comm);
+        if (*comm == NULL)
+            continue;
+        begin_abort(wide, *comm);
         *comm = NULL;
+        begun = 1;
     }
-    while (atomic_load(&wide->aborts) > 0 && sw_now_ms() < until) {
+    while (begun && atomic_load(&wide->aborts) > 0 && sw_now_ms() < until) {
         sw_wide_release(wide); /* an abort may wait for streams */
         nanosleep(&moment, NULL);
     }

@@ -864,6 +864,8 @@ static void split(struct processes *p, int rank)
 
 /* ---- an abort that takes long ---------------------------------------------------------------- */
 
+enum { ABORT_MS = 1500 }; /* more than GRACE_MS in rail.c */
+
 static int (*plain_abort)(struct ncclComm *);
 static CUresult (*plain_free)(void *);
 static const void *words;
@@ -887,7 +889,7 @@ static void outlived(struct processes *p, int rank)
 {
     static struct sw_engine engine;
     struct life life = {.comm = NULL};
-    int64_t until = host_now_ms() + LIMIT_MS;
+    int64_t until = host_now_ms() + LIMIT_MS, before;
     struct sw_wide *wide;
 
     rails_set_engine(rank);
@@ -910,7 +912,10 @@ static void outlived(struct processes *p, int rank)
         host_must(symwin_comm_abort(life.comm), "symwin_comm_abort");
     while (symwin_comm_check(life.comm) == SYMWIN_OK)
         host_pause_ms(1);
+    host_pause_ms(ABORT_MS); /* the watching thread has waited for it */
+    before = host_now_ms();
     end(&life);
+    must_be(host_now_ms() - before < ABORT_MS / 2, "a destroy does not wait for it again", rank);
     must_be(sw_reaper_wait(LIMIT_MS) && !atomic_load(&is_freed),
             "words stay while NCCL may write to them", rank);
     atomic_store(&goes_on, 1);
