@@ -170,7 +170,7 @@ static void abandon(const struct sw_wide_call *c, symwin_status status, int laun
     if (status == SYMWIN_OK || is_alike(c, status, launches))
         return;
     strncpy(text, symwin_last_error(), sizeof text - 1);
-    sw_capture_see(c->stream, &seen);
+    sw_capture_see(c->r->stream, &seen); /* the caller's: c->stream may not have got there */
     if (seen.capturing == CU_STREAM_CAPTURE_STATUS_NONE) {
         sw_wide_look(comm); /* what has ended the domain's communicator names a rank */
         if (!sw_exchange_ended(x))
@@ -428,7 +428,7 @@ static symwin_status check_later(const struct sw_request *r)
 static symwin_status pairs(const struct sw_pair_call *const *calls, size_t n, const char *call,
                            int launches)
 {
-    const struct sw_request r = {.name = call};
+    const struct sw_request r = {.name = call, .stream = calls[0]->stream};
     symwin_comm *comm = calls[0]->comm;
     struct sw_wide_call c = {.r = &r, .wide = comm->wide, .stream = calls[0]->stream};
     symwin_status status = sw_comm_enter(comm, call);

@@ -694,6 +694,26 @@ static void refused_in_capture(const struct life *life, int rank)
     sw_scope_leave(&scope);
 }
 
+/* On a thread's own default stream, whose steps are in another one. Nothing of it has run. */
+static void driver_refuses_in_capture(const struct life *life, int rank)
+{
+    const CUstream own = CU_STREAM_PER_THREAD;
+    struct sw_scope scope;
+    CUgraph graph;
+
+    host_must(sw_scope_enter(life->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuStreamBeginCapture(own, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                   "cuStreamBeginCapture");
+    plain_wait = sw_drv.cuStreamWaitEvent;
+    sw_drv.cuStreamWaitEvent = refuse_now;
+    must_be(symwin_barrier(life->comm, own) == SYMWIN_UNSUPPORTED, "a captured call", rank);
+    sw_drv.cuStreamWaitEvent = plain_wait;
+    if (sw_drv.cuStreamEndCapture(own, &graph) == CUDA_SUCCESS)
+        host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    sw_scope_leave(&scope);
+    must_be(symwin_comm_check(life->comm) == SYMWIN_OK, "a captured call ends nothing", rank);
+}
+
 static void refused(struct processes *p, int rank)
 {
     const uint64_t counts[4] = {1, 1, 1, 1}, many[4] = {700000, 1, 1, 1};
@@ -826,6 +846,7 @@ static void refused(struct processes *p, int rank)
                                   &many_threads, life.stream) == SYMWIN_UNSUPPORTED &&
                 host_error_has("1048576 threads were asked for"),
             "more threads than a block takes", rank);
+    driver_refuses_in_capture(&life, rank);
     host_must(reduce(&life, 1), "a call after all that");
     host_must(symwin_stream_synchronize(life.device, life.stream), "synchronize");
     processes_barrier(p);
