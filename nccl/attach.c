@@ -139,20 +139,27 @@ static int serves_nothing(const struct sw_comm *comm)
     return kind == SW_KINDS;
 }
 
-/* Nothing has gone as it should if one has not, and the next calls would not be the same ones. */
+/* Nothing has gone as it should if one has not, or in another way than this version's: the next
+ * calls would not be the same ones. */
 static ncclResult_t check_that_all_answered(const struct sw_comm *comm)
 {
-    int rank = 0;
+    int rank;
 
-    while (rank < comm->ranks &&
-           memcmp(((const struct record *)sw_met(comm, rank))->magic, magic, strlen("symwin")) == 0)
-        rank++;
-    return rank == comm->ranks
-               ? ncclSuccess
-               : sw_error(ncclInvalidUsage,
-                          "symwin: rank %d has answered with a collective of its own: its process "
-                          "lacks libsymwin-nccl.so; preload it on all ranks, or on none",
-                          rank);
+    for (rank = 0; rank < comm->ranks; rank++) {
+        if (memcmp(sw_met(comm, rank), magic, sizeof magic) == 0)
+            continue;
+        return memcmp(sw_met(comm, rank), magic, strlen("symwin")) == 0
+                   ? sw_error(ncclInvalidUsage,
+                              "symwin: rank %d has a version of symwin whose ranks agree in "
+                              "another way; install the same one for all ranks",
+                              rank)
+                   : sw_error(ncclInvalidUsage,
+                              "symwin: rank %d has answered with a collective of its own: its "
+                              "process lacks libsymwin-nccl.so; preload it on all ranks, or on "
+                              "none",
+                              rank);
+    }
+    return ncclSuccess;
 }
 
 static ncclResult_t judge(struct sw_comm *comm)
@@ -166,8 +173,7 @@ static ncclResult_t judge(struct sw_comm *comm)
     for (rank = 0; rank < comm->ranks; rank++) {
         const struct record *record = sw_met(comm, rank);
 
-        if (memcmp(record->magic, magic, sizeof magic) != 0 ||
-            memcmp(record->version, first->version, sizeof first->version) != 0)
+        if (memcmp(record->version, first->version, sizeof first->version) != 0)
             return refuse(comm, "has another version of symwin", rank);
         if (record->ability == INVALID_SETTING)
             return rank == comm->rank
