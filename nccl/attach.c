@@ -305,7 +305,8 @@ static int first_that_gave_up(const struct sw_comm *comm)
 }
 
 /* Rank 0's, while symwin's communicator is made: the words of the meeting may still be under way.
- * If a rank has given up, it does not come, and the others are not to wait for it. */
+ * If a rank has given up, it does not come, and the others are not to wait for it. Nor are they if
+ * the program aborts meanwhile. */
 struct watch {
     struct sw_comm *comm;
     const symwin_unique_id *id;
@@ -317,15 +318,22 @@ static void *watch_main(void *data)
 {
     const struct timespec moment = {.tv_nsec = 100000};
     struct watch *watch = data;
+    struct sw_comm *comm = watch->comm;
+    ncclResult_t words = ncclInProgress;
     struct sw_comm_scope scope;
+    int ends = 0;
 
-    if (!sw_comm_scope_enter(watch->comm, &scope))
+    if (!sw_comm_scope_enter(comm, &scope))
         return NULL;
-    while (!atomic_load(&watch->is_over) && sw_meet_query(watch->comm) == ncclInProgress)
+    while (!atomic_load(&watch->is_over) && !ends) {
+        if (words == ncclInProgress)
+            words = sw_meet_query(comm);
+        ends = atomic_load(&comm->stop) ||
+               (words == ncclSuccess && first_that_gave_up(comm) < comm->ranks);
+        if (ends)
+            (void)symwin_unique_id_release(watch->id);
         nanosleep(&moment, NULL);
-    if (!atomic_load(&watch->is_over) && sw_meet_query(watch->comm) == ncclSuccess &&
-        first_that_gave_up(watch->comm) < watch->comm->ranks)
-        (void)symwin_unique_id_release(watch->id);
+    }
     sw_comm_scope_leave(&scope);
     return NULL;
 }
