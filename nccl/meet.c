@@ -134,9 +134,9 @@ static ncclResult_t exchange_words(struct sw_comm *comm)
 ncclResult_t sw_meet_begin(struct sw_comm *comm, const void *mine)
 {
     struct sw_meeting *m = &comm->meeting;
-    ncclResult_t result = ncclSuccess;
+    ncclResult_t result;
 
-    if (m->device_memory != 0) {
+    if (sw_meet_is_deaf(comm)) {
         if (sw_cu()->cuMemcpyHtoD((CUdeviceptr)(uintptr_t)record_at(comm, 0), mine, m->bytes) !=
             CUDA_SUCCESS)
             return sw_error(ncclUnhandledCudaError, "symwin: the driver copies no record");

@@ -283,26 +283,29 @@ static const struct ending {
 };
 
 static CUresult (*plain_wait)(CUstream, CUevent, unsigned);
+static CUresult wait_code;
+static int wait_at, waits;
 
-/* When the first pieces are on their way. */
-static CUresult fail_later(CUstream stream, CUevent event, unsigned flags)
+static CUresult fail_wait(CUstream stream, CUevent event, unsigned flags)
 {
-    static int waits;
-
-    return ++waits == 3 ? CUDA_ERROR_OUT_OF_MEMORY : plain_wait(stream, event, flags);
+    waits++;
+    return wait_at == 0 || waits == wait_at ? wait_code : plain_wait(stream, event, flags);
 }
 
-static CUresult refuse_later(CUstream stream, CUevent event, unsigned flags)
+/* The driver refuses a wait for an event: the one with that number, or all if it is 0. The third
+ * one comes when the first pieces are on their way. */
+static void let_waits_fail(CUresult code, int at)
 {
-    static int waits;
-
-    return ++waits == 3 ? CUDA_ERROR_NOT_SUPPORTED : plain_wait(stream, event, flags);
+    wait_code = code;
+    wait_at = at;
+    waits = 0;
+    plain_wait = sw_drv.cuStreamWaitEvent;
+    sw_drv.cuStreamWaitEvent = fail_wait;
 }
 
-static CUresult refuse_now(CUstream stream, CUevent event, unsigned flags)
+static void let_waits_pass(void)
 {
-    (void)stream, (void)event, (void)flags;
-    return CUDA_ERROR_NOT_SUPPORTED;
+    sw_drv.cuStreamWaitEvent = plain_wait;
 }
 
 static CUresult fail_to_tell(unsigned count, CUpointer_attribute *attributes, void **answers,
@@ -444,25 +447,22 @@ static void end_it(struct processes *p, const struct ending *e, struct life *lif
                 "a call in which NCCL fails", e->rank);
         break;
     case DRIVER_FAILS:
-        plain_wait = sw_drv.cuStreamWaitEvent;
-        sw_drv.cuStreamWaitEvent = fail_later;
+        let_waits_fail(CUDA_ERROR_OUT_OF_MEMORY, 3);
         must_be(reduce(life, PIECES) == SYMWIN_NO_MEMORY, "a call in which the driver fails",
                 e->rank);
-        sw_drv.cuStreamWaitEvent = plain_wait;
+        let_waits_pass();
         break;
     case DRIVER_REFUSES:
-        plain_wait = sw_drv.cuStreamWaitEvent;
-        sw_drv.cuStreamWaitEvent = refuse_later;
+        let_waits_fail(CUDA_ERROR_NOT_SUPPORTED, 3);
         must_be(reduce(life, PIECES) == SYMWIN_UNSUPPORTED, "a call that the driver refuses",
                 e->rank);
-        sw_drv.cuStreamWaitEvent = plain_wait;
+        let_waits_pass();
         break;
     case MESSAGE_FAILS:
-        plain_wait = sw_drv.cuStreamWaitEvent;
-        sw_drv.cuStreamWaitEvent = refuse_now;
+        let_waits_fail(CUDA_ERROR_NOT_SUPPORTED, 0);
         must_be(exchange(life, e->rank) == SYMWIN_UNSUPPORTED, "a message that the driver refuses",
                 e->rank);
-        sw_drv.cuStreamWaitEvent = plain_wait;
+        let_waits_pass();
         break;
     case CHECK_FAILS:
         plain_ask = sw_drv.cuPointerGetAttributes;
@@ -704,10 +704,9 @@ static void driver_refuses_in_capture(const struct life *life, int rank)
     host_must(sw_scope_enter(life->device, &scope), "scope");
     host_must_cuda(sw_drv.cuStreamBeginCapture(own, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
                    "cuStreamBeginCapture");
-    plain_wait = sw_drv.cuStreamWaitEvent;
-    sw_drv.cuStreamWaitEvent = refuse_now;
+    let_waits_fail(CUDA_ERROR_NOT_SUPPORTED, 0);
     must_be(symwin_barrier(life->comm, own) == SYMWIN_UNSUPPORTED, "a captured call", rank);
-    sw_drv.cuStreamWaitEvent = plain_wait;
+    let_waits_pass();
     if (sw_drv.cuStreamEndCapture(own, &graph) == CUDA_SUCCESS)
         host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
     sw_scope_leave(&scope);
