@@ -110,7 +110,9 @@ void sw_order_forget(struct sw_comm *comm); /* all calls so far are over */
 void sw_order_end(struct sw_comm *comm);    /* symwin's communicator goes */
 int sw_order_is_captured(cudaStream_t stream);
 /* What comes in stream `to` waits for what is in stream `from`. */
-void sw_order_join(struct sw_comm *comm, cudaStream_t from, cudaStream_t to);
+ncclResult_t sw_order_join(struct sw_comm *comm, cudaStream_t from, cudaStream_t to);
+/* The communicator's `lent` comes after this thread's own default stream. */
+ncclResult_t sw_order_lend(struct sw_comm *comm);
 
 /* ---- group.c ---- */
 

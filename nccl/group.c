@@ -41,8 +41,7 @@ struct group {
     void *library;       /* whose group it is */
     ncclResult_t result; /* of what was passed on at once */
     int has_pairs;
-    int far_is_late; /* calls over several hosts come after NCCL's group */
-    int ours[2];     /* how many calls are symwin's: on one host, over several */
+    int ours[2]; /* how many calls are symwin's: on one host, over several */
     struct sw_call *calls;
     struct part *parts; /* in the order of their first calls */
     struct window *windows;
@@ -368,21 +367,23 @@ static int is_among(const struct sw_call *call, int several_hosts)
 }
 
 /* What the pair's own stream has comes before the launch, and what follows there after it. */
-static void join_pairs(struct group *g, int several_hosts, int after)
+static ncclResult_t join_pairs(struct group *g, int several_hosts, int after)
 {
+    ncclResult_t result = ncclSuccess;
     int i;
 
-    for (i = 0; i < g->call_count; i++) {
+    for (i = 0; i < g->call_count && result == ncclSuccess; i++) {
         struct sw_call *call = &g->calls[i];
 
         if (is_among(call, several_hosts) && sw_is_pair(call)) {
             const cudaStream_t stream = stream_of_pairs(g, i);
 
             if (stream != call->stream)
-                sw_order_join(call->comm, after ? stream : call->stream,
-                              after ? call->stream : stream);
+                result = sw_order_join(call->comm, after ? stream : call->stream,
+                                       after ? call->stream : stream);
         }
     }
+    return result;
 }
 
 /* Communicators come in one order on all ranks, whatever the order of the calls is, so that their
@@ -471,21 +472,23 @@ static void lose(const struct group *g, int several_hosts)
 static ncclResult_t launch_ours(struct group *g, int several_hosts)
 {
     struct sw_call *const end = g->calls + g->call_count, *call;
-    ncclResult_t result;
+    ncclResult_t result = ncclSuccess, joined = ncclSuccess;
 
     if (g->ours[several_hosts] == 0)
         return ncclSuccess;
     if (g->has_pairs)
-        join_pairs(g, several_hosts, 0);
-    result = g->ours[several_hosts] == 1 ? launch_only(g, several_hosts)
-                                         : launch_all(g, several_hosts);
-    if (result != ncclSuccess)
-        lose(g, several_hosts);
+        result = join_pairs(g, several_hosts, 0);
+    if (result == ncclSuccess)
+        result = g->ours[several_hosts] == 1 ? launch_only(g, several_hosts)
+                                             : launch_all(g, several_hosts);
     for (call = g->calls; call < end && result == ncclSuccess && sw_setup()->report; call++)
         if (is_among(call, several_hosts))
             sw_report_call(call);
     if (g->has_pairs)
-        join_pairs(g, several_hosts, 1);
+        joined = join_pairs(g, several_hosts, 1);
+    result = result != ncclSuccess ? result : joined;
+    if (result != ncclSuccess)
+        lose(g, several_hosts);
     return result;
 }
 
@@ -570,29 +573,43 @@ static void *far_main(void *data)
     return NULL;
 }
 
-/* Whether there are some; *own: on a thread's own default stream, which is another one in another
- * thread. */
-static int find_far(const struct group *g, int *own)
+/* This thread's own default stream is another one in that thread: calls on it are launched on the
+ * communicator's, which comes after it and before what follows there. */
+static ncclResult_t lend_streams(struct group *g, int after)
 {
+    const cudaStream_t own = (cudaStream_t)CU_STREAM_PER_THREAD;
+    ncclResult_t result = ncclSuccess;
     int i;
 
-    for (i = 0; i < g->call_count && g->ours[1] > 0; i++)
-        if (is_among(&g->calls[i], 1))
-            *own |= g->calls[i].stream == (cudaStream_t)CU_STREAM_PER_THREAD;
-    return g->ours[1] > 0;
+    for (i = 0; i < g->call_count && result == ncclSuccess; i++) {
+        struct sw_call *call = &g->calls[i];
+
+        if (!is_among(call, 1) || call->stream != (after ? call->comm->lent : own))
+            continue;
+        if (after)
+            result = sw_order_join(call->comm, call->stream, own);
+        else if ((result = sw_order_lend(call->comm)) == ncclSuccess)
+            call->stream = call->comm->lent;
+    }
+    return result;
 }
 
 static ncclResult_t launch_far(struct group *g)
 {
     struct far far = {.group = g};
+    ncclResult_t joined;
 
-    if (!find_far(g, &g->far_is_late) || g->far_is_late)
+    if (g->ours[1] == 0)
         return ncclSuccess;
-    if (!sw_comm_begin_thread(&far.thread, far_main, &far)) {
+    far.result = lend_streams(g, 0);
+    if (far.result == ncclSuccess && !sw_comm_begin_thread(&far.thread, far_main, &far))
+        far.result = sw_error(ncclSystemError, "symwin: no thread is left");
+    else if (far.result == ncclSuccess)
+        pthread_join(far.thread, NULL);
+    joined = lend_streams(g, 1);
+    far.result = far.result != ncclSuccess ? far.result : joined;
+    if (far.result != ncclSuccess)
         lose(g, 1);
-        return sw_error(ncclSystemError, "symwin: no thread is left");
-    }
-    pthread_join(far.thread, NULL);
     return far.result;
 }
 
@@ -692,11 +709,6 @@ static ncclResult_t end(struct group *g, const struct sw_from *from)
     result = sw_error_is_nccls(SW_PASS(from, ncclGroupEnd, ()));
     if (result == ncclSuccess || result == ncclInProgress)
         after_nccls(g, result);
-    if (g->far_is_late && launched == ncclSuccess &&
-        (result == ncclSuccess || result == ncclInProgress))
-        launched = launch_ours(g, 1);
-    else if (g->far_is_late)
-        lose(g, 1);
     if (result == ncclSuccess || (result == ncclInProgress && are_windows_there(g)))
         add_windows(g); /* whatever this rank's own launch came to */
     leave_all(g);
@@ -714,7 +726,7 @@ static ncclResult_t group_start(const struct sw_from *from)
     if (group.depth == 0) {
         group.library = from->library;
         group.result = ncclSuccess;
-        group.has_pairs = group.far_is_late = 0;
+        group.has_pairs = 0;
         group.ours[0] = group.ours[1] = 0;
     }
     if (group.library == from->library)

@@ -148,7 +148,7 @@ ncclResult_t sw_meet_begin(struct sw_comm *comm, const void *mine)
      * communicator, which NCCL does not order. */
     if (comm->passed && !sw_meet_is_deaf(comm) &&
         !sw_order_is_captured((cudaStream_t)comm->meets_for))
-        sw_order_join(comm, (cudaStream_t)comm->meets_for, (cudaStream_t)m->stream);
+        (void)sw_order_join(comm, (cudaStream_t)comm->meets_for, (cudaStream_t)m->stream);
     m->words_are_due = 1;
     result = gather(comm, record_at(comm, 0), record_at(comm, 1), m->bytes);
     return result == ncclSuccess ? exchange_words(comm) : result;

@@ -118,20 +118,49 @@ void sw_order_end(struct sw_comm *comm)
             (void)sw_cu()->cuEventDestroy(comm->nccls[i].event);
         comm->nccls[i].event = NULL;
     }
+    if (comm->lent != NULL)
+        (void)sw_cu()->cuStreamDestroy((CUstream)comm->lent);
+    comm->lent = NULL;
 }
 
-void sw_order_join(struct sw_comm *comm, cudaStream_t from, cudaStream_t to)
+ncclResult_t sw_order_join(struct sw_comm *comm, cudaStream_t from, cudaStream_t to)
 {
     const struct sw_cu *cu = sw_cu();
+    CUresult result = CUDA_ERROR_INVALID_CONTEXT;
     struct sw_comm_scope scope;
     CUevent event;
 
-    if (!sw_comm_scope_enter(comm, &scope))
-        return;
-    if (cu->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
-        if (cu->cuEventRecord(event, (CUstream)from) == CUDA_SUCCESS)
-            (void)cu->cuStreamWaitEvent((CUstream)to, event, 0);
-        (void)cu->cuEventDestroy(event);
+    if (sw_comm_scope_enter(comm, &scope)) {
+        result = cu->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+        if (result == CUDA_SUCCESS) {
+            result = cu->cuEventRecord(event, (CUstream)from);
+            if (result == CUDA_SUCCESS)
+                result = cu->cuStreamWaitEvent((CUstream)to, event, 0);
+            (void)cu->cuEventDestroy(event);
+        }
+        sw_comm_scope_leave(&scope);
     }
-    sw_comm_scope_leave(&scope);
+    return result == CUDA_SUCCESS
+               ? ncclSuccess
+               : sw_error(ncclUnhandledCudaError,
+                          "symwin: one stream cannot wait for another (CUDA error %d)",
+                          (int)result);
+}
+
+ncclResult_t sw_order_lend(struct sw_comm *comm)
+{
+    CUresult result = CUDA_ERROR_INVALID_CONTEXT;
+    struct sw_comm_scope scope;
+    CUstream stream;
+
+    if (comm->lent == NULL && sw_comm_scope_enter(comm, &scope)) {
+        result = sw_cu()->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+        if (result == CUDA_SUCCESS)
+            comm->lent = (cudaStream_t)stream;
+        sw_comm_scope_leave(&scope);
+    }
+    if (comm->lent == NULL)
+        return sw_error(ncclUnhandledCudaError, "symwin: no stream is left (CUDA error %d)",
+                        (int)result);
+    return sw_order_join(comm, (cudaStream_t)CU_STREAM_PER_THREAD, comm->lent);
 }

@@ -482,21 +482,32 @@ void scene_windows(struct rank *rank)
     EXPECT(ncclCommDestroy(comm), ncclSuccess);
 }
 
+static void fill_late(void *data)
+{
+    usleep(20000);
+    fill(data, 0);
+}
+
 /* Rank 0 has a send and an all-reduce in a group, rank 1 the all-reduce before the receive, whoever
- * serves them. And a communicator ends in a group. */
+ * serves them; also if the group is on the thread's own default stream, which is nobody else's. And
+ * a communicator ends in a group. */
 void scene_send_ahead(struct rank *rank)
 {
     enum { BIG = 1 << 20 };
     ncclComm_t comm = birth(rank, 0);
     int *data = room(COUNT * sizeof *data), *big = room(BIG), round;
 
-    for (round = 0; round < 2; round++) {
-        fill(data, rank->rank);
+    for (round = 0; round < 4; round++) {
+        const CUstream own = round % 2 == 0 ? rank->stream : CU_STREAM_PER_THREAD;
+
+        fill(data, rank->rank > 0 ? rank->rank : 9); /* which is too early */
         if (rank->rank == 0) {
+            EXPECT(cu.cuLaunchHostFunc(own, fill_late, data), CUDA_SUCCESS);
             EXPECT(ncclGroupStart(), ncclSuccess);
-            EXPECT(ncclSend(big, BIG, ncclInt8, 1, comm, rank->stream), ncclSuccess);
-            reduce(data, data, ncclSum, comm, rank->stream);
+            EXPECT(ncclSend(big, BIG, ncclInt8, 1, comm, own), ncclSuccess);
+            reduce(data, data, ncclSum, comm, own);
             EXPECT(ncclGroupEnd(), ncclSuccess);
+            EXPECT(drains(own), 1);
         } else {
             reduce(data, data, ncclSum, comm, rank->stream);
             if (rank->rank == 1)
