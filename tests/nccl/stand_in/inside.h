@@ -65,7 +65,10 @@ uint64_t wait_clock(void);        /* in ms */
     X(cuDevicePrimaryCtxRelease, 11000, (CUdevice))                                                \
     X(cuMemAlloc, 3020, (CUdeviceptr *, size_t))                                                   \
     X(cuMemFree, 3020, (CUdeviceptr))                                                              \
+    X(cuMemHostAlloc, 2020, (void **, size_t, unsigned))                                           \
     X(cuLaunchHostFunc, 10000, (CUstream, CUhostFn, void *))                                       \
+    X(cuStreamWaitValue32, 11070, (CUstream, CUdeviceptr, cuuint32_t, unsigned))                   \
+    X(cuStreamWriteValue32, 11070, (CUstream, CUdeviceptr, cuuint32_t, unsigned))                  \
     X(cuStreamGetCaptureInfo, 11030,                                                               \
       (CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, const CUgraphNode **,           \
        size_t *))                                                                                  \

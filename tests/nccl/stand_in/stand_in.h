@@ -21,6 +21,9 @@
  * STAND_IN_WAITS=1            as NCCL has it: in a communicator that does not block, the first
  *                             collective of each kind is in progress until all ranks have made it,
  *                             and an abort waits for calls of all communicators of the process
+ * STAND_IN_THREADS=1          a call outside of captures runs on a thread of its own, for which its
+ *                             stream waits: of a process's host functions CUDA runs one at a time.
+ *                             With threads as ranks on a GPU, buffers have to be the host's
  * STAND_IN_DRIVER=symwin      CUDA is what symwin_driver_find() gives, if the program exports that;
  *                             else that of libcuda.so.1 */
 #ifndef STAND_IN_H
