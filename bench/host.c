@@ -10,11 +10,18 @@
  * Prints CSV, in microseconds: the median over rounds and the quartiles, and the same of what a row
  * takes more than the all-reduce in the same round. "allreduce again" is noise. A row that makes
  * several calls, in a group, comes twice: whole, and divided by them.
+ *
+ * If SYMWIN_NCCL is the path of a libnccl.so.2, on GPUs there are rows of NCCL's as well, with the
+ * memory as its window, and "more" is more than symwin's row of the same kind. With
+ * libsymwin-nccl.so preloaded and SYMWIN_NCCL_SERVE=all, that is what a served call adds. NCCL does
+ * nothing in "ncclAllReduce of nothing": with SYMWIN_NCCL_SERVE=none and without the library, the
+ * difference is what a forwarded call adds.
  */
 #include <pthread.h>
 #include <stdio.h>
 
 #include "common.h"
+#include "rivals/nccl.h"
 
 enum { CALLS = 48, MOST_RANKS = 16, MOST_BYTES = 1 << 20, MOST_ROUNDS = 1000, GROUP = 8 };
 
@@ -23,6 +30,8 @@ static struct {
     uint64_t part, whole; /* elements */
     pthread_barrier_t barrier;
     symwin_unique_id id;
+    int has_nccl;
+    nccl_unique_id nccl_id;
 } all;
 
 struct rank {
@@ -32,6 +41,7 @@ struct rank {
     void *memory;
     char *in, *out;
     symwin_window *window;
+    void *nccl_comm, *nccl_window;  /* NULL: without NCCL */
     uint64_t arrays[2][MOST_RANKS]; /* counts and displacements */
     symwin_parts parts[2];          /* with arrays in host memory, and in device memory */
 };
@@ -149,30 +159,83 @@ static void group(const struct rank *r)
     bench_check(symwin_group_end());
 }
 
-/* The first one is what the others are compared with. */
+static void nccl_check(int result)
+{
+    if (result != 0) {
+        fprintf(stderr, "host: NCCL: %s (%s)\n", nccl.ncclGetErrorString(result),
+                nccl.ncclGetLastError(NULL));
+        exit(1);
+    }
+}
+
+static void open_nccl(void)
+{
+    const char *missing, *path = getenv("SYMWIN_NCCL");
+    void *library = path != NULL ? nccl_open() : NULL;
+
+    if (path == NULL)
+        return;
+    missing = library != NULL ? nccl_find(library) : path;
+    if (missing != NULL) {
+        fprintf(stderr, "host: SYMWIN_NCCL: no %s\n", missing);
+        exit(1);
+    }
+    nccl_check(nccl.ncclGetUniqueId(&all.nccl_id));
+    all.has_nccl = 1;
+}
+
+static void nccl_allreduce_of(const struct rank *r, size_t count)
+{
+    enum { F32 = 7, SUM = 0 };
+
+    nccl_check(nccl.ncclAllReduce(r->in, r->out, count, F32, SUM, r->nccl_comm, r->stream));
+}
+
+static void nccl_allreduce(const struct rank *r)
+{
+    nccl_allreduce_of(r, all.whole);
+}
+
+static void nccl_nothing(const struct rank *r)
+{
+    nccl_allreduce_of(r, 0);
+}
+
+static void nccl_group(const struct rank *r)
+{
+    nccl_check(nccl.ncclGroupStart());
+    for (int i = 0; i < GROUP; i++)
+        nccl_allreduce(r);
+    nccl_check(nccl.ncclGroupEnd());
+}
+
 static const struct row {
     const char *name;
     void (*call)(const struct rank *r);
-    int calls; /* in a group */
+    int calls;                          /* in a group */
+    void (*than)(const struct rank *r); /* NCCL's: what "more" compares it with; others: NULL */
 } rows[] = {
-    {"allreduce", allreduce, 1},
-    {"allreduce again", allreduce, 1},
-    {"allgather", allgather, 1},
-    {"reduce_scatter", reduce_scatter, 1},
-    {"broadcast", broadcast, 1},
-    {"reduce", reduce, 1},
-    {"alltoall", alltoall, 1},
-    {"gather", gather, 1},
-    {"scatter", scatter, 1},
-    {"barrier", barrier, 1},
-    {"allgatherv", allgatherv, 1},
-    {"reduce_scatterv", reduce_scatterv, 1},
-    {"alltoallv", alltoallv, 1},
-    {"allgatherv_device", allgatherv_device, 1},
-    {"reduce_scatterv_device", reduce_scatterv_device, 1},
-    {"alltoallv_device", alltoallv_device, 1},
-    {"send and receive", send_and_receive, 2},
-    {"group of 8 allreduces", group, GROUP},
+    {"allreduce", allreduce, 1, NULL},
+    {"allreduce again", allreduce, 1, NULL},
+    {"allgather", allgather, 1, NULL},
+    {"reduce_scatter", reduce_scatter, 1, NULL},
+    {"broadcast", broadcast, 1, NULL},
+    {"reduce", reduce, 1, NULL},
+    {"alltoall", alltoall, 1, NULL},
+    {"gather", gather, 1, NULL},
+    {"scatter", scatter, 1, NULL},
+    {"barrier", barrier, 1, NULL},
+    {"allgatherv", allgatherv, 1, NULL},
+    {"reduce_scatterv", reduce_scatterv, 1, NULL},
+    {"alltoallv", alltoallv, 1, NULL},
+    {"allgatherv_device", allgatherv_device, 1, NULL},
+    {"reduce_scatterv_device", reduce_scatterv_device, 1, NULL},
+    {"alltoallv_device", alltoallv_device, 1, NULL},
+    {"send and receive", send_and_receive, 2, NULL},
+    {"group of 8 allreduces", group, GROUP, NULL},
+    {"ncclAllReduce", nccl_allreduce, 1, allreduce},
+    {"ncclAllReduce of nothing", nccl_nothing, 1, allreduce},
+    {"group of 8 ncclAllReduces", nccl_group, GROUP, group},
 };
 
 enum { ROWS = sizeof rows / sizeof rows[0] };
@@ -222,10 +285,19 @@ static void open_rank(struct rank *r)
     }
     bench_check(symwin_memcpy(r->device, r->out + bytes, r->arrays, sizeof r->arrays, r->stream));
     bench_check(symwin_stream_synchronize(r->device, r->stream));
+    if (all.has_nccl) {
+        nccl_check(nccl.ncclCommInitRank(&r->nccl_comm, all.ranks, all.nccl_id, r->rank));
+        nccl_check(nccl.ncclCommWindowRegister(r->nccl_comm, r->memory, 2 * bytes, &r->nccl_window,
+                                               NCCL_WIN_COLL_SYMMETRIC));
+    }
 }
 
 static void close_rank(struct rank *r)
 {
+    if (all.has_nccl) {
+        nccl_check(nccl.ncclCommWindowDeregister(r->nccl_comm, r->nccl_window));
+        nccl_check(nccl.ncclCommDestroy(r->nccl_comm));
+    }
     symwin_comm_destroy(r->comm);
     bench_check(symwin_stream_destroy(r->device, r->stream));
     pthread_barrier_wait(&all.barrier);
@@ -242,7 +314,8 @@ static void *rank_main(void *arg)
         for (int i = 0; i < ROWS; i++) {
             const int row = (round + i) % ROWS;
 
-            times_us[r->rank][row][round] = batch_us(r, &rows[row]);
+            if (rows[row].than == NULL || all.has_nccl)
+                times_us[r->rank][row][round] = batch_us(r, &rows[row]);
         }
     close_rank(r);
     return NULL;
@@ -267,10 +340,13 @@ static void print_middle(double *values)
 static void print_row(int row, int divided)
 {
     double us[MOST_ROUNDS], more[MOST_ROUNDS];
+    int base = 0;
 
+    while (rows[row].than != NULL && rows[base].call != rows[row].than)
+        base++;
     for (int round = 0; round < all.rounds; round++) {
         us[round] = slowest(row, round) / divided;
-        more[round] = us[round] - slowest(0, round);
+        more[round] = us[round] - slowest(base, round) / (base > 0 ? divided : 1);
     }
     printf("%s,%d", rows[row].name, divided);
     print_middle(us);
@@ -292,12 +368,13 @@ int main(int argc, char **argv)
     bench_check(symwin_driver_query(&driver));
     all.devices = driver.device_count < all.ranks ? driver.device_count : all.ranks;
     bench_check(symwin_unique_id_create(&all.id));
+    open_nccl();
     pthread_barrier_init(&all.barrier, NULL, (unsigned)all.ranks);
     for (int i = 0; i < all.ranks; i++)
         ranks[i] = (struct rank){.rank = i, .device = i % all.devices};
     common_threads("host", ranks, all.ranks, sizeof ranks[0], rank_main);
     printf("call,divided by,us,quarter,three quarters,more,quarter,three quarters\n");
-    for (int row = 0; row < ROWS; row++) {
+    for (int row = 0; row < ROWS && (rows[row].than == NULL || all.has_nccl); row++) {
         print_row(row, 1);
         if (rows[row].calls > 1)
             print_row(row, rows[row].calls);
