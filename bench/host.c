@@ -22,6 +22,7 @@
 
 #include "common.h"
 #include "rivals/nccl.h"
+#include "src/driver/driver.h"
 
 enum { CALLS = 48, MOST_RANKS = 16, MOST_BYTES = 1 << 20, MOST_ROUNDS = 1000, GROUP = 8 };
 
@@ -308,7 +309,9 @@ static void close_rank(struct rank *r)
 static void *rank_main(void *arg)
 {
     struct rank *r = arg;
+    struct sw_scope scope; /* NCCL takes the thread's device */
 
+    bench_check(sw_scope_enter(r->device, &scope));
     open_rank(r);
     for (int round = 0; round < all.rounds; round++)
         for (int i = 0; i < ROWS; i++) {
@@ -318,6 +321,7 @@ static void *rank_main(void *arg)
                 times_us[r->rank][row][round] = batch_us(r, &rows[row]);
         }
     close_rank(r);
+    sw_scope_leave(&scope);
     return NULL;
 }
 
