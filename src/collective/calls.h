@@ -54,11 +54,15 @@ symwin_status sw_request_check_grouped(const struct sw_request *r, int *is_check
 
 /* ---- parts.c --------------------------------------------------------------------------------- */
 
-/* Bytes of a request by parts, to be zeroed. */
-struct sw_parts_bytes {
-    size_t reach[2];          /* how far parts reach in each buffer */
-    size_t part;              /* of a part, for the grid */
-    size_t most;              /* no part has more */
+/* What is found of the parts of a request; to be zeroed. Sizes are in bytes. */
+struct sw_parts_found {
+    size_t reach[2];  /* how far parts reach in each buffer */
+    size_t part;      /* of a part, for the grid */
+    size_t most;      /* no part has more */
+    int goes_back[2]; /* on the host: a part of a buffer begins before the end of another one */
+    /* Those on the host are of whole aligned words, in one round: what the kernel for short calls
+     * serves (kernels/table_short.cuh). Other ranks need not know. */
+    int is_short;
     unsigned long long there; /* see sw_is_known() */
 };
 
@@ -71,7 +75,7 @@ symwin_status sw_parts_check_part(const struct sw_request *r, int b, int rank, u
                                   uint64_t place);
 
 /* Checks the parts of a request and writes r->table, but for its place. */
-symwin_status sw_parts_find(const struct sw_request *r, struct sw_parts_bytes *bytes);
+symwin_status sw_parts_find(const struct sw_request *r, struct sw_parts_found *found);
 
 /* Writes the place: whether peers may store straight into `out`, or load from `in`. Afterwards,
  * with the buffers that were found. */
@@ -79,14 +83,11 @@ struct sw_buffer;
 void sw_parts_place(const struct sw_request *r, const struct sw_buffer buffers[2], int in_place);
 
 /* If the buffers lie in windows on one memory and overlap there, but have addresses that do not say
- * so, the request names both by addresses of one window. Whether that has changed it. */
-int sw_parts_by_one_window(struct sw_request *r, const struct sw_buffer buffers[2]);
+ * so: writes a request that names both by addresses of one window. Whether that is so. */
+int sw_parts_by_one_window(const struct sw_request *r, const struct sw_buffer buffers[2],
+                           struct sw_request *by_one);
 
 /* Whether `in` and `out` of a request whose parts were found may be the same memory. */
 int sw_parts_in_place(const struct sw_request *r);
-
-/* Whether a request whose parts were found may be served by the kernel for short calls. Other ranks
- * need not know. */
-int sw_parts_are_short(const struct sw_request *r);
 
 #endif

@@ -258,19 +258,19 @@ symwin_status sw_call_find_buffers(struct call *c, struct sw_launched *launched)
 static symwin_status find_parts_at(struct call *c, const struct sw_request *r)
 {
     struct sw_buffer *in = &c->buffers[IN], *out = &c->buffers[OUT];
-    struct sw_parts_bytes bytes = {.part = 0};
-    symwin_status status = sw_parts_find(r, &bytes);
+    struct sw_parts_found found = {.part = 0};
+    symwin_status status = sw_parts_find(r, &found);
 
     if (status == SYMWIN_OK)
         status = check_scalar(c);
     if (status != SYMWIN_OK)
         return status;
-    in->bytes = bytes.reach[IN];
-    out->bytes = bytes.reach[OUT];
-    c->query.bytes = bytes.part;
-    c->query.large_parts = bytes.most > r->table->large;
-    c->query.short_parts = sw_parts_are_short(r);
+    in->bytes = found.reach[IN];
+    out->bytes = found.reach[OUT];
+    c->query.bytes = found.part;
+    c->query.large_parts = found.most > r->table->large;
     c->query.reads_parts = r->table->in.counts != 0 || r->table->out.counts != 0;
+    c->query.short_parts = found.is_short && !c->query.reads_parts;
     c->query.in_place = sw_parts_in_place(r);
     if (in->bytes > 0 && out->bytes > 0 && !c->query.in_place &&
         overlap(c, in->address, out->address))
@@ -287,10 +287,10 @@ static symwin_status find_parts_at(struct call *c, const struct sw_request *r)
 /* Kernels know by addresses whether a part is in place. */
 static symwin_status find_parts(struct call *c, const struct sw_request *r)
 {
-    struct sw_request by_one = *r;
     const symwin_status status = find_parts_at(c, r);
+    struct sw_request by_one;
 
-    if (status != SYMWIN_OK || !sw_parts_by_one_window(&by_one, c->buffers))
+    if (status != SYMWIN_OK || !sw_parts_by_one_window(r, c->buffers, &by_one))
         return status;
     if (!sw_parts_in_place(&by_one))
         return refuse_overlap(c, in_other_window);
@@ -474,7 +474,7 @@ static symwin_status queue(const struct call *c, const struct sw_turn *turn,
                                                           .early = turn->early});
     } else {
         c->table->call = args;
-        status = sw_parts_queue_rows(turn, c->table);
+        status = turn->calls->rows != NULL ? sw_parts_queue_rows(turn, c->table) : SYMWIN_OK;
         if (status == SYMWIN_OK)
             status = sw_kernel_queue(turn, plan->kernel, &plan->grid, c->table, 0);
     }

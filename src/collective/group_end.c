@@ -253,13 +253,13 @@ static symwin_status see_capture(struct grouped_call *c)
 /* Parts are found at the launch: only what was freed meanwhile is new. */
 static symwin_status find_parts(const struct sw_group_calls *g, struct grouped_call *c)
 {
-    struct sw_parts_bytes bytes = {.part = 0};
+    struct sw_parts_found found = {.part = 0};
     struct sw_table_args table;
     const struct sw_request r = request_of(g, c, &table);
     symwin_status status = sw_comm_enter(r.comm, r.name);
 
     if (status == SYMWIN_OK) {
-        status = sw_parts_find(&r, &bytes);
+        status = sw_parts_find(&r, &found);
         sw_comm_leave(r.comm);
     }
     return status;

@@ -69,6 +69,19 @@ symwin_status sw_parts_queue_rows(const struct sw_turn *turn, const struct sw_ta
 
 /* ---- what a call passes ---------------------------------------------------------------------- */
 
+/* No more elements than memory has addresses for, whatever their type: it takes no division. */
+#define ANY_ELEMENTS (SW_MOST_BYTES / 8)
+
+/* All but the rows, most of which few ranks do not use. */
+static void set_side(struct sw_table_side *side, uint64_t counts, uint64_t places, uint64_t step,
+                     uint64_t room)
+{
+    side->counts = counts;
+    side->places = places;
+    side->step = step;
+    side->room = room;
+}
+
 /* One of the two arrays of a buffer, in device memory: kernels read all of it. */
 static symwin_status check_on_device(const struct sw_request *r, int b, const char *array,
                                      const uint64_t *is, unsigned long long *there)
@@ -123,26 +136,25 @@ static symwin_status check_on_device(const struct sw_request *r, int b, const ch
 
 /* The arrays of one buffer in device memory. */
 static symwin_status find_on_device(const struct sw_request *r, int b, struct sw_table_side *side,
-                                    size_t *reach, struct sw_parts_bytes *bytes)
+                                    struct sw_parts_found *found)
 {
     const symwin_parts *parts = r->parts[b];
     const CUdeviceptr counts = (CUdeviceptr)(uintptr_t)parts->counts;
     const CUdeviceptr places = (CUdeviceptr)(uintptr_t)parts->displacements;
-    const size_t element = symwin_type_bytes(r->type);
-    symwin_status status = check_on_device(r, b, "counts", parts->counts, &bytes->there);
+    size_t *const reach = &found->reach[b];
+    symwin_status status = check_on_device(r, b, "counts", parts->counts, &found->there);
 
     if (status == SYMWIN_OK)
-        status = check_on_device(r, b, "displacements", parts->displacements, &bytes->there);
+        status = check_on_device(r, b, "displacements", parts->displacements, &found->there);
     if (status != SYMWIN_OK)
         return status;
-    *side = (struct sw_table_side){
-        .counts = counts, .places = places, .step = 8, .room = parts->room};
+    set_side(side, counts, places, 8, parts->room);
     if ((b == IN ? r->in : r->out) != NULL) /* otherwise all counts are 0, or the kernel tells */
-        *reach = (size_t)parts->room * element;
-    if (bytes->part < *reach / (size_t)r->comm->nranks)
-        bytes->part = *reach / (size_t)r->comm->nranks;
-    if (bytes->most < *reach)
-        bytes->most = *reach;
+        *reach = (size_t)parts->room * r->table->element;
+    if (found->part < *reach / (size_t)r->comm->nranks)
+        found->part = *reach / (size_t)r->comm->nranks;
+    if (found->most < *reach)
+        found->most = *reach;
     return SYMWIN_OK;
 }
 
@@ -190,74 +202,100 @@ symwin_status sw_parts_check_part(const struct sw_request *r, int b, int rank, u
     return SYMWIN_OK;
 }
 
-/* The arrays of one buffer in host memory. */
-static symwin_status find_on_host(const struct sw_request *r, int b, struct sw_table_side *side,
-                                  size_t *reach, struct sw_parts_bytes *bytes)
+/* Refuses the first part that is wrong. Without a room, one without elements may begin anywhere. */
+static symwin_status check_each_part(const struct sw_request *r, int b)
 {
     const symwin_parts *parts = r->parts[b];
-    const size_t element = symwin_type_bytes(r->type);
-    struct sw_table_row *const rows = rows_of(r, b);
-    symwin_status status = check_on_host(r, b, "counts", parts->counts);
+    symwin_status status = SYMWIN_OK;
     uint64_t end = 0;
     int p;
 
-    if (status == SYMWIN_OK)
-        status = check_on_host(r, b, "displacements", parts->displacements);
-    if (status != SYMWIN_OK)
-        return status;
-    *side = (struct sw_table_side){.room = SW_TABLE_ANY_ROOM};
-    if (r->comm->calls->rows != NULL) {
-        side->counts = rows_address(r->comm, b);
-        side->places = side->counts + 8 * (uint64_t)r->comm->nranks;
-        side->step = 8;
-    }
-    for (p = 0; p < r->comm->nranks; p++) {
-        const uint64_t count = parts->counts[p];
+    for (p = 0; p < r->comm->nranks && status == SYMWIN_OK; p++) {
         const uint64_t place = parts->displacements != NULL ? parts->displacements[p] : end;
 
-        status = sw_parts_check_part(r, b, p, count, place);
-        if (status != SYMWIN_OK)
-            return status;
+        status = sw_parts_check_part(r, b, p, parts->counts[p], place);
+        end = place + parts->counts[p];
+    }
+    return status;
+}
+
+/* Both are in host memory if one is. */
+static int are_on_one_page(const uint64_t *a, const uint64_t *b)
+{
+    return ((uintptr_t)a ^ (uintptr_t)b) < SW_PAGE;
+}
+
+/* The arrays of one buffer in host memory. One pass with no division for each part: the host's
+ * time of a call counts. */
+static symwin_status find_on_host(const struct sw_request *r, int b, struct sw_table_side *side,
+                                  struct sw_parts_found *found)
+{
+    const symwin_parts *parts = r->parts[b];
+    const uint64_t *const counts = parts->counts, *const places = parts->displacements;
+    const uint64_t element = r->table->element, room = parts->room > 0 ? parts->room : ANY_ELEMENTS;
+    /* Elements from a whole word of memory to the buffer. */
+    const uint64_t before = (unsigned)((uintptr_t)(b == IN ? r->in : r->out) % 8) /
+                            (unsigned)element;
+    const int nranks = r->comm->nranks;
+    struct sw_table_row *const rows = rows_of(r, b);
+    symwin_status status = check_on_host(r, b, "counts", counts);
+    uint64_t end = 0, reach = 0, most = 0; /* elements; */
+    uint64_t bits = 0;                     /* of lengths, and of places in memory */
+    int p, passes = 0, goes_back = 0;
+
+    if (status == SYMWIN_OK && !are_on_one_page(counts, places))
+        status = check_on_host(r, b, "displacements", places);
+    if (status != SYMWIN_OK)
+        return status;
+    for (p = 0; p < nranks; p++) {
+        const uint64_t count = counts[p], place = places != NULL ? places[p] : end;
+
+        if (place > room || count > room - place)
+            passes = 1;
         end = place + count;
         /* Where there are no elements, kernels would compare the place with a room. */
         rows[p] = (struct sw_table_row){count, count > 0 ? place : 0};
-        if (count > 0 && *reach < end * element)
-            *reach = (size_t)end * element;
-        if (bytes->part < count * element)
-            bytes->part = (size_t)count * element;
+        if (count == 0)
+            continue;
+        if (place < reach)
+            goes_back = 1;
+        if (reach < end)
+            reach = end;
+        if (most < count)
+            most = count;
+        bits |= count | (before + place);
     }
-    if (bytes->most < bytes->part)
-        bytes->most = bytes->part;
+    if (passes)
+        status = check_each_part(r, b);
+    if (status != SYMWIN_OK)
+        return status;
+    set_side(side, 0, 0, 0, SW_TABLE_ANY_ROOM);
+    if (r->comm->calls->rows != NULL) {
+        side->counts = rows_address(r->comm, b);
+        side->places = side->counts + 8 * (uint64_t)nranks;
+        side->step = 8;
+    }
+    found->goes_back[b] = goes_back;
+    found->reach[b] = (size_t)(reach * element);
+    if (found->part < most * element)
+        found->part = (size_t)(most * element);
+    if (found->most < found->part)
+        found->most = found->part;
+    if (bits * element % 8 != 0 || most * element > r->comm->slot_bytes / 2)
+        found->is_short = 0;
     return SYMWIN_OK;
 }
 
-/* Whether each part begins behind those before it. */
-static int is_ascending(const struct sw_table_row *rows, int nranks)
-{
-    uint64_t end = 0;
-    int p;
-
-    for (p = 0; p < nranks; p++) {
-        if (rows[p].count > 0 && rows[p].place < end)
-            return 0;
-        if (rows[p].count > 0)
-            end = rows[p].place + rows[p].count;
-    }
-    return 1;
-}
-
-/* Whether the parts of a buffer that is written overlap, with its arrays on the host. */
+/* Whether the parts of a buffer that is written overlap, with its arrays on the host. Those without
+ * elements are at place 0, where nothing is before them. */
 static symwin_status check_apart(const struct sw_request *r, int b)
 {
     const struct sw_table_row *rows = rows_of(r, b);
     int p, q;
 
-    if (is_ascending(rows, r->comm->nranks))
-        return SYMWIN_OK;
     for (p = 1; p < r->comm->nranks; p++)
         for (q = 0; q < p; q++)
-            if (rows[p].count > 0 && rows[q].count > 0 &&
-                rows[p].place < rows[q].place + rows[q].count &&
+            if (rows[p].place < rows[q].place + rows[q].count &&
                 rows[q].place < rows[p].place + rows[p].count)
                 return sw_fail(SYMWIN_INVALID,
                                "%s: in %s, %llu elements from element %llu on for rank %d overlap "
@@ -270,7 +308,7 @@ static symwin_status check_apart(const struct sw_request *r, int b)
 }
 
 static symwin_status find_side(const struct sw_request *r, int b, struct sw_table_side *side,
-                               struct sw_parts_bytes *bytes)
+                               struct sw_parts_found *found)
 {
     const symwin_parts *parts = r->parts[b];
     symwin_status status;
@@ -279,28 +317,31 @@ static symwin_status find_side(const struct sw_request *r, int b, struct sw_tabl
         return sw_fail(SYMWIN_INVALID, "%s: %s%s is NULL; pass %s", r->name, sw_parts_name(r, b),
                        parts == NULL ? "" : "->counts",
                        parts == NULL ? "a symwin_parts" : "an array of an element for each rank");
-    status = sw_parts_check_room(r, b);
+    status = parts->room > ANY_ELEMENTS ? sw_parts_check_room(r, b) : SYMWIN_OK;
     if (status != SYMWIN_OK)
         return status;
-    return (parts->on_device ? find_on_device : find_on_host)(r, b, side, &bytes->reach[b], bytes);
+    return (parts->on_device ? find_on_device : find_on_host)(r, b, side, found);
 }
 
 /* The one part that this rank sends to every rank, or receives from every rank: what the divided
  * buffer, number `whole`, has of it. */
 static void own_part(const struct sw_request *r, int whole, const struct sw_table_side *all,
-                     struct sw_table_side *one, size_t *reach)
+                     struct sw_table_side *one, struct sw_parts_found *found)
 {
     const int on_device = r->parts[whole]->on_device;
     const void *const buffer = whole == OUT ? r->in : r->out;
     const struct sw_table_row own = {.count = on_device ? 0
                                                         : rows_of(r, whole)[r->comm->rank].count};
     struct sw_table_row *const rows = rows_of(r, !whole);
+    size_t *const reach = &found->reach[!whole];
     int p;
 
-    *one = (struct sw_table_side){.room = all->room};
-    *reach = (size_t)own.count * symwin_type_bytes(r->type);
+    set_side(one, 0, 0, 0, all->room);
+    *reach = (size_t)(own.count * r->table->element);
     if (on_device)
-        *reach = buffer != NULL ? symwin_type_bytes(r->type) : 0; /* that much is looked up */
+        *reach = buffer != NULL ? r->table->element : 0; /* that much is looked up */
+    if (own.count > 0 && (uintptr_t)buffer % 8 != 0)
+        found->is_short = 0;
     if (all->counts != 0)
         one->counts = all->counts + 8 * (uint64_t)r->comm->rank;
     for (p = 0; p < r->comm->nranks; p++)
@@ -372,32 +413,35 @@ static uint64_t large_bytes(const struct sw_request *r)
     return *bytes;
 }
 
-symwin_status sw_parts_find(const struct sw_request *r, struct sw_parts_bytes *bytes)
+symwin_status sw_parts_find(const struct sw_request *r, struct sw_parts_found *found)
 {
     struct sw_table_args *table = r->table;
     struct sw_table_side *const sides[2] = {&table->in, &table->out};
     const int whole = divided(r), first = whole >= 0 ? whole : OUT;
-    symwin_status status = find_side(r, first, sides[first], bytes);
+    symwin_status status;
 
     table->element = symwin_type_bytes(r->type);
     table->large = large_bytes(r);
     table->place = SW_NO_OFFSET;
+    found->is_short = 1;
+    status = find_side(r, first, sides[first], found);
     if (status != SYMWIN_OK)
         return status;
     if (whole >= 0) {
-        own_part(r, whole, sides[whole], sides[!whole], &bytes->reach[!whole]);
+        own_part(r, whole, sides[whole], sides[!whole], found);
     } else {
-        status = find_side(r, IN, &table->in, bytes);
+        status = find_side(r, IN, &table->in, found);
         if (status == SYMWIN_OK)
             status = compare(r);
     }
-    if (status == SYMWIN_OK && !r->parts[first]->on_device &&
+    if (status == SYMWIN_OK && found->goes_back[first] &&
         (first == OUT || (rows_of(r, OUT)[r->comm->rank].count > 0 && sw_parts_in_place(r))))
         status = check_apart(r, first);
     return status;
 }
 
-int sw_parts_by_one_window(struct sw_request *r, const struct sw_buffer buffers[2])
+int sw_parts_by_one_window(const struct sw_request *r, const struct sw_buffer buffers[2],
+                           struct sw_request *by_one)
 {
     const int whole = divided(r) == IN ? IN : OUT; /* the other one may be a part of it */
     const struct sw_buffer *of = &buffers[whole], *other = &buffers[!whole];
@@ -405,10 +449,11 @@ int sw_parts_by_one_window(struct sw_request *r, const struct sw_buffer buffers[
 
     if (address == other->address || !sw_buffers_overlap_in_memory(of, other))
         return 0;
+    *by_one = *r;
     if (whole == IN)
-        r->out = (void *)(uintptr_t)address;
+        by_one->out = (void *)(uintptr_t)address;
     else
-        r->in = (const void *)(uintptr_t)address;
+        by_one->in = (const void *)(uintptr_t)address;
     return 1;
 }
 
@@ -437,28 +482,6 @@ int sw_parts_in_place(const struct sw_request *r)
         return 1;
     return whole == OUT ? in == out + rows_of(r, OUT)[own].place * element
                         : out == in + rows_of(r, IN)[own].place * element;
-}
-
-/* Parts that the kernel's arguments have, of whole aligned words, in one round
- * (kernels/table_short.cuh). */
-int sw_parts_are_short(const struct sw_request *r)
-{
-    const struct sw_table_args *table = r->table;
-    int p, b;
-
-    if (table->in.counts != 0 || table->out.counts != 0)
-        return 0;
-    for (b = 0; b < 2; b++)
-        for (p = 0; p < r->comm->nranks; p++) {
-            const struct sw_table_row *row = rows_of(r, b) + p;
-            const uint64_t bytes = row->count * table->element;
-            const uint64_t at = (uint64_t)(uintptr_t)(b == IN ? r->in : r->out) +
-                                row->place * table->element;
-
-            if (bytes > 0 && ((bytes | at) % 8 != 0 || bytes > r->comm->slot_bytes / 2))
-                return 0;
-        }
-    return 1;
 }
 
 /* ---- the public calls ------------------------------------------------------------------------ */

@@ -175,7 +175,7 @@ static int is_pageable(const void *ptr)
 }
 
 /* What the thread has asked the driver about lately. */
-enum { HOST = -1, PAGE = 4096, ANSWERS = 16 };
+enum { HOST = -1, ANSWERS = 16 };
 static _Thread_local struct {
     struct {
         CUdeviceptr address;
@@ -245,13 +245,13 @@ static int ask_whether_on_device(CUdeviceptr address)
 int sw_is_on_device(const void *ptr)
 {
     const CUdeviceptr address = (CUdeviceptr)(uintptr_t)ptr,
-                      page = address & ~(CUdeviceptr)(PAGE - 1);
+                      page = address & ~(CUdeviceptr)(SW_PAGE - 1);
 
-    if (is_known(HOST, page, PAGE, 0))
+    if (is_known(HOST, page, SW_PAGE, 0))
         return 0;
     if (ask_whether_on_device(address))
         return 1;
-    now_known(HOST, page, PAGE, 0);
+    now_known(HOST, page, SW_PAGE, 0);
     return 0;
 }
 

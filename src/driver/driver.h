@@ -101,8 +101,10 @@ void sw_scope_leave(struct sw_scope *scope);
 /* Loads the driver, turns SYMWIN_DEVICE_CURRENT into an ordinal, and checks the ordinal. */
 symwin_status sw_device_resolve(const char *call, int device, int *out);
 
-/* Whether an address is device memory that the host cannot read: managed memory is not. */
+/* Whether an address is device memory that the host cannot read: managed memory is not. The answer
+ * is that of a page. */
 int sw_is_on_device(const void *ptr);
+#define SW_PAGE 4096 /* bytes */
 
 /* The driver's number of the memory at an address, which no other memory gets; 0: there is none. */
 unsigned long long sw_buffer_at(CUdeviceptr address);

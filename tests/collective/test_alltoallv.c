@@ -138,6 +138,29 @@ static void in_place(const struct rank *r, const struct arrays *a, unsigned call
     }
 }
 
+/* An all-gather whose parts of `out` are whole words, and whose `in` begins within one. */
+static void within_a_word(const struct rank *r)
+{
+    enum { BYTES = 16 };
+    uint64_t counts[PARTS_RANKS];
+    const symwin_parts parts = {counts, NULL, 0, 0};
+    const size_t all = (size_t)r->nranks * BYTES;
+    size_t i, wrong = 0;
+
+    for (i = 0; i < (size_t)r->nranks; i++)
+        counts[i] = BYTES;
+    memset(r->host, 1 + r->rank, BYTES);
+    host_must(host_copy(r->device, r->in + 1, r->host, BYTES), "fill");
+    host_must(symwin_allgatherv(r->comm, r->in + 1, r->out, &parts, SYMWIN_U8, r->streams[0]),
+              "symwin_allgatherv");
+    job_wait(r, 0);
+    host_must(symwin_comm_check(r->comm), "symwin_comm_check");
+    host_must(host_copy(r->device, r->host, r->out, all), "read");
+    for (i = 0; i < all; i++)
+        wrong += r->host[i] != 1 + i / BYTES;
+    must_be(wrong == 0, "a part that begins within a word", r->rank);
+}
+
 /* ---- what goes straight into windows ---- */
 
 /* A part of `bytes` from each rank to the next one, into an output at `base`. */
@@ -405,6 +428,7 @@ static void body(struct processes *p, int rank)
 
     open_all(p, rank, &r, arrays);
     sweep(&r, arrays, 0, SWEEP);
+    within_a_word(&r);
     in_place(&r, arrays, 24);
     if (r.nranks == 1) {
         grids(&r, arrays);
