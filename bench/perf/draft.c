@@ -21,7 +21,8 @@ static void end_by(int number)
 
         if (d != NULL && !d->worth)
             unlink(d->path);
-        else if (d != NULL && write(STDERR_FILENO, d->where, strlen(d->where)) < 0)
+        else if (d != NULL &&
+                 write(STDERR_FILENO, d->where[d->wrong], strlen(d->where[d->wrong])) < 0)
             continue;
     }
     raise(number); /* runs the default action after the handler has returned */
@@ -72,8 +73,11 @@ int draft_open(struct draft *d, const char *option, const char *name)
         snprintf(d->path, sizeof d->path, "%s", name);
     else
         snprintf(d->path, sizeof d->path, "%s.%ld", name, (long)getpid());
-    snprintf(d->where, sizeof d->where, "symwin-perf: %s: partial results are in %s\n", option,
-             d->path);
+    snprintf(d->where[0], sizeof d->where[0], "symwin-perf: %s: partial results are in %s\n",
+             option, d->path);
+    snprintf(d->where[1], sizeof d->where[1],
+             "symwin-perf: %s: a result was wrong: only rows of collectives before it are in %s\n",
+             option, d->path);
     d->to = fopen(d->path, d->direct ? "w" : "wx");
     if (d->to != NULL && !d->direct)
         remember(d);
@@ -110,5 +114,5 @@ int draft_close(struct draft *d, enum draft_end end)
 
 void draft_say(const struct draft *d)
 {
-    fputs(d->where, stderr);
+    fputs(d->where[d->wrong], stderr);
 }

@@ -187,8 +187,9 @@ struct draft {
     FILE *to;                  /* NULL: closed */
     const char *option, *name; /* the option that names the file, and its final name */
     char path[4096];           /* its name until then */
-    char where[4096 + 128];    /* a sentence that tells the path */
+    char where[2][4096 + 128]; /* sentences that tell the path; the second: after a wrong result */
     volatile int worth;        /* it has results */
+    volatile int wrong;        /* 1: a result was wrong, and nothing is written from there on */
     int direct;                /* not a regular file: written without a draft */
     int error;                 /* errno of the first write that failed */
 };

@@ -141,6 +141,7 @@ static int check_choice(struct tuning *t, const struct choice *choice)
     const int good = measure_right(t->r, &result);
 
     t->wrong += result.wrong;
+    t->draft.wrong = t->wrong > 0;
     if (good && !result.supported)
         return fail(SYMWIN_UNSUPPORTED, "--tune: %s is reported as supported, but the call is not",
                     way.name);
@@ -400,10 +401,11 @@ static int table_add(struct tuning *t, int registered, const struct choice *best
     return 1;
 }
 
-/* The rows of a collective. Consecutive sizes with the same choice become one. */
+/* The rows of a collective, if no result was wrong. Consecutive sizes with the same choice become
+ * one. */
 static void table_write(struct tuning *t)
 {
-    if (t->row_count == 0)
+    if (t->row_count == 0 || t->wrong > 0)
         return;
     qsort(t->rows, (size_t)t->row_count, sizeof t->rows[0], by_key);
     for (int i = 0; i < t->row_count; i++) {
@@ -602,9 +604,9 @@ static int finish(struct tuning *t, int good, int64_t begun)
 
     if (t->draft.to == NULL)
         return good;
-    good &= draft_close(&t->draft, right                             ? DRAFT_DONE
-                                   : t->wrong == 0 && t->written > 0 ? DRAFT_KEPT
-                                                                     : DRAFT_DROPPED);
+    good &= draft_close(&t->draft, right            ? DRAFT_DONE
+                                   : t->written > 0 ? DRAFT_KEPT
+                                                    : DRAFT_DROPPED);
     free(t->rows);
     job->wrong += t->wrong;
     if (!good)

@@ -199,25 +199,51 @@ sub refused {
     unlike($output, qr/OK$/m, "$name: claims no success");
 }
 
-# Ended after its first collective, it leaves the rows of that one, and names their file.
-my $log = "$folder/log";
-my $pid = fork // die;
-if ($pid == 0) {
-    open STDOUT, '>', $log or die;
-    open STDERR, '>&', \*STDOUT or die;
-    exec split ' ', "env SYMWIN_DRIVER=emu $perf -t 2 -b 64 -e 4K -d f32 --collective "
-      . "reduce,allreduce --tune $folder/c.csv";
-    die;
+# What a run says that is ended in the last of these collectives.
+sub ended {
+    my ($environment, @collectives) = @_;
+    my $log = "$folder/log";
+    unlink $log;
+    my $pid = fork // die;
+    if ($pid == 0) {
+        open STDOUT, '>', $log or die;
+        open STDERR, '>&', \*STDOUT or die;
+        exec split ' ', "env SYMWIN_DRIVER=emu $environment $perf -t 2 -b 64 -e 4K -d f32 -r 1 "
+          . "--collective @{[join ',', @collectives]} --tune $folder/c.csv";
+        die;
+    }
+    my $until = time + 50;
+    select undef, undef, undef, 0.02
+      until slurp($log) =~ /^# collective: $collectives[-1]/m || time > $until;
+    kill TERM => $pid;
+    waitpid $pid, 0;
+    return slurp($log);
 }
-my $until = time + 50;
-select undef, undef, undef, 0.02 until slurp($log) =~ /^# collective: allreduce/m || time > $until;
-kill TERM => $pid;
-waitpid $pid, 0;
-my ($part) = slurp($log) =~ /^symwin-perf: --tune: partial results are in (\S+)$/m;
-ok(defined $part && $part ne "$folder/c.csv" && read_table($part)->{"reduce,$gpu,2,4,float,1"},
+
+# The file that a run names so has the rows of this collective, and no others.
+sub has_only {
+    my ($said, $so, $name) = @_;
+    my ($part) = $said =~ $so;
+    return 0 if !defined $part || $part eq "$folder/c.csv";
+    my @keys = sort keys %{read_table($part)};
+    unlink $part;
+    return "@keys" eq "$name,$gpu,2,4,float,0 $name,$gpu,2,4,float,1";
+}
+
+my $said = ended('', qw(reduce allreduce));
+ok(has_only($said, qr/^symwin-perf: --tune: partial results are in (\S+)$/m, 'reduce'),
     'a run that is ended leaves what it has tuned')
-  or diag(slurp($log));
-unlink $part // ();
+  or diag($said);
+# Rank 0's results are wrong, and it has none of a reduce to rank 1.
+my $before_it = qr/^symwin-perf: --tune: a result was wrong: only rows .* before it are in (\S+)$/m;
+$said = ended('SYMWIN_PERF_BREAK=1', qw(reduce allreduce allgather));
+ok(has_only($said, $before_it, 'reduce'), 'after a wrong result, what was tuned before it')
+  or diag($said);
+unlike($said, qr/partial results/, 'and says so');
+($status, $output, $error) = perf('SYMWIN_PERF_BREAK=1',
+    "-t 2 -b 64 -e 64 -d f32 -r 1 --collective reduce,allreduce,allgather --tune $folder/c.csv");
+is($status, 1, 'the same to its end: exit status');
+ok(has_only($error, $before_it, 'reduce'), 'and rows') or diag("$output$error");
 
 my $kept = slurp($file);
 ($status, $output) = perf('SYMWIN_PERF_BREAK=1', "-t 2 -b 64 -e 64 -d f32 --tune $file");
