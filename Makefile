@@ -173,8 +173,8 @@ FUZZERS     := $(patsubst fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SOURCES))
 STEP_TESTS  := $(patsubst %,$(BUILD)/tests/%,test_absent test_cut_off test_flood test_fork_steps \
     test_kill test_register_memory test_shortage test_system_faults)
 # Their communicators have ranks in several domains, with a stand-in for NCCL between these.
-WITH_ENGINE := test_rails test_rails_busy test_rails_ends test_rails_faults test_rails_thread \
-    test_cut_off test_kill
+WITH_ENGINE := test_rails test_rails_busy test_rails_ends test_rails_faults test_rails_refused \
+    test_rails_thread test_cut_off test_kill
 GPU_TESTS   := $(addprefix $(BUILD)/tests/,$(basename $(notdir $(GPU_SOURCES))))
 # Programs that run on GPUs too.
 BOTH_TESTS  := $(addprefix $(BUILD)/tests/,$(shell cat tests/gpu/both.txt))

@@ -41,7 +41,7 @@ first="cut_off kill system_faults race multicast_faults nccl_scenes nccl_calls o
     send_receive nccl_faults far faults reduce_scatterv perf abort allreduce
     collectives_registered alltoallv send_receive_large differ leave multicast credentials
     exchange perf_collectives collectives hosts info fast_allreduce collectives_refused order
-    comm"
+    comm rails_ends"
 both=
 [ "$kind" != gpu ] || both=$(sed 's|.*|tests/*/&.c|' tests/gpu/both.txt)
 # shellcheck disable=SC2046,SC2086 # patterns
