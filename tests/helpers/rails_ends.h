@@ -59,6 +59,16 @@ HARNESS_UNUSED symwin_status reduce(const struct life *life, uint64_t count)
                                  count == PIECES ? &pieces : NULL, life->stream);
 }
 
+/* Another table of NCCL's functions. */
+HARNESS_UNUSED void set_engine(const struct life *life, const struct sw_engine *engine)
+{
+    struct sw_wide *wide = life->comm->wide;
+
+    pthread_mutex_lock(&wide->nccl); /* the watching thread has it too */
+    wide->engine = engine;
+    pthread_mutex_unlock(&wide->nccl);
+}
+
 /* Only the stand-in fails when it is told to, and only an emulated device has as little memory. */
 HARNESS_UNUSED int skipped(const char *name, int fails)
 {

@@ -169,6 +169,7 @@ enum what {
     STOPPED_LATER, /* the others have a call of several pieces */
     FULL,          /* the same, and the lowest rank waits for room in its stream */
     LATE,
+    LATE_IN_A_CALL, /* with the second of four pieces, one for each lane */
     ABORTED,
     LEAVES
 };
@@ -186,9 +187,59 @@ static const struct ending endings[] = {
     {"a rank alone in its domain leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed",
      "abcd"},
     {"a rank alone in its domain does not come", LATE, 2, SYMWIN_TIMEOUT, "rank 2", "abcd"},
+    {"a rank alone in its domain does not come with a second piece", LATE_IN_A_CALL, 2,
+     SYMWIN_TIMEOUT, "rank 2", "abcd"},
     {"the rank that made the id does not come", LATE, 0, SYMWIN_TIMEOUT, "rank 0", "abcd"},
     {"a rank alone in its domain is stopped", STOPPED, 2, SYMWIN_TIMEOUT, "rank 2", "abcd"},
 };
+
+enum { FOUR_PIECES = 50000 }; /* elements, on one rail */
+
+static symwin_status reduce_in_four(const struct life *life)
+{
+    const symwin_collective_options four = {
+        .size = sizeof four, .algo = SYMWIN_ALGO_RAILS, .blocks = 4};
+
+    return symwin_allreduce_with(life->comm, life->in, life->out, FOUR_PIECES, SYMWIN_U32,
+                                 SYMWIN_SUM, &four, life->stream);
+}
+
+static void wait_until_known(const struct processes *p, int rank)
+{
+    int r;
+
+    for (r = 0; r < 4; r++)
+        while (r != rank && p->rank[r].status < 0)
+            host_pause_ms(5);
+}
+
+static int (*plain_reduce)(const void *, void *, size_t, int, int, struct ncclComm *, CUstream);
+static const struct ncclComm *first_lane;
+static const struct processes *others;
+static int late_rank;
+
+static int reduce_late(const void *in, void *out, size_t count, int type, int op,
+                       struct ncclComm *comm, CUstream stream)
+{
+    if (first_lane == NULL)
+        first_lane = comm;
+    if (comm != first_lane)
+        wait_until_known(others, late_rank);
+    return plain_reduce(in, out, count, type, op, comm, stream);
+}
+
+static void be_late_in_a_call(const struct processes *p, const struct life *life, int rank)
+{
+    static struct sw_engine engine;
+
+    others = p;
+    late_rank = rank;
+    engine = *life->comm->wide->engine;
+    plain_reduce = engine.all_reduce;
+    engine.all_reduce = reduce_late;
+    set_engine(life, &engine);
+    must_be(reduce_in_four(life) != SYMWIN_OK, "a late call", rank);
+}
 
 /* What the rank does that ends it for the others. */
 static void end_it(struct processes *p, const struct ending *e, const struct life *life)
@@ -211,9 +262,10 @@ static void end_it(struct processes *p, const struct ending *e, const struct lif
         host_must(symwin_comm_abort(life->comm), "symwin_comm_abort");
         /* fallthrough */
     case LATE: /* it makes no call until the others know */
-        while ((e->rank != 0 && p->rank[0].status < 0) || (e->rank != 1 && p->rank[1].status < 0) ||
-               (e->rank != 2 && p->rank[2].status < 0) || p->rank[3].status < 0)
-            host_pause_ms(5);
+        wait_until_known(p, e->rank);
+        break;
+    case LATE_IN_A_CALL:
+        be_late_in_a_call(p, life, e->rank);
         break;
     case LEAVES:
         break;
@@ -241,11 +293,11 @@ static void be_ended(struct processes *p, int rank)
     const struct ending *e = places_arg(p);
     symwin_comm_options with = options;
     struct life life = {.comm = NULL};
+    symwin_status status;
     int64_t before;
-    int r;
 
     rails_set_engine(rank);
-    if (is_stopped(e) || e->what == LATE)
+    if (is_stopped(e) || e->what == LATE || e->what == LATE_IN_A_CALL)
         with.kernel_timeout_ms = 700;
     live(p, rank, &life, &with);
     if (rank == e->rank) {
@@ -265,16 +317,16 @@ static void be_ended(struct processes *p, int rank)
         plain_write = sw_drv.cuStreamWriteValue32;
         sw_drv.cuStreamWriteValue32 = wait_for_room;
     }
-    if (reduce(&life, e->what == STOPPED_LATER ? PIECES : 1000) == SYMWIN_OK) {
+    status = e->what == LATE_IN_A_CALL ? reduce_in_four(&life)
+                                       : reduce(&life, e->what == STOPPED_LATER ? PIECES : 1000);
+    if (status == SYMWIN_OK) {
         host_must(symwin_stream_synchronize(life.device, life.stream), "synchronize");
         /* Whatever NCCL has brought, the other rank's part is not in it. */
         must_be(symwin_comm_check(life.comm) != SYMWIN_OK, "no result", rank);
     }
     see_end(p, rank, &life, before);
     if (is_stopped(e) && rank == 0) { /* e->rank is another */
-        for (r = 1; r < 4; r++)
-            while (r != e->rank && p->rank[r].status < 0)
-                host_pause_ms(5);
+        wait_until_known(p, e->rank);
         kill(p->pids[e->rank], SIGKILL);
     }
 }
@@ -351,9 +403,7 @@ static void outlived(struct processes *p, int rank)
     engine = *wide->engine;
     plain_abort = engine.abort;
     engine.abort = abort_late;
-    pthread_mutex_lock(&wide->nccl); /* the watching thread has it too */
-    wide->engine = &engine;
-    pthread_mutex_unlock(&wide->nccl);
+    set_engine(&life, &engine);
     processes_barrier(p);
     if (rank == 1)
         host_must(symwin_comm_abort(life.comm), "symwin_comm_abort");

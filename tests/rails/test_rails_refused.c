@@ -139,7 +139,6 @@ static void replay(struct life *life)
 
 static void fail_alone(struct life *life, int replays)
 {
-    struct sw_wide *wide = life->comm->wide;
     const symwin_comm *inner = life->comm->inner;
     static struct sw_engine engine;
     unsigned char *word = host_alloc(life->device, 256);
@@ -148,12 +147,10 @@ static void fail_alone(struct life *life, int replays)
     failure = word;
     found = (const void *)(uintptr_t)(inner->report_address +
                                       offsetof(struct sw_kernel_report, code));
-    engine = *wide->engine;
+    engine = *life->comm->wide->engine;
     plain_reduce = engine.all_reduce;
     engine.all_reduce = reduce_failure;
-    pthread_mutex_lock(&wide->nccl); /* the watching thread has it too */
-    wide->engine = &engine;
-    pthread_mutex_unlock(&wide->nccl);
+    set_engine(life, &engine);
     if (replays)
         replay(life);
     else
