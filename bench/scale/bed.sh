@@ -10,6 +10,8 @@
 #   lanes    with four
 #   whole    all-reduces of all ranks, by one exchange and by rails in 1 to 16 pieces
 #
+# All in graphs, with CUDA_DEVICE_MAX_CONNECTIONS=32.
+#
 # LARGEST is the largest size. SYMWIN_NCCL names NCCL's library. It needs an even number of GPUs:
 # NCCL refuses ranks of a host that share one, and processes that share one take turns.
 # `bench/scale/scale.py --bed FILE` compares.
@@ -24,7 +26,9 @@ ranks=$(($(nvidia-smi -L 2>/dev/null | grep -c GPU || true) / 2))
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 sizes="-e ${LARGEST:-256M} -f 4"
-options="$sizes -t $ranks -d bf16 -w 2 -G 0 --rounds 7 --timeout 60"
+options="$sizes -t $ranks -d bf16 -w 2 -G 7 --timeout 60"
+# A graph of calls in pieces has more branches than a device takes at a time by default.
+export CUDA_DEVICE_MAX_CONNECTIONS=32
 
 # Runs a command; what it says is shown if it fails.
 quiet() {

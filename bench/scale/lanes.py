@@ -7,8 +7,8 @@ symwin-perf. bed.sh runs it.
 Half of the processes are one host for NCCL, half another one; each has a GPU. A rail is a process
 of each. It has LANES communicators, each with a stream and as many multiprocessors as one of
 symwin's has, and all of them reduce at the same time, in a graph. A call is what symwin's is: a
-message and a word, in one group. A time is that of one call of each; of repetitions the median, of
-ranks the slowest.
+message and a word, in one group, behind what the main stream has had and before what it gets. A
+time is that of one call of each; of repetitions the median, of ranks the slowest.
 """
 import argparse
 import os
@@ -92,23 +92,24 @@ def measure(torch, dist, lanes, streams, count):
     begin, end = (torch.cuda.Event(enable_timing=True, external=True) for _ in range(2))
     main, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
 
-    def reduce(times):  # on all lanes, between what the main stream has had and what it gets
+    def reduce():  # on all lanes
         for stream in streams:
             stream.wait_stream(main)
         for lane, stream, *tensors in zip(lanes, streams, data, words):
             with torch.cuda.stream(stream):
-                for _ in range(times):
-                    lane.allreduce_coalesced(tensors, options).wait()
+                lane.allreduce_coalesced(tensors, options).wait()
         for stream in streams:
             main.wait_stream(stream)
 
     with torch.cuda.stream(main):
-        reduce(2)  # connects
+        reduce()  # connects
+        reduce()
     torch.cuda.synchronize()
     with torch.cuda.graph(graph, stream=main, capture_error_mode="thread_local"):
-        reduce(1)  # aligns the ranks
+        reduce()  # aligns the ranks
         begin.record(main)
-        reduce(n)
+        for _ in range(n):
+            reduce()
         end.record(main)
     times = []
     for _ in range(REPETITIONS):
@@ -121,7 +122,7 @@ def measure(torch, dist, lanes, streams, count):
         tensor.fill_(1)
     torch.cuda.synchronize()
     with torch.cuda.stream(main):
-        reduce(1)
+        reduce()
     torch.cuda.synchronize()
     for tensor in data:
         wrong += int((tensor != 2).sum())
