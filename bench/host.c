@@ -14,8 +14,8 @@
  * If SYMWIN_NCCL is the path of a libnccl.so.2, on GPUs there are rows of NCCL's as well, with the
  * memory as its window, and "more" is more than symwin's row of the same kind. With
  * libsymwin-nccl.so preloaded and SYMWIN_NCCL_SERVE=all, that is what a served call adds. NCCL does
- * nothing in "ncclAllReduce of nothing": with SYMWIN_NCCL_SERVE=none and without the library, the
- * difference is what a forwarded call adds.
+ * nothing in "ncclAllReduce of nothing", which is compared with an all-reduce: with
+ * SYMWIN_NCCL_SERVE=none and without the library, the difference is what a forwarded call adds.
  */
 #include <pthread.h>
 #include <stdio.h>

@@ -546,10 +546,9 @@ void sw_close(struct sw_comm *comm, int users)
     symwin_comm *symwin = take_out(comm);
 
     comm->opened = 0;
-    sw_order_end(comm);
-    if (symwin == NULL)
-        return;
-    while (atomic_load(&comm->users) > users)
+    while (symwin != NULL && atomic_load(&comm->users) > users)
         nanosleep(&moment, NULL);
-    symwin_comm_destroy(symwin);
+    sw_order_end(comm);
+    if (symwin != NULL)
+        symwin_comm_destroy(symwin);
 }

@@ -110,9 +110,11 @@ void sw_order_forget(struct sw_comm *comm); /* all calls so far are over */
 void sw_order_end(struct sw_comm *comm);    /* symwin's communicator goes */
 int sw_order_is_captured(cudaStream_t stream);
 /* What comes in stream `to` waits for what is in stream `from`. */
-ncclResult_t sw_order_join(struct sw_comm *comm, cudaStream_t from, cudaStream_t to);
-/* The communicator's `lent` comes after this thread's own default stream. */
-ncclResult_t sw_order_lend(struct sw_comm *comm);
+CUresult sw_order_join(struct sw_comm *comm, cudaStream_t from, cudaStream_t to);
+/* One of the communicator's, which comes after this thread's own default stream. */
+CUresult sw_order_lend(struct sw_comm *comm, cudaStream_t *stream);
+/* Says what either has failed with. */
+ncclResult_t sw_order_failed(CUresult result);
 
 /* ---- group.c ---- */
 

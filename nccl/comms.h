@@ -85,10 +85,12 @@ struct sw_comm {
         CUevent event;      /* behind NCCL's last call */
         int is_ahead;       /* symwin's next call waits for it */
     } nccls[1 + SW_CAPTURES];
-    int captures;      /* that NCCL had calls in */
-    int some_ahead;    /* of those; it may be none */
-    int ours_ahead;    /* NCCL's next call outside captures waits for symwin's */
-    cudaStream_t lent; /* for calls on a thread's own default stream, launched by another thread */
+    int captures;   /* that NCCL had calls in */
+    int some_ahead; /* of those; it may be none */
+    int ours_ahead; /* NCCL's next call outside captures waits for symwin's */
+    /* For calls on a thread's own default stream that another thread launches: outside captures,
+     * and in one. */
+    cudaStream_t lent[2];
 
     struct sw_nccl_window *windows;
     int lost_windows; /* this rank has no record of one that the others have */

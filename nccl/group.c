@@ -33,6 +33,7 @@ struct part {
     int has_nccls;        /* a collective was passed on at once: no meeting in this group */
     int is_nccls;         /* its collectives are NCCL's */
     int has_ours;         /* there is a communicator of symwin */
+    cudaStream_t lent;    /* for calls on this thread's own default stream; NULL: there are none */
 };
 
 /* Of a thread. */
@@ -312,6 +313,17 @@ static const struct sw_call *meets(const struct group *g, int part)
     return i < g->call_count ? &g->calls[i] : NULL;
 }
 
+/* For which the ranks meet, in another thread. */
+static CUstream stream_to_meet_for(const struct sw_call *call)
+{
+    cudaStream_t stream = call->stream;
+
+    if (stream == (cudaStream_t)CU_STREAM_PER_THREAD && !sw_order_is_captured(stream) &&
+        sw_order_lend(call->comm, &stream) != CUDA_SUCCESS)
+        stream = call->stream;
+    return (CUstream)stream;
+}
+
 /* How many communicators have met. */
 static ncclResult_t meet(struct group *g, int *count)
 {
@@ -329,7 +341,7 @@ static ncclResult_t meet(struct group *g, int *count)
             comms = calloc((size_t)g->part_count, sizeof(struct sw_comm *));
         if (comms == NULL)
             return sw_error(ncclSystemError, "symwin: no host memory");
-        call->comm->meets_for = (CUstream)call->stream;
+        call->comm->meets_for = stream_to_meet_for(call);
         comms[(*count)++] = call->comm;
     }
     if (*count > 0)
@@ -366,24 +378,29 @@ static int is_among(const struct sw_call *call, int several_hosts)
     return call->server == SW_OURS && call->comm->several_hosts == several_hosts;
 }
 
-/* What the pair's own stream has comes before the launch, and what follows there after it. */
-static ncclResult_t join_pairs(struct group *g, int several_hosts, int after)
+static void keep_first(CUresult *first, CUresult result)
 {
-    ncclResult_t result = ncclSuccess;
+    *first = *first != CUDA_SUCCESS ? *first : result;
+}
+
+/* What the pair's own stream has comes before the launch, and what follows there after it. */
+static CUresult join_pairs(struct group *g, int several_hosts, int after)
+{
+    CUresult first = CUDA_SUCCESS;
     int i;
 
-    for (i = 0; i < g->call_count && result == ncclSuccess; i++) {
+    for (i = 0; i < g->call_count; i++) {
         struct sw_call *call = &g->calls[i];
 
         if (is_among(call, several_hosts) && sw_is_pair(call)) {
             const cudaStream_t stream = stream_of_pairs(g, i);
 
             if (stream != call->stream)
-                result = sw_order_join(call->comm, after ? stream : call->stream,
-                                       after ? call->stream : stream);
+                keep_first(&first, sw_order_join(call->comm, after ? stream : call->stream,
+                                                 after ? call->stream : stream));
         }
     }
-    return result;
+    return first;
 }
 
 /* Communicators come in one order on all ranks, whatever the order of the calls is, so that their
@@ -472,21 +489,23 @@ static void lose(const struct group *g, int several_hosts)
 static ncclResult_t launch_ours(struct group *g, int several_hosts)
 {
     struct sw_call *const end = g->calls + g->call_count, *call;
-    ncclResult_t result = ncclSuccess, joined = ncclSuccess;
+    ncclResult_t result = ncclSuccess;
+    CUresult joined = CUDA_SUCCESS;
 
     if (g->ours[several_hosts] == 0)
         return ncclSuccess;
     if (g->has_pairs)
-        result = join_pairs(g, several_hosts, 0);
-    if (result == ncclSuccess)
+        joined = join_pairs(g, several_hosts, 0);
+    if (joined == CUDA_SUCCESS)
         result = g->ours[several_hosts] == 1 ? launch_only(g, several_hosts)
                                              : launch_all(g, several_hosts);
+    if (g->has_pairs)
+        keep_first(&joined, join_pairs(g, several_hosts, 1));
+    if (result == ncclSuccess && joined != CUDA_SUCCESS)
+        result = sw_order_failed(joined);
     for (call = g->calls; call < end && result == ncclSuccess && sw_setup()->report; call++)
         if (is_among(call, several_hosts))
             sw_report_call(call);
-    if (g->has_pairs)
-        joined = join_pairs(g, several_hosts, 1);
-    result = result != ncclSuccess ? result : joined;
     if (result != ncclSuccess)
         lose(g, several_hosts);
     return result;
@@ -573,41 +592,55 @@ static void *far_main(void *data)
     return NULL;
 }
 
-/* This thread's own default stream is another one in that thread: calls on it are launched on the
- * communicator's, which comes after it and before what follows there. */
-static ncclResult_t lend_streams(struct group *g, int after)
+/* This thread's own default stream is another one in that thread: calls on it are launched on one
+ * of the communicator's, which comes after it, */
+static CUresult lend_streams(struct group *g)
 {
-    const cudaStream_t own = (cudaStream_t)CU_STREAM_PER_THREAD;
-    ncclResult_t result = ncclSuccess;
+    CUresult result = CUDA_SUCCESS;
     int i;
 
-    for (i = 0; i < g->call_count && result == ncclSuccess; i++) {
+    for (i = 0; i < g->call_count && result == CUDA_SUCCESS; i++) {
         struct sw_call *call = &g->calls[i];
+        struct part *part = &g->parts[call->part];
 
-        if (!is_among(call, 1) || call->stream != (after ? call->comm->lent : own))
+        if (!is_among(call, 1) || call->stream != (cudaStream_t)CU_STREAM_PER_THREAD)
             continue;
-        if (after)
-            result = sw_order_join(call->comm, call->stream, own);
-        else if ((result = sw_order_lend(call->comm)) == ncclSuccess)
-            call->stream = call->comm->lent;
+        if (part->lent == NULL)
+            result = sw_order_lend(call->comm, &part->lent);
+        if (result == CUDA_SUCCESS)
+            call->stream = part->lent;
     }
     return result;
 }
 
+/* ... and before what follows there. */
+static CUresult take_streams_back(const struct group *g)
+{
+    CUresult first = CUDA_SUCCESS;
+    int p;
+
+    for (p = 0; p < g->part_count; p++)
+        if (g->parts[p].lent != NULL)
+            keep_first(&first, sw_order_join(g->parts[p].comm, g->parts[p].lent,
+                                             (cudaStream_t)CU_STREAM_PER_THREAD));
+    return first;
+}
+
 static ncclResult_t launch_far(struct group *g)
 {
-    struct far far = {.group = g};
-    ncclResult_t joined;
+    struct far far = {.group = g, .result = ncclSuccess};
+    CUresult joined;
 
     if (g->ours[1] == 0)
         return ncclSuccess;
-    far.result = lend_streams(g, 0);
-    if (far.result == ncclSuccess && !sw_comm_begin_thread(&far.thread, far_main, &far))
-        far.result = sw_error(ncclSystemError, "symwin: no thread is left");
-    else if (far.result == ncclSuccess)
+    joined = lend_streams(g);
+    if (joined == CUDA_SUCCESS && sw_comm_begin_thread(&far.thread, far_main, &far))
         pthread_join(far.thread, NULL);
-    joined = lend_streams(g, 1);
-    far.result = far.result != ncclSuccess ? far.result : joined;
+    else if (joined == CUDA_SUCCESS)
+        far.result = sw_error(ncclSystemError, "symwin: no thread is left");
+    keep_first(&joined, take_streams_back(g));
+    if (far.result == ncclSuccess && joined != CUDA_SUCCESS)
+        far.result = sw_order_failed(joined);
     if (far.result != ncclSuccess)
         lose(g, 1);
     return far.result;

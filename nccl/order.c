@@ -118,49 +118,70 @@ void sw_order_end(struct sw_comm *comm)
             (void)sw_cu()->cuEventDestroy(comm->nccls[i].event);
         comm->nccls[i].event = NULL;
     }
-    if (comm->lent != NULL)
-        (void)sw_cu()->cuStreamDestroy((CUstream)comm->lent);
-    comm->lent = NULL;
+    for (i = 0; i < 2; i++) {
+        if (comm->lent[i] != NULL)
+            (void)sw_cu()->cuStreamDestroy((CUstream)comm->lent[i]);
+        comm->lent[i] = NULL;
+    }
 }
 
-ncclResult_t sw_order_join(struct sw_comm *comm, cudaStream_t from, cudaStream_t to)
+CUresult sw_order_join(struct sw_comm *comm, cudaStream_t from, cudaStream_t to)
 {
     const struct sw_cu *cu = sw_cu();
-    CUresult result = CUDA_ERROR_INVALID_CONTEXT;
     struct sw_comm_scope scope;
+    CUresult result;
     CUevent event;
 
-    if (sw_comm_scope_enter(comm, &scope)) {
-        result = cu->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
-        if (result == CUDA_SUCCESS) {
-            result = cu->cuEventRecord(event, (CUstream)from);
-            if (result == CUDA_SUCCESS)
-                result = cu->cuStreamWaitEvent((CUstream)to, event, 0);
-            (void)cu->cuEventDestroy(event);
-        }
-        sw_comm_scope_leave(&scope);
+    if (!sw_comm_scope_enter(comm, &scope))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    result = cu->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    if (result == CUDA_SUCCESS) {
+        result = cu->cuEventRecord(event, (CUstream)from);
+        if (result == CUDA_SUCCESS)
+            result = cu->cuStreamWaitEvent((CUstream)to, event, 0);
+        (void)cu->cuEventDestroy(event);
     }
-    return result == CUDA_SUCCESS
-               ? ncclSuccess
-               : sw_error(ncclUnhandledCudaError,
-                          "symwin: one stream cannot wait for another (CUDA error %d)",
-                          (int)result);
+    sw_comm_scope_leave(&scope);
+    return result;
 }
 
-ncclResult_t sw_order_lend(struct sw_comm *comm)
+/* A stream that has come into a capture stays there until that ends. */
+CUresult sw_order_lend(struct sw_comm *comm, cudaStream_t *stream)
 {
-    CUresult result = CUDA_ERROR_INVALID_CONTEXT;
+    const cudaStream_t own = (cudaStream_t)CU_STREAM_PER_THREAD;
     struct sw_comm_scope scope;
-    CUstream stream;
+    CUresult result = CUDA_SUCCESS;
+    cudaStream_t *lent;
+    cuuint64_t capture, other;
 
-    if (comm->lent == NULL && sw_comm_scope_enter(comm, &scope)) {
-        result = sw_cu()->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+    if (!sw_comm_scope_enter(comm, &scope))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    capture = capture_of(own);
+    lent = &comm->lent[capture != 0];
+    if (*lent == NULL) {
+        CUstream made;
+
+        result = sw_cu()->cuStreamCreate(&made, CU_STREAM_NON_BLOCKING);
         if (result == CUDA_SUCCESS)
-            comm->lent = (cudaStream_t)stream;
-        sw_comm_scope_leave(&scope);
+            *lent = (cudaStream_t)made;
     }
-    if (comm->lent == NULL)
-        return sw_error(ncclUnhandledCudaError, "symwin: no stream is left (CUDA error %d)",
-                        (int)result);
-    return sw_order_join(comm, (cudaStream_t)CU_STREAM_PER_THREAD, comm->lent);
+    other = result == CUDA_SUCCESS ? capture_of(*lent) : 0;
+    sw_comm_scope_leave(&scope);
+    if (other != 0 && other != capture)
+        return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+    *stream = *lent;
+    return result == CUDA_SUCCESS ? sw_order_join(comm, own, *lent) : result;
+}
+
+ncclResult_t sw_order_failed(CUresult result)
+{
+    if (result == CUDA_ERROR_STREAM_CAPTURE_MERGE)
+        return sw_error(ncclInvalidUsage,
+                        "symwin: streams of the group are in two captures; make its calls in one, "
+                        "and those on a thread's own default stream when no other capture has any "
+                        "of the communicator");
+    return sw_error(ncclUnhandledCudaError,
+                    "symwin: the streams of a group cannot wait for each other (CUDA error %d); if "
+                    "a capture has failed, end it, and capture again",
+                    (int)result);
 }

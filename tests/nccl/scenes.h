@@ -110,6 +110,7 @@ int dumped(const char *word, const char *pair);
     X(configured_first)                                                                            \
     X(windows)                                                                                     \
     X(send_ahead)                                                                                  \
+    X(own_streams)                                                                                 \
     X(errors) /* scenes_errors.c */                                                                \
     X(alone)                                                                                       \
     X(lost_window)                                                                                 \

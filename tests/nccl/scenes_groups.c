@@ -482,27 +482,35 @@ void scene_windows(struct rank *rank)
     EXPECT(ncclCommDestroy(comm), ncclSuccess);
 }
 
+struct late {
+    int *data, base;
+};
+
 static void fill_late(void *data)
 {
+    const struct late *late = data;
+
     usleep(20000);
-    fill(data, 0);
+    fill(late->data, late->base);
 }
 
 /* Rank 0 has a send and an all-reduce in a group, rank 1 the all-reduce before the receive, whoever
- * serves them; also if the group is on the thread's own default stream, which is nobody else's. And
- * a communicator ends in a group. */
+ * serves them; also if the group is on a default stream, of which the thread's own is nobody
+ * else's. And a communicator ends in a group. */
 void scene_send_ahead(struct rank *rank)
 {
     enum { BIG = 1 << 20 };
     ncclComm_t comm = birth(rank, 0);
     int *data = room(COUNT * sizeof *data), *big = room(BIG), round;
+    struct late late = {data, 0};
 
-    for (round = 0; round < 4; round++) {
-        const CUstream own = round % 2 == 0 ? rank->stream : CU_STREAM_PER_THREAD;
+    for (round = 0; round < 6; round++) {
+        const CUstream streams[] = {rank->stream, CU_STREAM_PER_THREAD, NULL};
+        const CUstream own = streams[round % 3];
 
         fill(data, rank->rank > 0 ? rank->rank : 9); /* which is too early */
         if (rank->rank == 0) {
-            EXPECT(cu.cuLaunchHostFunc(own, fill_late, data), CUDA_SUCCESS);
+            EXPECT(cu.cuLaunchHostFunc(own, fill_late, &late), CUDA_SUCCESS);
             EXPECT(ncclGroupStart(), ncclSuccess);
             EXPECT(ncclSend(big, BIG, ncclInt8, 1, comm, own), ncclSuccess);
             reduce(data, data, ncclSum, comm, own);
@@ -521,4 +529,134 @@ void scene_send_ahead(struct rank *rank)
     EXPECT(ncclGroupStart(), ncclSuccess);
     EXPECT(ncclCommDestroy(comm), ncclSuccess);
     EXPECT(ncclGroupEnd(), ncclSuccess);
+}
+
+/* ---- threads' own default streams ---- */
+
+enum { OWN_CALLS = 4 };
+
+struct own {
+    struct rank *rank;
+    ncclComm_t comms[2];
+    int *data[OWN_CALLS];
+    struct late late[OWN_CALLS];
+    CUcontext context;
+    ncclResult_t result;
+};
+
+static void begin_own(struct own *own, struct rank *rank, const ncclComm_t *comms)
+{
+    int i;
+
+    *own = (struct own){.rank = rank};
+    EXPECT(cu.cuCtxGetCurrent(&own->context), CUDA_SUCCESS);
+    for (i = 0; i < OWN_CALLS; i++) {
+        own->comms[i % 2] = comms[i % 2];
+        own->data[i] = room(COUNT * sizeof *own->data[i]);
+        own->late[i] = (struct late){own->data[i], rank->rank};
+    }
+}
+
+static ncclResult_t reduce_all(const struct own *own)
+{
+    int i;
+
+    EXPECT(ncclGroupStart(), ncclSuccess);
+    for (i = 0; i < OWN_CALLS; i++)
+        reduce(own->data[i], own->data[i], ncclSum, own->comms[i % 2], CU_STREAM_PER_THREAD);
+    return ncclGroupEnd();
+}
+
+static void see_all(const struct own *own)
+{
+    int i;
+
+    EXPECT(drains(CU_STREAM_PER_THREAD), 1);
+    for (i = 0; i < OWN_CALLS; i++)
+        EXPECT(wrong(own->data[i], own->rank->ranks, 0, 1), 0);
+}
+
+static void fill_all_late(struct own *own)
+{
+    int i;
+
+    for (i = 0; i < OWN_CALLS; i++) {
+        fill(own->data[i], 9);
+        EXPECT(cu.cuLaunchHostFunc(CU_STREAM_PER_THREAD, fill_late, &own->late[i]), CUDA_SUCCESS);
+    }
+}
+
+static void *reduce_at_once(void *data)
+{
+    struct own *own = data;
+
+    EXPECT(cu.cuCtxSetCurrent(own->context), CUDA_SUCCESS);
+    fill_all_late(own);
+    own->result = reduce_all(own);
+    see_all(own);
+    return NULL;
+}
+
+static void *capture_as_well(void *data)
+{
+    struct own *own = data;
+    CUgraph graph = NULL;
+
+    EXPECT(cu.cuCtxSetCurrent(own->context), CUDA_SUCCESS);
+    EXPECT(cu.cuStreamBeginCapture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+           CUDA_SUCCESS);
+    own->result = reduce_all(own);
+    EXPECT(cu.cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph), CUDA_SUCCESS);
+    EXPECT(cu.cuGraphDestroy(graph), CUDA_SUCCESS);
+    return NULL;
+}
+
+/* In another thread, while this one captures its own default stream. */
+static ncclResult_t beside_a_capture(struct own *other, void *(*run)(void *data))
+{
+    pthread_t thread;
+
+    EXPECT(pthread_create(&thread, NULL, run, other), 0);
+    pthread_join(thread, NULL);
+    return other->result;
+}
+
+/* Groups of two communicators on threads' own default streams: at once, in a capture, in another
+ * thread beside one, and in two captures at a time, which over several hosts is refused. */
+void scene_own_streams(struct rank *rank)
+{
+    const ncclComm_t comms[2] = {birth(rank, 0), birth(rank, 1)};
+    struct own own, other;
+    CUgraphExec exec = NULL;
+    CUgraph graph = NULL;
+    int second, i;
+
+    begin_own(&own, rank, comms);
+    begin_own(&other, rank, comms);
+    EXPECT(reduce_at_once(&own) == NULL && own.result == ncclSuccess, 1);
+    for (second = 0; second < 2; second++) {
+        meet(rank);
+        EXPECT(cu.cuStreamBeginCapture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+               CUDA_SUCCESS);
+        EXPECT(reduce_all(&own), ncclSuccess);
+        meet(rank); /* one that is refused ends the communicator */
+        EXPECT(beside_a_capture(&other, second ? capture_as_well : reduce_at_once),
+               second && is_set("STAND_IN_HOSTS") ? ncclInvalidUsage : ncclSuccess);
+        EXPECT(cu.cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph), CUDA_SUCCESS);
+        EXPECT(cu.cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_SUCCESS);
+        EXPECT(cu.cuGraphDestroy(graph), CUDA_SUCCESS);
+        for (i = 0; i < 2 && !second; i++) {
+            fill_all_late(&own);
+            EXPECT(cu.cuGraphLaunch(exec, CU_STREAM_PER_THREAD), CUDA_SUCCESS);
+            see_all(&own);
+        }
+        EXPECT(cu.cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    }
+    meet(rank);
+    for (i = 0; i < 2; i++)
+        EXPECT(ncclCommAbort(comms[i]), ncclSuccess);
+    for (i = 0; i < OWN_CALLS; i++) {
+        room_free(own.data[i]);
+        room_free(other.data[i]);
+    }
 }

@@ -99,7 +99,8 @@ for my $ranks (@ranks) {
 }
 push @together, map { [$_, [4, 1], "$all $hosts=aabb"] }
   qw(idle freed births groups blocking final);
-push @together, map { [$_, [2, 2], "$all $hosts=ab"] } qw(births groups send_ahead);
+push @together, map { [$_, [2, 2], "$all $hosts=ab"] } qw(births groups send_ahead own_streams);
+push @together, ['own_streams', [2, 1], $all], ['own_streams', [4, 1], "$all $hosts=aabb"];
 push @together, map { ['send_ahead', @$_] } [[2, 1], "$all,sendrecv=none"],
   [[2, 1], "$all,sendrecv=none $hosts=ab"], [[4, 1], "$all,sendrecv=none $hosts=abab"];
 push @together, map { [$_, [4, 1], "$mixed $hosts=abab"] } qw(order captured_order groups);

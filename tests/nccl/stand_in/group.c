@@ -282,16 +282,17 @@ static CUresult launch_held(const struct driver *cu, CUstream stream, struct job
     *held = (struct held){job, words};
     atomic_store(&words[0], 0);
     atomic_store(&words[1], 0);
-    if (pthread_create(&thread, NULL, held_main, held) != 0) {
-        free(held);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    pthread_detach(thread);
     result = cu->cuStreamWriteValue32(stream, (CUdeviceptr)(uintptr_t)&words[0], 1, 0);
     if (result == CUDA_SUCCESS)
         result = cu->cuStreamWaitValue32(stream, (CUdeviceptr)(uintptr_t)&words[1], 1,
                                          CU_STREAM_WAIT_VALUE_EQ);
-    return result;
+    if (result == CUDA_SUCCESS && pthread_create(&thread, NULL, held_main, held) == 0) {
+        pthread_detach(thread);
+        return CUDA_SUCCESS;
+    }
+    atomic_store(&words[1], 1); /* the stream goes on, and the job is the caller's */
+    free(held);
+    return result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
 /* Calls of one communicator run in the order of the program, whatever their streams. The job may be
