@@ -107,6 +107,15 @@ static ncclResult_t refuse(struct sw_comm *comm, const char *text, int rank)
     return ncclSuccess;
 }
 
+/* Rank 0 knows why. */
+static ncclResult_t refuse_without_id(struct sw_comm *comm)
+{
+    char text[sizeof comm->why - sizeof "rank 2147483647"];
+
+    snprintf(text, sizeof text, "cannot make an id for symwin's communicator%.100s", comm->why);
+    return refuse(comm, text, 0);
+}
+
 /* Whether symwin can go between hosts, if ranks are on several. 0: it cannot, and says why. */
 static int judge_hosts(struct sw_comm *comm)
 {
@@ -384,8 +393,11 @@ static ncclResult_t begin(struct sw_comm *comm)
     if (result != ncclSuccess)
         return result;
     record = record_of(comm);
-    record.has_id = !serves_nothing(comm) && record.ability == ABLE && comm->rank == 0 &&
-                    symwin_unique_id_create(&record.id) == SYMWIN_OK;
+    if (!serves_nothing(comm) && record.ability == ABLE && comm->rank == 0) {
+        record.has_id = symwin_unique_id_create(&record.id) == SYMWIN_OK;
+        if (!record.has_id)
+            snprintf(comm->why, sizeof comm->why, ": %s", symwin_last_error());
+    }
     result = sw_meet_begin(comm, &record);
     if (record.has_id && result != ncclSuccess && result != ncclInProgress)
         (void)symwin_unique_id_release(&record.id);
@@ -437,13 +449,14 @@ static ncclResult_t end(struct sw_comm *comm)
     if (result == ncclSuccess && came) {
         result = hear(comm);
         if (result != ncclSuccess)
-            sw_call_is_lost(comm);
+            sw_call_is_lost(comm, result);
     }
     if (result == ncclSuccess && !agreed)
         sw_report_birth(comm);
     if (result == ncclSuccess && agreed && !creates && atomic_load(&comm->state) == SW_ATTACHED) {
         comm->opened = 1;
-        result = refuse(comm, "cannot make an id for symwin's communicator", 0);
+        result = refuse_without_id(comm);
+        sw_report_birth(comm);
     }
     if (!creates && !sw_meet_is_deaf(comm) && mine->has_id)
         (void)symwin_unique_id_release(&mine->id);
@@ -546,6 +559,7 @@ void sw_close(struct sw_comm *comm, int users)
     symwin_comm *symwin = take_out(comm);
 
     comm->opened = 0;
+    atomic_store(&comm->failed, ncclSuccess);
     while (symwin != NULL && atomic_load(&comm->users) > users)
         nanosleep(&moment, NULL);
     sw_order_end(comm);

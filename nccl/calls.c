@@ -212,10 +212,12 @@ ncclResult_t sw_call_serve(const struct sw_call *call, cudaStream_t stream)
     return status == SYMWIN_OK ? ncclSuccess : sw_error_of(status);
 }
 
-void sw_call_is_lost(struct sw_comm *comm)
+void sw_call_is_lost(struct sw_comm *comm, ncclResult_t result)
 {
     symwin_comm *symwin = atomic_load(&comm->symwin);
+    int none = ncclSuccess;
 
+    (void)atomic_compare_exchange_strong(&comm->failed, &none, (int)result);
     if (symwin != NULL)
         (void)symwin_comm_abort(symwin);
 }
@@ -273,7 +275,7 @@ static ncclResult_t alone(struct sw_call *call, int *later)
         sw_order_after(call, call->server, result);
         sw_report_call(call);
     } else if (ours) {
-        sw_call_is_lost(comm);
+        sw_call_is_lost(comm, result);
     }
     return result;
 }

@@ -68,7 +68,7 @@ ncclResult_t sw_call_refuse_later(void);
 ncclResult_t sw_call_serve(const struct sw_call *call, cudaStream_t stream);
 /* A call of symwin's has failed here, perhaps on this rank alone: the others, which would wait for
  * it, and the later calls of all ranks fail with ncclRemoteError. */
-void sw_call_is_lost(struct sw_comm *comm);
+void sw_call_is_lost(struct sw_comm *comm, ncclResult_t result);
 
 /* ---- order.c: before and after each call of a communicator that symwin has a part in ---- */
 

@@ -71,6 +71,7 @@ struct sw_comm {
     uint64_t sizes[SW_KINDS]; /* which classes are symwin's; a guess before the agreement */
     uint64_t place;           /* among communicators in a group: equal on all ranks */
     int opened;               /* symwin's communicator was made, or refused */
+    atomic_int failed; /* an ncclResult_t: of the first call of symwin's that has failed here */
     _Atomic(symwin_comm *) symwin; /* NULL: there is none */
 
     atomic_int is_later; /* a call is in progress in a thread of this library (blocking=0) */

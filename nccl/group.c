@@ -172,7 +172,7 @@ ncclResult_t sw_group_add(struct group *g, struct sw_call *call)
 {
     call->part = g->call_count < g->call_room ? part_of(g, call->comm) : -1;
     if (call->part < 0) {
-        sw_call_is_lost(call->comm);
+        sw_call_is_lost(call->comm, ncclSystemError);
         return keep(sw_error(ncclSystemError, "symwin: no host memory for a group of %d calls",
                              g->call_count + 1));
     }
@@ -477,13 +477,13 @@ static ncclResult_t launch_all(struct group *g, int several_hosts)
 }
 
 /* None of them is launched here, and the other ranks do not wait. */
-static void lose(const struct group *g, int several_hosts)
+static void lose(const struct group *g, int several_hosts, ncclResult_t result)
 {
     int i;
 
     for (i = 0; i < g->call_count; i++)
         if (is_among(&g->calls[i], several_hosts))
-            sw_call_is_lost(g->calls[i].comm);
+            sw_call_is_lost(g->calls[i].comm, result);
 }
 
 static ncclResult_t launch_ours(struct group *g, int several_hosts)
@@ -507,7 +507,7 @@ static ncclResult_t launch_ours(struct group *g, int several_hosts)
         if (is_among(call, several_hosts))
             sw_report_call(call);
     if (result != ncclSuccess)
-        lose(g, several_hosts);
+        lose(g, several_hosts, result);
     return result;
 }
 
@@ -642,7 +642,7 @@ static ncclResult_t launch_far(struct group *g)
     if (far.result == ncclSuccess && joined != CUDA_SUCCESS)
         far.result = sw_order_failed(joined);
     if (far.result != ncclSuccess)
-        lose(g, 1);
+        lose(g, 1, far.result);
     return far.result;
 }
 
@@ -659,7 +659,7 @@ static ncclResult_t launch(struct group *g)
     if (ours == ncclSuccess)
         ours = launch_far(g);
     else
-        lose(g, 1);
+        lose(g, 1, ours);
     nccls = pass_nccls(g);
     return ours != ncclSuccess ? ours : nccls;
 }

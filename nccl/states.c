@@ -275,7 +275,9 @@ SW_DEFINE(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *error), (comm, 
                                                : (ncclResult_t)atomic_load(&known->later);
         /* A rank that has left is no error of NCCL's while nobody needs it. */
         if (*error == ncclSuccess && symwin != NULL && !atomic_load(&known->stop)) {
-            *error = sw_error_of(symwin_comm_check_calls(symwin));
+            *error = (ncclResult_t)atomic_load(&known->failed);
+            if (*error == ncclSuccess)
+                *error = sw_error_of(symwin_comm_check_calls(symwin));
             if (*error == ncclSuccess && still_ends(known))
                 *error = ncclInProgress;
         }
@@ -341,7 +343,7 @@ symwin_status sw_memory_free(void *ptr)
 void sw_window_is_lost(struct sw_comm *comm)
 {
     comm->lost_windows = 1; /* which the ranks learn if they make symwin's communicator later */
-    sw_call_is_lost(comm);
+    sw_call_is_lost(comm, ncclSystemError);
 }
 
 void sw_window_add(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t handle)

@@ -102,13 +102,26 @@ static int overlap_in_memory(const struct call *c, int by_offsets)
     return !in_place && sw_buffers_overlap_in_memory(in, out);
 }
 
-/* What to pass instead of buffers that overlap. */
+static symwin_status check_memory(const struct call *c, int b)
+{
+    return sw_window_check_memory(c->query.comm, c->name, b == IN ? "in" : "out",
+                                  symwin_type_bytes(c->query.type), c->buffers[b].address,
+                                  c->buffers[b].bytes);
+}
+
+/* What to pass instead of buffers that overlap: a count that passes the end of one reaches into the
+ * next, if they were allocated in a row. */
 static symwin_status refuse_overlap(const struct call *c, const char *how)
 {
     const CUdeviceptr in = c->buffers[IN].address, out = c->buffers[OUT].address;
     const struct sw_collective *is = c->collective;
     char advice[96] = "pass the same buffer or two that do not touch";
+    symwin_status status = check_memory(c, IN);
 
+    if (status == SYMWIN_OK)
+        status = check_memory(c, OUT);
+    if (status != SYMWIN_OK)
+        return status;
     if (is->in_each != is->out_each)
         snprintf(advice, sizeof advice, "in place, %s is %s + rank * count elements (0x%llx)",
                  is->out_each ? "in" : "out", is->out_each ? "out" : "in",
@@ -179,14 +192,17 @@ static symwin_status place_buffers(struct call *c)
  * reads it at its address. */
 static symwin_status check_scalar(const struct call *c)
 {
+    const size_t element = symwin_type_bytes(c->query.type);
+
     if (c->scalar_unread)
         return sw_fail(SYMWIN_INVALID,
                        "%s: options->scalar (0x%llx) is device memory; set "
                        "options->scalar_on_device, or pass host memory",
                        c->name, (unsigned long long)c->scalar);
-    return c->scalar_on_device
-               ? sw_comm_check_buffer(c->query.comm, c->name, "options->scalar", c->scalar)
-               : SYMWIN_OK;
+    if (!c->scalar_on_device)
+        return SYMWIN_OK;
+    return sw_window_check_memory(c->query.comm, c->name, "options->scalar", element, c->scalar,
+                                  element);
 }
 
 static symwin_status look_up(struct call *c, symwin_status status, struct sw_launched *launched)

@@ -30,7 +30,9 @@ static symwin_status check_scalar(const struct sw_request *r)
                        "options->scalar_on_device, or pass host memory",
                        r->name, (unsigned long long)r->scalar);
     return r->options->scalar_on_device
-               ? sw_comm_check_buffer(r->comm, r->name, "options->scalar", r->scalar)
+               ? sw_window_check_memory(r->comm, r->name, "options->scalar",
+                                        symwin_type_bytes(r->type), r->scalar,
+                                        symwin_type_bytes(r->type))
                : SYMWIN_OK;
 }
 

@@ -328,14 +328,15 @@ enum place {
     P_NULL,
     P_IN, /* in the window */
     P_OUT,
-    P_IN_BYTE,   /* P_IN and one byte */
-    P_IN_WORD,   /* P_IN and one word */
-    P_IN_LAST,   /* the window's last word */
-    P_HOST,      /* pageable host memory */
-    P_PLAIN,     /* from cuMemAlloc, 4 KiB */
-    P_ELSEWHERE, /* from cuMemAlloc on another device */
-    P_PEER,      /* another rank's allocation */
-    P_NOTHING,   /* an unmapped address */
+    P_OUT_BEFORE, /* a word before it */
+    P_IN_BYTE,    /* P_IN and one byte */
+    P_IN_WORD,    /* P_IN and one word */
+    P_IN_LAST,    /* the window's last word */
+    P_HOST,       /* pageable host memory */
+    P_PLAIN,      /* from cuMemAlloc, 4 KiB */
+    P_ELSEWHERE,  /* from cuMemAlloc on another device */
+    P_PEER,       /* another rank's allocation */
+    P_NOTHING,    /* an unmapped address */
     PLACES
 };
 
@@ -367,11 +368,13 @@ static const struct reduction {
      "not aligned to f64's 8 bytes"},
     {"in before out", P_IN, P_IN_WORD, 4, SYMWIN_F32, 0, 0, 0, SYMWIN_INVALID, "overlap in part"},
     {"out before in", P_IN_WORD, P_IN, 4, SYMWIN_F32, 0, 0, 0, SYMWIN_INVALID, "overlap in part"},
-    {"overlap by one", P_IN, P_OUT, WORDS + 1, SYMWIN_F32, 0, 0, 0, SYMWIN_INVALID,
-     "overlap in part"},
+    {"past the end of out, into nothing", P_IN, P_OUT, WORDS + 1, SYMWIN_F32, 0, 0, 0,
+     SYMWIN_INVALID, "1025 elements (4100 bytes) at out|pass the end|4096 bytes from there"},
     {"in past the window", P_IN, P_IN, 2 * WORDS + 1, SYMWIN_F32, 0, 0, 0, SYMWIN_INVALID,
      "2049 elements (8196 bytes) at in|8192 bytes"},
-    {"overlap by one of 8 bytes", P_IN, P_OUT, WORDS / 2 + 1, SYMWIN_F64, 0, 0, 0, SYMWIN_INVALID,
+    {"the same of 8 bytes", P_IN, P_OUT, WORDS / 2 + 1, SYMWIN_F64, 0, 0, 0, SYMWIN_INVALID,
+     "513 elements (4104 bytes) at out|pass the end"},
+    {"overlap by one", P_IN, P_OUT_BEFORE, WORDS, SYMWIN_F32, 0, 0, 0, SYMWIN_INVALID,
      "overlap in part"},
     {"past the last word", P_IN, P_IN_LAST, 2, SYMWIN_F32, 0, 0, 0, SYMWIN_INVALID,
      "2 elements (8 bytes) at out|4 bytes from there"},
@@ -465,6 +468,7 @@ static void reduce_with_places(struct caller *c, void *peer)
     void *places[PLACES] = {
         [P_IN] = c->in,
         [P_OUT] = c->out,
+        [P_OUT_BEFORE] = (char *)c->out - 4,
         [P_IN_BYTE] = host_at(c->in, 1),
         [P_IN_WORD] = c->in + 1,
         [P_IN_LAST] = c->in + 2 * WORDS - 1,

@@ -125,7 +125,7 @@ static void scalars(const struct rank *r)
     symwin_collective_options options = {.size = sizeof options, .scalar = &half};
     symwin_collective_info info = {.blocks = -1};
     symwin_comm *const c = r->comm;
-    void *far = NULL;
+    void *far = NULL, *freed = NULL;
 
     refused(r, "allreduce", symwin_allreduce(c, r->in, r->out, 4, SYMWIN_F32, op, r->streams[0]),
             SYMWIN_INVALID,
@@ -142,6 +142,12 @@ static void scalars(const struct rank *r)
             "SYMWIN_PREMUL_SUM multiplies by a scalar");
     refused(r, "host memory", premultiply(r, op, &half, 1), SYMWIN_INVALID,
             "options->scalar (0x|is not device memory");
+    if (r->rank == 0) { /* others might get that memory */
+        host_must(symwin_mem_alloc(r->device, ALLOCATED, 0, &freed), "symwin_mem_alloc");
+        host_must(symwin_mem_free(freed), "symwin_mem_free");
+        refused(r, "freed memory", premultiply(r, op, freed, 1), SYMWIN_INVALID,
+                "options->scalar (0x|was freed");
+    }
     refused(r, "device memory", premultiply(r, op, r->scalars, 0), SYMWIN_INVALID,
             "symwin_reduce_scatter_with: options->scalar (0x|) is device memory; set "
             "options->scalar_on_device, or pass host memory");

@@ -485,7 +485,9 @@ void scene_alone(struct rank *rank)
         }
         EXPECT(result, is_last ? ncclInvalidArgument : ncclRemoteError);
         EXPECT(drains(rank->stream), 1);
+        EXPECT(state(comm), result); /* whether a kernel has found it, or the call */
         EXPECT(reduce(rank, comm, data, try / 2), ncclRemoteError); /* and no call meets another */
+        EXPECT(state(comm), result);
         EXPECT(strlen(ncclGetLastError(NULL)) > 10, 1);
         meet(rank);
         EXPECT(ncclCommAbort(comm), ncclSuccess);
