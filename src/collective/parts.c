@@ -340,7 +340,7 @@ static void own_part(const struct sw_request *r, int whole, const struct sw_tabl
     *reach = (size_t)(own.count * r->table->element);
     if (on_device)
         *reach = buffer != NULL ? r->table->element : 0; /* that much is looked up */
-    if (own.count > 0 && (uintptr_t)buffer % 8 != 0)
+    if ((uintptr_t)buffer % 8 != 0)
         found->is_short = 0;
     if (all->counts != 0)
         one->counts = all->counts + 8 * (uint64_t)r->comm->rank;
