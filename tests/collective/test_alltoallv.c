@@ -211,6 +211,7 @@ static void in_place_by_two_windows(struct processes *p, const struct rank *r, i
     struct host_raw again;
     unsigned char *const other = host_map_again(r->device, r->out, &again);
     unsigned char *const out = r->rank == 0 || others ? r->out : r->out + ROOM / 2;
+    symwin_collective_info info;
     symwin_window *window;
     size_t i, wrong = 0;
 
@@ -237,6 +238,13 @@ static void in_place_by_two_windows(struct processes *p, const struct rank *r, i
                              r->streams[0]) == SYMWIN_INVALID &&
                 host_error_has("addresses of the same memory in windows at different offsets"),
             "overlap by two windows", r->rank);
+    for (i = 0; i < (size_t)r->nranks; i++) {
+        counts[i] = 8;
+        places[i] = 8 * i;
+    }
+    host_must(symwin_reduce_scatterv_query(r->comm, other, &parts, r->out + places[r->rank],
+                                           SYMWIN_U8, SYMWIN_SUM, NULL, &info),
+              "a reduce-scatter in place by two windows");
     processes_barrier(p);
     host_must(symwin_window_deregister(r->comm, window), "deregister");
     processes_barrier(p);
@@ -337,6 +345,36 @@ static void grids(const struct rank *r, struct arrays *a)
     sw_drv.cuLaunchKernelEx = plain_launch;
 }
 
+static unsigned threads_of(const struct rank *r, const symwin_parts *in, const symwin_parts *out)
+{
+    symwin_collective_info info = {0};
+
+    host_must(symwin_alltoallv_query(r->comm, r->in, in, r->out, out, SYMWIN_U8, NULL, &info),
+              "symwin_alltoallv_query");
+    return (unsigned)(info.blocks * info.threads);
+}
+
+/* The longest part is that of either buffer; of a room in device memory, a rank's share. */
+static void grids_of_several(const struct rank *r, struct arrays *a)
+{
+    const uint64_t *device = (const uint64_t *)(const void *)a->device;
+    uint64_t few[PARTS_RANKS], many[PARTS_RANKS];
+    const symwin_parts less = {few, NULL, 0, 0}, more = {many, NULL, 0, 0};
+    const symwin_parts room = {device, device, (uint64_t)r->nranks * ONE_BLOCK, 1};
+    unsigned wide, small;
+    int p;
+
+    for (p = 0; p < r->nranks; p++)
+        few[p] = many[p] = ONE_BLOCK;
+    many[(r->rank + 1) % r->nranks] = 8 * ONE_BLOCK;
+    wide = threads_of(r, &more, &more);
+    small = threads_of(r, &less, &less);
+    must_be(small < wide && threads_of(r, &less, &more) == wide &&
+                threads_of(r, &more, &less) == wide,
+            "the longest part's threads", r->rank);
+    must_be(threads_of(r, &room, &room) == small, "a share's threads", r->rank);
+}
+
 /* ---- what the driver is asked about ---- */
 
 static CUresult (*plain_question)(void *, CUpointer_attribute, CUdeviceptr);
@@ -433,6 +471,8 @@ static void body(struct processes *p, int rank)
     if (r.nranks == 1) {
         grids(&r, arrays);
         asks_once(&r);
+    } else {
+        grids_of_several(&r, arrays);
     }
     host_must(symwin_window_register(r.comm, r.out, ROOM / 2, 0, &window),
               "symwin_window_register");

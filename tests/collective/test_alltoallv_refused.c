@@ -40,6 +40,9 @@ static void apart(const struct rank *r, const symwin_parts *good, const uint64_t
     refused(r, call(r, r->in, good, r->out, &one), SYMWIN_INVALID,
             "in out_parts, 4 elements from element | on for rank 1 overlap 4 from element ");
     refused(r, call(r, r->in, &one, r->in, &one), SYMWIN_INVALID, "in out_parts, 4 elements from");
+    for (p = 0; p < r->nranks; p++)
+        places[p] = 4 * (uint64_t)p - (p == r->nranks - 1); /* the last one overlaps */
+    refused(r, call(r, r->in, good, r->out, &one), SYMWIN_INVALID, "in out_parts, 4 elements from");
     refused(r, symwin_allgatherv(r->comm, r->in, r->out, &one, SYMWIN_U32, NULL), SYMWIN_INVALID,
             "symwin_allgatherv: in parts, 4 elements from element ");
 }
