@@ -234,14 +234,14 @@ my $said = ended('', qw(reduce allreduce));
 ok(has_only($said, qr/^symwin-perf: --tune: partial results are in (\S+)$/m, 'reduce'),
     'a run that is ended leaves what it has tuned')
   or diag($said);
-# Rank 0's results are wrong, and it has none of a reduce to rank 1.
+# Rank 0's results are wrong, and it has none of a reduce or gather to rank 1.
 my $before_it = qr/^symwin-perf: --tune: a result was wrong: only rows .* before it are in (\S+)$/m;
 $said = ended('SYMWIN_PERF_BREAK=1', qw(reduce allreduce allgather));
 ok(has_only($said, $before_it, 'reduce'), 'after a wrong result, what was tuned before it')
   or diag($said);
 unlike($said, qr/partial results/, 'and says so');
 ($status, $output, $error) = perf('SYMWIN_PERF_BREAK=1',
-    "-t 2 -b 64 -e 64 -d f32 -r 1 --collective reduce,allreduce,allgather --tune $folder/c.csv");
+    "-t 2 -b 64 -e 64 -d f32 -r 1 --collective reduce,allreduce,gather --tune $folder/c.csv");
 is($status, 1, 'the same to its end: exit status');
 ok(has_only($error, $before_it, 'reduce'), 'and rows') or diag("$output$error");
 
