@@ -116,6 +116,7 @@ int dumped(const char *word, const char *pair);
     X(lost_window)                                                                                 \
     X(lost_call)                                                                                   \
     X(driver)                                                                                      \
+    X(two_streams)                                                                                 \
     X(late) /* scenes_meet.c */                                                                    \
     X(just_in_time)                                                                                \
     X(deaf)                                                                                        \

@@ -2,6 +2,8 @@
  * is lost, whoever fails has a text for it, and the next life works. Ranks look at their streams
  * and at ncclCommGetAsyncError(), and abort when one of them has failed, as programs do. */
 #include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -498,8 +500,9 @@ void scene_alone(struct rank *rank)
 
 /* ---- a rank has no host memory for a window ---- */
 
-static _Thread_local size_t loses;   /* items of the library's next small calloc(), which fails */
-static _Thread_local int loses_call; /* the next realloc() fails */
+static _Thread_local size_t loses;     /* items of the library's next small calloc(), which fails */
+static _Thread_local int loses_call;   /* the next realloc() fails */
+static _Thread_local int loses_thread; /* the next pthread_create() fails */
 
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 void *__libc_calloc(size_t count, size_t bytes); /* NOLINT */
@@ -524,6 +527,20 @@ __attribute__((visibility("default"))) void *realloc(void *ptr, size_t bytes)
         return __libc_realloc(ptr, bytes);
     loses_call = 0;
     return NULL;
+}
+
+__attribute__((visibility("default"))) int pthread_create(pthread_t *thread,
+                                                          const pthread_attr_t *attributes,
+                                                          void *(*run)(void *), void *data)
+{
+    int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    void *const next = dlsym(RTLD_NEXT, "pthread_create");
+
+    memcpy(&create, &next, sizeof create);
+    if (!loses_thread)
+        return create(thread, attributes, run, data);
+    loses_thread = 0;
+    return EAGAIN;
 }
 #endif
 
@@ -562,31 +579,138 @@ void scene_lost_window(struct rank *rank)
     room_free(data);
 }
 
-/* The last rank has no host memory for its first group: its call fails, and nobody waits for it. */
+/* The last rank has no host memory for its first group, or over several hosts no thread that
+ * launches it: its call or its group fails, and nobody waits for it. */
 void scene_lost_call(struct rank *rank)
 {
     const int is_last = rank->rank == rank->ranks - 1;
-    const long long until = now_us() + PATIENCE_US;
-    int *data = room(sizeof *data);
-    ncclComm_t comm = birth(rank, 0);
-    ncclResult_t result;
+    const int tries = is_set("STAND_IN_HOSTS") ? 2 : 1;
+    int *data = room(sizeof *data), try;
 
-    EXPECT(sum(rank, comm, 1), rank->ranks);
+    for (try = 0; try < tries; try++) {
+        const long long until = now_us() + PATIENCE_US;
+        ncclComm_t comm = birth(rank, try);
+        ncclResult_t result;
+
+        EXPECT(sum(rank, comm, 1), rank->ranks);
+        meet(rank);
+        EXPECT(ncclGroupStart(), ncclSuccess);
+        loses_call = is_last && try == 0;
+        result = ncclAllReduce(data, data, 1, ncclInt32, ncclSum, comm, rank->stream);
+        EXPECT(loses_call, 0);
+        EXPECT(result, is_last && try == 0 ? ncclSystemError : ncclSuccess);
+        loses_thread = is_last && try == 1;
+        result = ncclGroupEnd();
+        EXPECT(loses_thread, 0);
+        EXPECT(result == ncclSystemError, is_last);
+        while (result == ncclSuccess && now_us() < until) {
+            result = state(comm);
+            usleep(500);
+        }
+        EXPECT(result, is_last ? ncclSystemError : ncclRemoteError);
+        EXPECT(drains(rank->stream), 1);
+        meet(rank);
+        EXPECT(ncclCommAbort(comm), ncclSuccess);
+    }
+    room_free(data);
+}
+
+/* ---- the driver fails in a group whose calls are on two streams ---- */
+
+/* A value that comes late in a stream. */
+struct late {
+    int *to, value;
+    unsigned us;
+};
+
+static void write_late(void *data)
+{
+    const struct late *late = data;
+
+    usleep(late->us);
+    *late->to = late->value;
+}
+
+/* One stream is the thread's own default stream. On the last rank the nth call of the driver fails;
+ * 0: none. Then the group fails, and no rank's streams wait for ever, or both streams have waited
+ * for what they have to: what a call overwrites comes late there, or what the other rank sends.
+ * Whether there was an nth call. */
+static int group_on_two_streams(const struct rank *rank, const ncclComm_t *comms, int *data,
+                                unsigned nth, int late_send)
+{
+    const int is_last = rank->rank == rank->ranks - 1, next = (rank->rank + 1) % rank->ranks;
+    const CUstream own = CU_STREAM_PER_THREAD;
+    const unsigned us = is_last == late_send ? 0 : 20000;
+    struct late late[] = {
+        {data, 3, late_send ? us : 0}, {data + 1, -1, late_send ? 0 : us}, {data + 2, 3, 0}};
+    ncclResult_t result;
+    int i, fired = 0, failed;
+
+    for (i = 0; i < 3; i++) {
+        data[i] = 0;
+        EXPECT(cu.cuLaunchHostFunc(i == 0 ? rank->stream : own, write_late, &late[i]),
+               CUDA_SUCCESS);
+    }
     meet(rank);
     EXPECT(ncclGroupStart(), ncclSuccess);
-    loses_call = is_last;
-    result = ncclAllReduce(data, data, 1, ncclInt32, ncclSum, comm, rank->stream);
-    EXPECT(loses_call, 0);
-    EXPECT(result, is_last ? ncclSystemError : ncclSuccess);
+    EXPECT(ncclSend(data, 1, ncclInt32, next, comms[0], rank->stream), ncclSuccess);
+    EXPECT(ncclRecv(data + 1, 1, ncclInt32, next, comms[0], own), ncclSuccess);
+    EXPECT(ncclAllReduce(data + 2, data + 2, 1, ncclInt32, ncclSum, comms[1], own), ncclSuccess);
+    if (is_last)
+        engine_find()->fail_nth(nth, CUDA_ERROR_UNKNOWN, 0, 0);
     result = ncclGroupEnd();
-    EXPECT(result == ncclSystemError, is_last);
-    while (result == ncclSuccess && now_us() < until) {
-        result = state(comm);
-        usleep(500);
+    if (is_last) {
+        fired = engine_find()->fired();
+        if (is_set("SCENES_SHOW"))
+            fprintf(stderr, "%u: %s: %d\n", nth, fired ? engine_find()->fault_name() : "", result);
+        engine_find()->fail_nth(0, CUDA_SUCCESS, 0, 0);
+        atomic_store(&world->flags[FLAG_FIRED], fired);
+        atomic_store(&world->flags[FLAG_FAILED], result != ncclSuccess);
+        EXPECT(result == ncclSuccess || fired, 1);
     }
-    EXPECT(result, is_last ? ncclSystemError : ncclRemoteError);
-    EXPECT(drains(rank->stream), 1);
+    EXPECT(drains(own), 1);
+    if (result == ncclSuccess && is_last)
+        EXPECT(data[1] == 3 && data[2] == 3 * rank->ranks, 1);
     meet(rank);
-    EXPECT(ncclCommAbort(comm), ncclSuccess);
+    fired = atomic_load(&world->flags[FLAG_FIRED]);
+    failed = atomic_load(&world->flags[FLAG_FAILED]);
+    EXPECT(result == ncclSuccess || failed, 1);
+    EXPECT(drains(rank->stream), 1);
+    EXPECT(drains(own), 1);
+    meet(rank);
+    return fired;
+}
+
+/* At each call of the driver, one after the other, twice. Before that, communicators that were
+ * suspended. */
+void scene_two_streams(struct rank *rank)
+{
+    int *data = room(4096), fired = 0, i;
+    struct sw_emu_live before;
+    unsigned turn;
+
+    for (turn = 0; turn < 3 || fired; turn++) {
+        const ncclComm_t comms[2] = {birth(rank, 0), birth(rank, 1)};
+
+        for (i = 0; i < 2; i++)
+            EXPECT(sum(rank, comms[i], 1), rank->ranks);
+        fired = group_on_two_streams(rank, comms, data, (turn + 1) / 2, turn % 2);
+        for (i = 0; i < 2 && turn == 0; i++) {
+            EXPECT(ncclCommSuspend(comms[i], 0), ncclSuccess);
+            EXPECT(ncclCommResume(comms[i]), ncclSuccess);
+            EXPECT(sum(rank, comms[i], 1), rank->ranks);
+        }
+        if (turn == 0)
+            (void)group_on_two_streams(rank, comms, data, 0, 1);
+        for (i = 0; i < 2; i++)
+            EXPECT(ncclCommAbort(comms[i]), ncclSuccess);
+        meet(rank);
+        if (turn == 0)
+            before = live_now(engine_find());
+        else if (rank->thread == 0)
+            nothing_lost(engine_find(), &before, turn);
+        meet(rank);
+    }
+    EXPECT(turn > 12, 1);
     room_free(data);
 }

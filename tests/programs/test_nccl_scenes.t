@@ -129,8 +129,9 @@ like(passes('limits', [2, 1], "$all NCCL_DEBUG=INFO NCCL_MAX_CTAS=3", qr/\Asymwi
 
 passes('without', [2, 1], $all);
 pass_together((map { ['alone', $_, $all] } @ranks), ['alone', [4, 1], "$all $hosts=aabb"]);
-pass_together(map { my $ranks = $_; map { [$_, $ranks, $all] } qw(lost_window lost_call) }
-      $sanitized ? () : @ranks);
+pass_together((map { my $ranks = $_; map { [$_, $ranks, $all] } qw(lost_window lost_call) } @ranks),
+    ['lost_call', [4, 1], "$all $hosts=aabb"])
+  unless $sanitized;
 {
     my $long  = 'SYMWIN_BOOTSTRAP_TIMEOUT_MS=' . ($sanitized ? 2000 : 700);
     my $short = 'SYMWIN_BOOTSTRAP_TIMEOUT_MS=' . ($sanitized ? 300  : 100);
@@ -185,6 +186,7 @@ push @steps, map { "$_ SCENES_LATE=1" } @late, reverse @late;
     my $turn = 0;
     pass_together(map { ['driver', $turn++ % 2 ? [1, 2] : [2, 1], "$all $patience SCENES_STEP=$_"] }
           @steps);
+    pass_together(map { ['two_streams', [2, 1], $_] } $all, "$all $hosts=ab");
 }
 
 # ---- ways into a program -------------------------------------------------------------------------
