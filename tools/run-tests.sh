@@ -38,7 +38,7 @@ sanitized=$(grep -s -o -m 1 -e '-fsanitize=[a-z]*' "$build/flags" | head -n 1) |
 list=
 names=
 first="cut_off kill system_faults race multicast_faults nccl_scenes nccl_calls own_kernel
-    send_receive nccl_faults far faults reduce_scatterv perf abort allreduce
+    own_faults stand_in send_receive nccl_faults far faults reduce_scatterv perf abort allreduce
     collectives_registered alltoallv send_receive_large differ leave multicast credentials
     exchange perf_collectives collectives hosts info fast_allreduce collectives_refused order
     comm rails_ends"

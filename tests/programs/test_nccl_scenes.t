@@ -186,7 +186,7 @@ push @steps, map { "$_ SCENES_LATE=1" } @late, reverse @late;
     my $turn = 0;
     pass_together(map { ['driver', $turn++ % 2 ? [1, 2] : [2, 1], "$all $patience SCENES_STEP=$_"] }
           @steps);
-    pass_together(map { ['two_streams', [2, 1], $_] } $all, "$all $hosts=ab");
+    pass_together(map { ['two_streams', [2, 1], $_] } "$all $hosts=ab", $thread ? () : $all);
 }
 
 # ---- ways into a program -------------------------------------------------------------------------
