@@ -20,9 +20,8 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include "common.h"
-#include "rivals/nccl.h"
 #include "src/driver/driver.h"
+#include "with_nccl.h"
 
 enum { CALLS = 48, MOST_RANKS = 16, MOST_BYTES = 1 << 20, MOST_ROUNDS = 1000, GROUP = 8 };
 
@@ -160,28 +159,15 @@ static void group(const struct rank *r)
     bench_check(symwin_group_end());
 }
 
-static void nccl_check(int result)
-{
-    if (result != 0) {
-        fprintf(stderr, "host: NCCL: %s (%s)\n", nccl.ncclGetErrorString(result),
-                nccl.ncclGetLastError(NULL));
-        exit(1);
-    }
-}
-
 static void open_nccl(void)
 {
-    const char *missing, *path = getenv("SYMWIN_NCCL");
-    void *library = path != NULL ? nccl_open() : NULL;
+    const char *path = getenv("SYMWIN_NCCL");
 
     if (path == NULL)
         return;
-    missing = library != NULL ? nccl_find(library) : path;
-    if (missing != NULL) {
-        fprintf(stderr, "host: SYMWIN_NCCL: no %s\n", missing);
-        exit(1);
-    }
-    nccl_check(nccl.ncclGetUniqueId(&all.nccl_id));
+    if (!with_nccl("host"))
+        bench_fail("SYMWIN_NCCL", path);
+    check_nccl(nccl.ncclGetUniqueId(&all.nccl_id), "ncclGetUniqueId");
     all.has_nccl = 1;
 }
 
@@ -189,7 +175,8 @@ static void nccl_allreduce_of(const struct rank *r, size_t count)
 {
     enum { F32 = 7, SUM = 0 };
 
-    nccl_check(nccl.ncclAllReduce(r->in, r->out, count, F32, SUM, r->nccl_comm, r->stream));
+    check_nccl(nccl.ncclAllReduce(r->in, r->out, count, F32, SUM, r->nccl_comm, r->stream),
+               "ncclAllReduce");
 }
 
 static void nccl_allreduce(const struct rank *r)
@@ -204,10 +191,10 @@ static void nccl_nothing(const struct rank *r)
 
 static void nccl_group(const struct rank *r)
 {
-    nccl_check(nccl.ncclGroupStart());
+    check_nccl(nccl.ncclGroupStart(), "ncclGroupStart");
     for (int i = 0; i < GROUP; i++)
         nccl_allreduce(r);
-    nccl_check(nccl.ncclGroupEnd());
+    check_nccl(nccl.ncclGroupEnd(), "ncclGroupEnd");
 }
 
 static const struct row {
@@ -287,17 +274,20 @@ static void open_rank(struct rank *r)
     bench_check(symwin_memcpy(r->device, r->out + bytes, r->arrays, sizeof r->arrays, r->stream));
     bench_check(symwin_stream_synchronize(r->device, r->stream));
     if (all.has_nccl) {
-        nccl_check(nccl.ncclCommInitRank(&r->nccl_comm, all.ranks, all.nccl_id, r->rank));
-        nccl_check(nccl.ncclCommWindowRegister(r->nccl_comm, r->memory, 2 * bytes, &r->nccl_window,
-                                               NCCL_WIN_COLL_SYMMETRIC));
+        check_nccl(nccl.ncclCommInitRank(&r->nccl_comm, all.ranks, all.nccl_id, r->rank),
+                   "ncclCommInitRank");
+        check_nccl(nccl.ncclCommWindowRegister(r->nccl_comm, r->memory, 2 * bytes, &r->nccl_window,
+                                               NCCL_WIN_COLL_SYMMETRIC),
+                   "ncclCommWindowRegister");
     }
 }
 
 static void close_rank(struct rank *r)
 {
     if (all.has_nccl) {
-        nccl_check(nccl.ncclCommWindowDeregister(r->nccl_comm, r->nccl_window));
-        nccl_check(nccl.ncclCommDestroy(r->nccl_comm));
+        check_nccl(nccl.ncclCommWindowDeregister(r->nccl_comm, r->nccl_window),
+                   "ncclCommWindowDeregister");
+        check_nccl(nccl.ncclCommDestroy(r->nccl_comm), "ncclCommDestroy");
     }
     symwin_comm_destroy(r->comm);
     bench_check(symwin_stream_destroy(r->device, r->stream));

@@ -17,12 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common.h"
-#include "rivals/multicast.h"
-#include "rivals/nccl.h"
 #include "src/bootstrap/bootstrap.h"
 #include "src/channel/channel.h"
 #include "src/collective/collective.h"
+#include "with_nccl.h"
 
 enum { ROUNDS = 9, MOST_RANKS = 64, WINDOWS = 200, MIB = 1 << 20 };
 
@@ -40,24 +38,6 @@ static struct {
     pthread_barrier_t barrier;
     double us[MOST_RANKS]; /* of the last call */
 } run;
-
-static void load_nccl(void)
-{
-    void *library = nccl_open();
-    const char *missing;
-    char text[256];
-
-    if (library == NULL) {
-        fprintf(stderr, "memory: without NCCL: %s\n", dlerror());
-        return;
-    }
-    if (rivals_multicast_off(text, sizeof text) != 0)
-        bench_fail("NCCL", text);
-    missing = nccl_find(library);
-    if (missing != NULL)
-        bench_fail(missing, "NCCL 2.27 or later is needed");
-    run.with_nccl = 1;
-}
 
 /* ---- the same calls for both libraries ---- */
 
@@ -77,15 +57,6 @@ struct rank {
 enum { SYMWIN, NCCL, LIBRARIES };
 
 static const char *const libraries[LIBRARIES] = {"symwin", "nccl"};
-
-static void check_nccl(int result, const char *what)
-{
-    char text[32];
-
-    snprintf(text, sizeof text, "NCCL gave %d", result);
-    if (result != 0)
-        bench_fail(what, text);
-}
 
 static void create(struct rank *r, int library)
 {
@@ -297,7 +268,7 @@ int main(int argc, char **argv)
     if (run.ranks == 0)
         run.ranks = run.devices < MOST_RANKS ? run.devices : MOST_RANKS;
     if (strcmp(driver.name, "cuda") == 0)
-        load_nccl();
+        run.with_nccl = with_nccl("memory");
     bench_must(symwin_unique_id_create(&run.id), "id");
     if (run.with_nccl)
         check_nccl(nccl.ncclGetUniqueId(&run.nccl_id), "ncclGetUniqueId");
