@@ -13,16 +13,11 @@ static inline int sw_way_is_there(symwin_collective collective, symwin_algo algo
            (sw_collectives[collective].ways >> algo & 1) != 0;
 }
 
-/* Whether a row of measured choices may name it: of one domain, or of any number. */
+/* Whether a row of measured choices for one domain may name it. */
 static inline int sw_algo_is_inside(symwin_collective collective, symwin_algo algo)
 {
     return sw_algo_is_there(collective, algo) ||
            (sw_collectives[collective].by_parts && algo == SYMWIN_ALGO_PUT);
-}
-
-static inline int sw_algo_is_in_tables(symwin_collective collective, symwin_algo algo)
-{
-    return sw_algo_is_inside(collective, algo) || sw_way_is_there(collective, algo);
 }
 
 struct sw_tuning_row {

@@ -126,12 +126,23 @@ static int collective_named(const struct field *field, symwin_collective *out)
     return 0;
 }
 
-static int algo_named(symwin_collective collective, const struct field *field, symwin_algo *out)
+/* Whether rows of a GPU are for several domains: by the end of SW_TUNING_DOMAINS. */
+static int gpu_in_domains(const struct field *gpu)
+{
+    static const char end[] = " domains";
+    const size_t length = sizeof end - 1;
+
+    return gpu->length > length && memcmp(gpu->at + gpu->length - length, end, length) == 0;
+}
+
+static int algo_named(symwin_collective collective, int in_domains, const struct field *field,
+                      symwin_algo *out)
 {
     int i;
 
     for (i = SYMWIN_ALGO_AUTO + 1; i < SW_ALGOS; i++)
-        if (sw_algo_is_in_tables(collective, (symwin_algo)i) &&
+        if ((in_domains ? sw_way_is_there(collective, (symwin_algo)i)
+                        : sw_algo_is_inside(collective, (symwin_algo)i)) &&
             field_is(field, symwin_algo_name((symwin_algo)i))) {
             *out = (symwin_algo)i;
             return 1;
@@ -170,12 +181,17 @@ static symwin_status parse_choice(const struct reader *r, const struct field f[F
                                   symwin_collective collective, int registered,
                                   struct sw_tuning_row *row)
 {
+    const int in_domains = gpu_in_domains(&f[GPU]);
     uint64_t blocks = 0, threads = 0;
 
     if (!number(&f[BYTES], 1, INT64_MAX, &row->bytes))
         return bad(r, "bytes", &f[BYTES], "a number from 1 on");
-    if (!algo_named(collective, &f[ALGO], &row->algo))
-        return bad(r, "algo", &f[ALGO], "an algorithm of symwin.h for the collective");
+    if (!algo_named(collective, in_domains, &f[ALGO], &row->algo))
+        return bad(r, "algo", &f[ALGO],
+                   in_domains ? "a way between domains that the collective has"
+                              : "an algorithm of symwin.h for the collective in one domain");
+    if (in_domains && registered)
+        return bad(r, "registered", &f[REGISTERED], "0 for several domains");
     if (sw_algo_needs(collective, row->algo, SW_NEEDS_WINDOWS) && !registered)
         return bad(r, "registered", &f[REGISTERED], "1 for an algorithm over windows");
     if (!number(&f[BLOCKS], 0, 65536, &blocks))

@@ -50,8 +50,8 @@ static const struct {
     {"more bytes than there are", NAMES "A GPU,4,2,float,0,9999999999999999999,oneshot,8,96\n",
      "bytes is \"9999999999999999999\""},
     {"another algorithm", NAMES "A GPU,4,2,float,0,4096,ring,8,96\n",
-     "line 2: algo is \"ring\" and must be an algorithm of symwin.h for the collective; "
-     "correct it|a.csv"},
+     "line 2: algo is \"ring\" and must be an algorithm of symwin.h for the collective in one "
+     "domain; correct it|a.csv"},
     {"no choice at all", NAMES "A GPU,4,2,float,0,4096,auto,8,96\n", "algo is \"auto\""},
     {"windows without windows", NAMES "A GPU,4,2,float,0,4096,twoshot,8,96\n",
      "line 2: registered is \"0\" and must be 1 for an algorithm over windows"},
@@ -76,6 +76,18 @@ static const struct {
      "line 2: registered is \"0\" and must be 1 for an algorithm over windows"},
     {"a put of equal parts to be added", NAMED "reduce_scatter,A GPU,4,2,float,1,64,put,8,96\n",
      "line 2: algo is \"put\" and must be an algorithm of symwin.h for the collective"},
+    {"a way between domains in one domain", NAMES "A GPU,4,2,float,0,4096,nccl,8,96\n",
+     "line 2: algo is \"nccl\" and must be an algorithm of symwin.h for the collective in one "
+     "domain"},
+    {"an algorithm of one domain in several",
+     NAMES "A GPU in 2 domains,4,2,float,0,4096,oneshot_sentinel,8,96\n",
+     "line 2: algo is \"oneshot_sentinel\" and must be a way between domains that the collective "
+     "has"},
+    {"a way that the collective does not have",
+     NAMED "allgather,A GPU in 2 domains,4,2,float,0,4096,oneshot,8,96\n",
+     "line 2: algo is \"oneshot\" and must be a way between domains"},
+    {"windows between domains", NAMES "A GPU in 2 domains,4,2,float,1,4096,rails,8,0\n",
+     "line 2: registered is \"1\" and must be 0 for several domains"},
     {"no collective, where there is a column for it", NAMED ROW,
      "line 2 has fewer columns than are named"},
     {"a row for others that is wrong", NAMES ROW "B GPU,2,2,float,0,4096,ring,8,96\n",
