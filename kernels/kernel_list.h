@@ -28,7 +28,8 @@
 
 /* The collectives of a family, and which algorithms of theirs: src/collective/table.c. */
 #define SW_KERNEL_FAMILY_LIST(X)                                                                   \
-    X(allreduce) X(move) X(parts) X(barrier) X(table) X(rows) X(pair) X(few) X(group)
+    X(allreduce)                                                                                   \
+    X(move) X(parts) X(barrier) X(table) X(rows) X(pair) X(few) X(group) X(sum)
 enum sw_kernel_family {
 #define SW_KERNEL_FAMILY(name) SW_FAMILY_##name,
     SW_KERNEL_FAMILY_LIST(SW_KERNEL_FAMILY)
@@ -46,6 +47,7 @@ enum sw_kernel_family {
 #define SW_KERNEL_ARGS_pair struct sw_pair_args
 #define SW_KERNEL_ARGS_few struct sw_few_args
 #define SW_KERNEL_ARGS_group struct sw_group_args
+#define SW_KERNEL_ARGS_sum struct sw_kernel_args
 
 /* The most threads of a block: as many as there are registers for. */
 #define SW_KERNEL_THREADS_n 640  /* of 96 registers */
@@ -202,6 +204,8 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
 #define SW_KERNEL_LIST_PUT(X)                                                                      \
     X(put, move, put, bytes, move, n, any) X(put, move, twoshot, bytes, move, n, any)
 #define SW_KERNEL_LIST_BARRIER(X) X(barrier, barrier, oneshot, bytes, move, n, any)
+/* For communicators over several domains, which have no other: of what domains sent each other. */
+#define SW_KERNEL_LIST_SUM(X) X(sum, sum, oneshot, bytes, other, n, any)
 #define SW_KERNEL_LIST_REDUCE_PARTS(X)                                                             \
     SW_KERNEL_ALL_TYPES(X, reduce_parts, parts, oneshot)                                           \
     SW_KERNEL_WIDE_SUMS(X, reduce_parts, parts, oneshot, 2, short)                                 \
@@ -224,6 +228,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     SW_KERNEL_LIST_PAIRS(X)                                                                        \
     SW_KERNEL_LIST_PUT(X)                                                                          \
     SW_KERNEL_LIST_REDUCE_PARTS(X)                                                                 \
+    SW_KERNEL_LIST_SUM(X)                                                                          \
     SW_KERNEL_LIST_BARRIER(X)
 
 /* Each file: one fatbin. */
@@ -233,6 +238,7 @@ enum { SW_RANKS_n = 0, SW_RANKS_2 = 2, SW_RANKS_4 = 4, SW_RANKS_8 = 8 };
     X(twoshot_push)                                                                                \
     X(twoshot_put)                                                                                 \
     X(twoshot_bulk)                                                                                \
-    X(copies) X(multicast) X(move) X(move_v) X(reduce_v) X(pairs) X(put) X(reduce_parts) X(barrier)
+    X(copies)                                                                                      \
+    X(multicast) X(move) X(move_v) X(reduce_v) X(pairs) X(put) X(reduce_parts) X(sum) X(barrier)
 
 #endif

@@ -239,8 +239,9 @@ static int is_candidate(const struct tuning *t, symwin_algo algo)
 static int try_way(struct tuning *t, symwin_algo algo)
 {
     struct tried *tried = &t->tried[0];
-    const int first = tried->count, rails = algo == SYMWIN_ALGO_RAILS &&
-                                            sw_way_is_there(t->collective, SYMWIN_ALGO_ONESHOT);
+    const int first = tried->count, rails = (algo == SYMWIN_ALGO_RAILS &&
+                                             sw_way_is_there(t->collective, SYMWIN_ALGO_ONESHOT)) ||
+                                            algo == SYMWIN_ALGO_TWOSHOT_PUSH;
     symwin_collective_info info;
     int good = 1;
 

@@ -50,9 +50,12 @@ ONE_A_HOST = {"LL": 5.0, "LL128": 8.5, "Simple": 14.0}  # a hop of the network, 
 LATENCY = 5.0   # at this --latency hops of the network take the time above
 POST = 1.0      # of each message of an all-to-all, microseconds
 HANDOVER = 1.0  # from a kernel to one of another stream that waits for it, microseconds; assumed
+SUM_RATE = 1e6  # bytes a microsecond that a sum on 32 multiprocessors reads; assumed
 
 CHUNKS = (1, 2, 4, 8, 16, 32)
-AHEAD = (1, 2, 3, 4)  # first stages queued before the last stage of the first chunk
+LANES = 4          # communicators of a rail of the library
+AHEAD = LANES + 1  # first stages queued before the last stage of the first chunk, at most
+WAYS = ("stages", "swaps", "whole")
 HOSTS = (1, 2, 4, 16, 128, 1024, 12500)
 SIZES = (64 * KI, MI, 16 * MI, 256 * MI, GI)
 RATES = (25.0, 50.0, 100.0)
@@ -185,12 +188,15 @@ def bound(setup, collective, hosts, size):
 
 def ways(collective, gpus):
     """{name: stages of a chunk}: where, what, and by how much the chunk's bytes are divided."""
-    rail = ("rail", collective)
+    rail, swap = ("rail", collective), ("rail", "alltoall", gpus)
+    swaps = [swap, ("lane", "sum", gpus), swap]
     if gpus == 1:
-        return {"rail": [rail + (1,)]}
+        return {"rail": [rail + (1,)], **({"swaps": swaps} if collective == "allreduce" else {})}
     return {
         "allreduce": {"stages": [("inside", "reduce_scatter", 1), rail + (gpus,),
                                  ("inside", "allgather", 1)],
+                      "swaps": [("inside", "reduce_scatter", 1)] + swaps
+                               + [("inside", "allgather", 1)],
                       "whole": [("inside", "allreduce", 1), rail + (1,)]},
         "reduce_scatter": {"stages": [("inside", "reduce_scatter", 1), rail + (gpus,)]},
         "allgather": {"stages": [rail + (gpus,), ("inside", "allgather", 1)]},
@@ -250,16 +256,18 @@ def run(tasks, queues, on_link, slower):
 
 
 def pipeline(stages, chunks, ahead, communicators, slower=lambda calls: calls):
-    """The time of a collective in chunks. A stage is ("inside", us), or ("rail", latency, us of the
-    bytes). A call holds a communicator of its rail throughout, and shares the link only for its
-    bytes: equally, unless `slower` is measured."""
+    """The time of a collective in chunks. A stage is ("inside", us), ("rail", latency, us of the
+    bytes), or ("lane", us) of a kernel between two calls. A call holds a communicator of its rail
+    throughout, and shares the link only for its bytes: equally, unless `slower` is measured."""
     tasks, inside, on_link = {}, [], set()
     rails = [[] for _ in range(communicators)]
     for chunk in range(chunks):
         last = None
         for number, (place, *times) in enumerate(stages):
             name, after = (chunk, number), [(last, HANDOVER)] if last else []
-            if place == "rail":
+            if place == "lane":
+                rails[chunk % communicators].append(name)
+            elif place == "rail":
                 latency = (chunk, number, "latency")
                 tasks[latency] = (times[0], after)
                 after = [(latency, 0)]
@@ -283,29 +291,32 @@ def hierarchical(setup, collective, hosts, size):
         return Result(inside.time(collective, size), "inside", 1, None)
     best = Result(math.inf, None, 0, None)
     for way, plan in ways(collective, setup.gpus).items():
+        if way in WAYS and way not in setup.ways:
+            continue
         for chunks in [setup.chunks] if setup.chunks else CHUNKS:
-            calls, part = [], next(part for place, _, part in plan if place == "rail")
-            for engine in engines(collective, 1):
-                latency, us = nccl(setup, collective, hosts, 1, size / chunks / part, engine)
+            rails = [(name, part) for place, name, part in plan if place == "rail"]
+            calls, (called, part) = [], rails[0]
+            for engine in engines(called, 1):
+                latency, us = nccl(setup, called, hosts, 1, size / chunks / part, engine)
                 calls.append((latency + us, engine, latency, us))
             if setup.communicators == 1:  # nothing overlaps a call, so the shortest is the best
                 calls = [min(calls)]
             for total, engine, *times in calls:
-                if max(total * math.ceil(chunks / setup.communicators),
-                       times[1] * chunks) >= best.us:
+                if len(rails) * max(total * math.ceil(chunks / setup.communicators),
+                                    times[1] * chunks) >= best.us:
                     continue
                 stages = [("rail", *times) if place == "rail" else
-                          ("inside", inside.time(name, size / chunks)) for place, name, _ in plan]
-                for ahead in AHEAD if chunks > 1 and len(plan) > 2 else AHEAD[:1]:
-                    us = pipeline(stages, chunks, ahead, setup.communicators)
-                    if us < best.us:
-                        best = Result(us, way, chunks, engine)
+                          ("lane", size / chunks / part / SUM_RATE) if place == "lane" else
+                          ("inside", inside.time(name, size / chunks))
+                          for place, name, part in plan]
+                us = pipeline(stages, chunks, min(chunks, AHEAD), setup.communicators)
+                if us < best.us:
+                    best = Result(us, way, chunks, engine)
     return best
 
 
 # ---- compared with a test bed --------------------------------------------------------------------
 
-LANES = 4  # communicators of a rail, and steps that are queued ahead, of the library
 TOGETHER = {"pairs": 2, "lanes": LANES}  # calls at the same time in tables of a bed
 WITHIN = 0.15
 
@@ -358,7 +369,7 @@ class Bed:
         stages = [("inside", self.time("inside", "reduce_scatter", part)),
                   ("rail", 0.0, self.time("rail", "allreduce", part / self.gpus)),
                   ("inside", self.time("inside", "allgather", part))]
-        return pipeline(stages, pieces, min(LANES, pieces), LANES, self.slower(part / self.gpus))
+        return pipeline(stages, pieces, min(AHEAD, pieces), LANES, self.slower(part / self.gpus))
 
 
 def bed_table(bed):
@@ -416,7 +427,10 @@ def rate_table(setup, rate):
 
 
 def choice(result):
-    engine = f"{result.engine.algo}, {result.engine.proto}" if result.engine else "-"
+    engine = "-"
+    if result.engine:
+        algo = "sends" if result.way == "swaps" else result.engine.algo
+        engine = f"{algo}, {result.engine.proto}"
     return [result.way, str(result.chunks), engine]
 
 
@@ -441,10 +455,12 @@ def variants(setup):
             [("as above", {})]
             + [(f"{latency} us a hop", {"latency": float(latency)}) for latency in (3, 7, 10)]
             + [(f"trees at {part:g} of the rate", {"tree_share": part}) for part in (0.7, 0.8, 1)]
-            + [(f"{count} communicators a rail", {"communicators": count}) for count in (2, 4)]
+            + [(f"{count} communicator{'s' * (count > 1)} a rail", {"communicators": count})
+               for count in (1, 2, 8)]
             + [("one chunk", {"chunks": 1}),
-               ("4 communicators, trees at 1, 3 us",
-                {"communicators": 4, "tree_share": 1, "latency": 3.0})]):
+               ("without two exchanges", {"ways": ("stages", "whole")}),
+               ("without them, trees at 1, 3 us",
+                {"ways": ("stages", "whole"), "tree_share": 1, "latency": 3.0})]):
         changed = variant(setup, **changes)
         chunks = str(hierarchical(changed, "allreduce", 128, GI).chunks)
         rows.append([name] + [cell(changed, 128, size) for size in (64 * KI, 16 * MI, 256 * MI, GI)]
@@ -533,6 +549,12 @@ def number(name, whole, many=False):
     return (lambda text: [one(part) for part in text.split(",")]) if many else one
 
 
+def some_ways(text):
+    if not set(text.split(",")) <= set(WAYS):
+        raise argparse.ArgumentTypeError(f"{text!r} is not some of {', '.join(WAYS)}")
+    return text.split(",")
+
+
 def main():
     parser = Parser(description=__doc__.splitlines()[0], allow_abbrev=False)
     add = parser.add_argument
@@ -548,8 +570,10 @@ def main():
         help=f"of a hop of a short message over the network; {LATENCY:g}")
     add("--tree-share", type=number("tree_share", False), default=TREE_SHARE, metavar="SHARE",
         help=f"of the rate, that NCCL's trees reach; {TREE_SHARE}")
-    add("--communicators", type=number("communicators", True), default=1, metavar="N",
-        help="of each rail, that take the chunks in turn; 1")
+    add("--communicators", type=number("communicators", True), default=LANES, metavar="N",
+        help=f"of each rail, that take the chunks in turn; {LANES}")
+    add("--ways", type=some_ways, default=WAYS, metavar="WAY[,WAY]", help="not all of "
+        + ", ".join(WAYS))
     add("--chunks", type=number("chunks", True), default=None, metavar="N",
         help="instead of the fastest number of " + ", ".join(str(count) for count in CHUNKS))
     mode = parser.add_mutually_exclusive_group()

@@ -58,7 +58,7 @@ static const struct {
 struct sw_kernels {
     struct sw_kernels *next;
     int device;
-    int nranks;       /* whose kernels it has beside those for any number */
+    int nranks;       /* whose kernels it has beside those for any number, or SW_SUM_ALONE */
     int multicast;    /* it has those of the algorithms through multicast */
     int block_shared; /* bytes of shared memory that a block can ask for */
     int refs;
@@ -158,6 +158,8 @@ static const struct sw_algorithm *algorithm_of(size_t which)
 
     if (kernel_list[which].family == SW_FAMILY_pair || kernel_list[which].family == SW_FAMILY_few)
         return &sw_pairs;
+    if (kernel_list[which].family == SW_FAMILY_sum)
+        return sw_algorithm(SYMWIN_ALLREDUCE, algo);
     if (kernel_list[which].family == SW_FAMILY_group)
         return sw_algorithm(SYMWIN_ALLGATHER, algo);
     if (kernel_list[which].family == SW_FAMILY_rows)
@@ -265,6 +267,8 @@ static symwin_status load_device(struct sw_kernels *kernels)
         status = sw_check(sw_drv.cuDriverGetVersion(&version), "cuDriverGetVersion");
     kernels->early = version >= EARLY_DRIVER;
     for (i = 0; i < KERNEL_COUNT && status == SYMWIN_OK; i++) {
+        if ((kernel_list[i].family == SW_FAMILY_sum) != (kernels->nranks == SW_SUM_ALONE))
+            continue;
         if (kernel_list[i].ranks != SW_RANKS_n && kernel_list[i].ranks != kernels->nranks)
             continue;
         if ((algorithm_of(i)->needs & SW_NEEDS_MULTICAST) != 0 && !kernels->multicast)
@@ -411,6 +415,12 @@ const struct sw_kernel *sw_kernels_group(const struct sw_kernels *kernels,
     const struct sw_kernel *kernel = &kernels->kernels[of[shape]];
 
     return kernel->function != NULL ? kernel : NULL;
+}
+
+const struct sw_kernel *sw_kernels_sum(const struct sw_kernels *kernels)
+{
+    return shaped(kernels, kernels->table[SW_FAMILY_sum][SYMWIN_ALGO_ONESHOT][TYPE_bytes][OP_other],
+                  SW_SHAPE_any);
 }
 
 const struct sw_kernel *sw_kernels_rows(const struct sw_kernels *kernels)

@@ -20,6 +20,10 @@ struct sw_kernels; /* a device's; constant while the caller holds the reference 
 symwin_status sw_kernels_acquire(int device, int nranks, int multicast, struct sw_kernels **out);
 void sw_kernels_release(struct sw_kernels *kernels);
 
+/* In place of a number of ranks: the kernel of sw_kernels_sum() and no other, for a communicator
+ * over several domains. */
+enum { SW_SUM_ALONE = 0 };
+
 struct sw_kernel {
     CUfunction function;
     int threads;      /* that a block takes */
@@ -45,6 +49,9 @@ const struct sw_kernel *sw_kernels_group(const struct sw_kernels *kernels,
 /* The kernel that stores rows ahead of a call by parts (kernels/table_layout.h). It has no function
  * where the ranks are few enough for the arguments of the call's own kernel. */
 const struct sw_kernel *sw_kernels_rows(const struct sw_kernels *kernels);
+/* The kernel that reduces arrays in a rank's own memory (kernels/sum.cu). It has no function unless
+ * SW_SUM_ALONE was asked for. */
+const struct sw_kernel *sw_kernels_sum(const struct sw_kernels *kernels);
 /* sw_kernel_args.op for a call by that kernel, which may be that of another type. */
 uint32_t sw_kernel_op(const struct sw_kernel *kernel, symwin_type type, symwin_op op);
 /* Bit i: there are kernels of algorithm i, of each collective that has it. */

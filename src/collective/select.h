@@ -13,6 +13,12 @@ static inline int sw_way_is_there(symwin_collective collective, symwin_algo algo
            (sw_collectives[collective].ways >> algo & 1) != 0;
 }
 
+/* Whether a way's `blocks` are pieces. */
+static inline int sw_way_has_pieces(symwin_algo algo)
+{
+    return algo == SYMWIN_ALGO_RAILS || algo == SYMWIN_ALGO_TWOSHOT_PUSH;
+}
+
 /* Whether a row of measured choices for one domain may name it. */
 static inline int sw_algo_is_inside(symwin_collective collective, symwin_algo algo)
 {

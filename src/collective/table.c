@@ -182,13 +182,14 @@ const struct sw_algorithm sw_pairs = {.chosen = SW_CHOSEN, .family = SW_FAMILY_p
 
 #define SMALL .small = SYMWIN_ALGO_ONESHOT
 
-/* Over several domains: with one exchange between them, by rails, by NCCL alone. */
+/* Over several domains: by NCCL alone; by rails; with one exchange between them; with two. */
 #define NCCL .ways = 1u << SYMWIN_ALGO_NCCL
 #define RAILS_NCCL NCCL | 1u << SYMWIN_ALGO_RAILS
 #define ALL_WAYS RAILS_NCCL | 1u << SYMWIN_ALGO_ONESHOT
+#define TWOSHOT_TOO ALL_WAYS | 1u << SYMWIN_ALGO_TWOSHOT_PUSH
 
 const struct sw_collective sw_collectives[SW_COLLECTIVES] = {
-    [SYMWIN_ALLREDUCE] = {CALLS(allreduce), ALL_WAYS, .reduces = 1, .crossings = 2,
+    [SYMWIN_ALLREDUCE] = {CALLS(allreduce), TWOSHOT_TOO, .reduces = 1, .crossings = 2,
                           .in = SW_AT_ONE_OFFSET, .out = SW_AT_ONE_OFFSET,
                           .registers = SW_CONNECTS_ALWAYS, .small = SYMWIN_ALGO_ONESHOT_SENTINEL,
                           .large_multicast = SYMWIN_ALGO_TWOSHOT_MC, .algos = allreduce},

@@ -218,7 +218,7 @@ static void exchange_part(const struct sw_wide_call *c, const struct sw_line_pie
 
 symwin_status sw_gather_all(const struct sw_wide_call *c)
 {
-    static const struct sw_flow flow = {NULL, exchange_part, gather_domain};
+    static const struct sw_flow flow = {.rail = exchange_part, .last = gather_domain};
     const struct sw_domains *d = &c->wide->domains;
     const struct sw_request *r = c->r;
     symwin_status status;
@@ -319,7 +319,7 @@ static void add_sums(const struct sw_wide_call *c, const struct sw_line_piece *p
 
 symwin_status sw_reduce_parts(const struct sw_wide_call *c)
 {
-    static const struct sw_flow flow = {sum_domain, add_sums, NULL};
+    static const struct sw_flow flow = {.first = sum_domain, .rail = add_sums};
     const struct sw_wide *w = c->wide;
     const struct sw_domains *d = &w->domains;
     const struct sw_request *r = c->r;
@@ -391,7 +391,7 @@ static void exchange_joined(const struct sw_wide_call *c, const struct sw_line_p
 
 symwin_status sw_exchange_joined(const struct sw_wide_call *c)
 {
-    static const struct sw_flow flow = {join_parts, exchange_joined, NULL};
+    static const struct sw_flow flow = {.first = join_parts, .rail = exchange_joined};
     const struct sw_wide *w = c->wide;
     const struct sw_domains *d = &w->domains;
     const struct sw_request *r = c->r;

@@ -20,8 +20,9 @@ static char *room_of(const struct sw_wide_call *c, unsigned number)
 
 /* A verdict tells of the step inside before it, to all domains: it has no part in what each of them
  * moves. */
-static symwin_status on_rails(const struct sw_wide_call *c, const struct sw_flow *f,
-                              const struct sw_line_piece *p, char *room, CUstream stream, int lane)
+static symwin_status one_batch(const struct sw_wide_call *c, sw_rail_fn *rail,
+                               const struct sw_line_piece *p, char *room, CUstream stream, int lane,
+                               int has_verdict)
 {
     const struct sw_wide *w = c->wide;
     struct sw_batch b;
@@ -31,11 +32,24 @@ static symwin_status on_rails(const struct sw_wide_call *c, const struct sw_flow
     if (status != SYMWIN_OK)
         return status;
     for (i = 0; i < w->rail_count && !p->stays; i++)
-        f->rail(c, p, room, stream, i, sw_rails_of(w, lane)[i], &b);
-    if (f->first != NULL)
+        rail(c, p, room, stream, i, sw_rails_of(w, lane)[i], &b);
+    if (has_verdict)
         sw_batch_verdicts(&b);
     status = sw_batch_end(&b);
-    return status == SYMWIN_OK && f->first != NULL ? sw_batch_hold(&b) : status;
+    return status == SYMWIN_OK && has_verdict ? sw_batch_hold(&b) : status;
+}
+
+static symwin_status on_rails(const struct sw_wide_call *c, const struct sw_flow *f,
+                              const struct sw_line_piece *p, char *room, CUstream stream, int lane)
+{
+    symwin_status status = one_batch(c, f->rail, p, room, stream, lane, f->first != NULL);
+    int i;
+
+    for (i = 0; i < c->wide->rail_count && status == SYMWIN_OK && f->between != NULL; i++)
+        status = f->between(c, p, room, stream, i);
+    return status == SYMWIN_OK && f->again != NULL
+               ? one_batch(c, f->again, p, room, stream, lane, 0)
+               : status;
 }
 
 static int is_on_rails(const struct sw_line *l, const struct sw_line_piece *p)

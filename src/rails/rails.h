@@ -29,8 +29,9 @@ struct sw_lane {
 
 struct sw_wide {
     const struct sw_wide_calls *calls; /* first: what the room collective knows */
-    struct sw_remains remains;         /* this, `words` and `context`, for the reaper */
+    struct sw_remains remains;         /* this, `words`, `kernels`, `context`, for the reaper */
     CUcontext context;                 /* retained for `words`; NULL: not yet */
+    struct sw_kernels *kernels;        /* owned: SW_SUM_ALONE */
     int device;
     symwin_comm *comm; /* whose this is; comm->inner has the kernels */
     const struct sw_part_maker *maker;

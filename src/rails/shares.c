@@ -93,8 +93,11 @@ typedef symwin_status rest_fn(const struct sw_wide_call *c, uint64_t at, uint64_
 static symwin_status run_flow(const struct sw_wide_call *c, const struct sw_flow *f, rest_fn *rest)
 {
     const uint64_t rails = (uint64_t)c->wide->domains.rails, count = c->r->count,
-                   whole = c->way.algo == SYMWIN_ALGO_RAILS ? count / rails * rails : 0,
-                   most = elements_of_piece(c, whole), room = c->wide->half / c->element;
+                   whole = c->way.algo == SYMWIN_ALGO_ONESHOT ? 0 : count / rails * rails,
+                   most = elements_of_piece(c, whole),
+                   room = c->way.algo == SYMWIN_ALGO_TWOSHOT_PUSH
+                              ? sw_twoshot_rest(c->wide, c->element)
+                              : c->wide->half / c->element;
     struct sw_line line = {.call = c, .flow = f};
     symwin_status status = SYMWIN_OK;
     struct sw_line_piece p;
@@ -154,9 +157,16 @@ static symwin_status reduce_all_short(const struct sw_wide_call *c, uint64_t at,
 
 symwin_status sw_reduce_all(const struct sw_wide_call *c)
 {
-    static const struct sw_flow flow = {share_sums, reduce_share, gather_shares};
+    static const struct sw_flow by_nccl = {
+        .first = share_sums, .rail = reduce_share, .last = gather_shares};
+    static const struct sw_flow twoshot = {.first = share_sums,
+                                           .rail = sw_twoshot_swap,
+                                           .between = sw_twoshot_sum,
+                                           .again = sw_twoshot_spread,
+                                           .last = gather_shares};
 
-    return run_flow(c, &flow, reduce_all_short);
+    return c->way.algo == SYMWIN_ALGO_TWOSHOT_PUSH ? run_flow(c, &twoshot, sw_twoshot_short)
+                                                   : run_flow(c, &by_nccl, reduce_all_short);
 }
 
 /* ---- broadcast and reduce -------------------------------------------------------------------- */
@@ -275,14 +285,16 @@ static symwin_status collect_shares(const struct sw_wide_call *c, const struct s
 
 symwin_status sw_broadcast_all(const struct sw_wide_call *c)
 {
-    static const struct sw_flow flow = {spread_inside, pass_share, gather_passed};
+    static const struct sw_flow flow = {
+        .first = spread_inside, .rail = pass_share, .last = gather_passed};
 
     return run_flow(c, &flow, broadcast_short);
 }
 
 symwin_status sw_reduce_to_root(const struct sw_wide_call *c)
 {
-    static const struct sw_flow flow = {share_sums, reduce_to_domain, collect_shares};
+    static const struct sw_flow flow = {
+        .first = share_sums, .rail = reduce_to_domain, .last = collect_shares};
 
     return run_flow(c, &flow, reduce_short);
 }

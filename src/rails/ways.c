@@ -21,8 +21,12 @@ static const struct protocol {
 #define INSIDE_RATE 340e3
 #define HANDOVER_US 1.0
 #define INSIDE_US 2.3
+/* A message that NCCL posts, in us, and bytes in a us that a sum on SW_SPARE multiprocessors reads:
+ * both assumed. */
+#define POST_US 1.0
+#define SUM_RATE 1e6
 
-enum { MOST_PIECES = 32 };
+enum { MOST_PIECES = 32, LL = 0, SIMPLE = 2 };
 
 /* Times as close as this are equal: then the message goes in fewer pieces, each of which costs more
  * where ranks share a device or the network is slower than assumed. */
@@ -53,6 +57,28 @@ static double rail_us(symwin_collective collective, int domains, double bytes, d
         if (least == 0 || us < least) {
             least = us;
             *in_use = part;
+        }
+    }
+    return least;
+}
+
+/* Two exchanges of messages with each other domain, and the sum between them. */
+static double exchanges_us(int domains, double bytes, double *in_use)
+{
+    static const struct protocol *const of_messages[] = {&protocols[LL], &protocols[SIMPLE]};
+    const double others = domains - 1.0;
+    double least = 0;
+    int i;
+
+    for (i = 0; i < 2; i++) {
+        const struct protocol *p = of_messages[i];
+        const double moved = others / domains * bytes / (RAIL_RATE * p->share),
+                     used = 2 * (moved > others * POST_US ? moved : others * POST_US),
+                     us = 2 * (p->call + p->hop + HANDOVER_US) + used + bytes / SUM_RATE;
+
+        if (i == 0 || us < least) {
+            least = us;
+            *in_use = used;
         }
     }
     return least;
@@ -106,36 +132,48 @@ double sw_way_us(symwin_collective collective, int domains, int rails, double by
         return inside_us(bytes, collective == SYMWIN_ALLREDUCE ? others : rails > 1) + HANDOVER_US +
                rail_us(collective, domains, bytes, &in_use);
     step = inside_us(piece, others / rails);
-    rail = rail_us(collective, domains, piece / rails, &in_use);
+    rail = algo == SYMWIN_ALGO_TWOSHOT_PUSH ? exchanges_us(domains, piece / rails, &in_use)
+                                            : rail_us(collective, domains, piece / rails, &in_use);
     slowest = rail / (pieces < SW_LANES ? pieces : SW_LANES);
     slowest = in_use > slowest ? in_use : slowest;
     slowest = 2 * step > slowest ? 2 * step : slowest;
     return 2 * step + rail + 2 * HANDOVER_US + (pieces - 1) * slowest;
 }
 
+/* The number of pieces, each of at most `most` bytes; and what they take. */
+static unsigned pieces_by_model(symwin_collective collective, int domains, int rails, double bytes,
+                                double most, symwin_algo algo, double *least)
+{
+    double us[MOST_PIECES + 1];
+    unsigned fewest = 1, pieces;
+
+    while (bytes / fewest > most && fewest < MOST_PIECES) /* there is no room */
+        fewest *= 2;
+    *least = sw_way_us(collective, domains, rails, bytes, algo, fewest);
+    for (pieces = fewest; pieces <= MOST_PIECES; pieces *= 2) {
+        us[pieces] = sw_way_us(collective, domains, rails, bytes, algo, pieces);
+        *least = us[pieces] < *least ? us[pieces] : *least;
+    }
+    for (pieces = fewest; us[pieces] > ALIKE * *least;)
+        pieces *= 2;
+    return pieces;
+}
+
 struct sw_way sw_way_by_model(symwin_collective collective, int domains, int rails, double bytes,
                               double most)
 {
     const double alone = sw_way_us(collective, domains, rails, bytes, SYMWIN_ALGO_ONESHOT, 1);
-    double us[MOST_PIECES + 1], least = alone;
-    unsigned fewest = 1, pieces;
+    double least;
+    unsigned pieces;
 
     if (has_parts(collective))
         return (struct sw_way){
             SYMWIN_ALGO_RAILS,
             ALIKE * parts_us(collective, domains, rails, bytes, 2) < alone ? (unsigned)domains : 1,
             0};
-    while (bytes / fewest > most && fewest < MOST_PIECES) /* there is no room */
-        fewest *= 2;
-    for (pieces = fewest; pieces <= MOST_PIECES; pieces *= 2) {
-        us[pieces] = sw_way_us(collective, domains, rails, bytes, SYMWIN_ALGO_RAILS, pieces);
-        least = us[pieces] < least ? us[pieces] : least;
-    }
-    if (least == alone)
-        return (struct sw_way){SYMWIN_ALGO_ONESHOT, 1, 0};
-    for (pieces = fewest; us[pieces] > ALIKE * least;)
-        pieces *= 2;
-    return (struct sw_way){SYMWIN_ALGO_RAILS, pieces, 0};
+    pieces = pieces_by_model(collective, domains, rails, bytes, most, SYMWIN_ALGO_RAILS, &least);
+    return least < alone ? (struct sw_way){SYMWIN_ALGO_RAILS, pieces, 0}
+                         : (struct sw_way){SYMWIN_ALGO_ONESHOT, 1, 0};
 }
 
 /* ---- the choice ------------------------------------------------------------------------------ */
@@ -158,6 +196,9 @@ static int can_go(const struct sw_request *r, symwin_algo algo)
         return !sw_collectives[r->collective].reduces || sw_engine_op(r->op) >= 0;
     if (divides_once(r))
         return 0;
+    if (algo == SYMWIN_ALGO_TWOSHOT_PUSH)
+        return sw_twoshot_room(w, symwin_type_bytes(r->type)) > 0 &&
+               sw_twoshot_rest(w, symwin_type_bytes(r->type)) > 0;
     if (algo != SYMWIN_ALGO_RAILS)
         return 1;
     switch (r->collective) {
@@ -196,16 +237,29 @@ static int has_shares(symwin_collective collective)
 
 /* The pieces that there are if so many are asked for: more if a part of the scratch has no room for
  * the shares of a rank that serves most rails; fewer if shares do not divide into so many. */
-static unsigned pieces_of_shares(const struct sw_request *r, unsigned asked)
+static unsigned pieces_of_shares(const struct sw_request *r, symwin_algo algo, unsigned asked)
 {
     const struct sw_wide *w = r->comm->wide;
+    const size_t element = symwin_type_bytes(r->type);
     const uint64_t share = r->count / (uint64_t)w->domains.rails,
-                   room = w->part / symwin_type_bytes(r->type) /
-                          (uint64_t)sw_most_served(&w->domains),
+                   room = algo == SYMWIN_ALGO_TWOSHOT_PUSH
+                              ? sw_twoshot_room(w, element)
+                              : w->part / element / (uint64_t)sw_most_served(&w->domains),
                    fewest = (share + room - 1) / room, pieces = asked > fewest ? asked : fewest,
                    each = (share + pieces - 1) / pieces;
 
     return share > 0 ? (unsigned)((share + each - 1) / each) : 1;
+}
+
+static unsigned twoshot_pieces(const struct sw_request *r, double bytes)
+{
+    const struct sw_wide *w = r->comm->wide;
+    const size_t element = symwin_type_bytes(r->type);
+    double us;
+
+    return pieces_by_model(r->collective, w->domains.count, w->domains.rails, bytes,
+                           (double)(sw_twoshot_room(w, element) * element) * w->domains.rails,
+                           SYMWIN_ALGO_TWOSHOT_PUSH, &us);
 }
 
 symwin_status sw_way_choose(const struct sw_request *r, struct sw_way *way)
@@ -230,11 +284,15 @@ symwin_status sw_way_choose(const struct sw_request *r, struct sw_way *way)
         return sw_fail(SYMWIN_UNSUPPORTED, "%s: %s; pass SYMWIN_ALGO_AUTO", r->name,
                        asked == SYMWIN_ALGO_NCCL ? "NCCL alone has no pre-multiplied sum here"
                        : divides_once(r)         ? "an average of integers goes by NCCL alone"
+                       : asked == SYMWIN_ALGO_TWOSHOT_PUSH
+                           ? "there are too many domains for two exchanges"
                        : r->collective == SYMWIN_ALLTOALL
                            ? "the domains differ in size, so it cannot go by rails"
                            : "the domains' sizes do not let it go by rails");
-    } else if (asked == SYMWIN_ALGO_RAILS && r->options->blocks > 0) {
+    } else if (sw_way_has_pieces(asked) && r->options->blocks > 0) {
         *way = (struct sw_way){asked, (unsigned)r->options->blocks, 0};
+    } else if (asked == SYMWIN_ALGO_TWOSHOT_PUSH) {
+        *way = (struct sw_way){asked, twoshot_pieces(r, (double)bytes), 0};
     } else {
         *way = by_itself(r, bytes);
         if (way->algo != asked)
@@ -242,7 +300,7 @@ symwin_status sw_way_choose(const struct sw_request *r, struct sw_way *way)
     }
     if (way->pieces < 1)
         way->pieces = 1;
-    if (way->algo == SYMWIN_ALGO_RAILS && has_shares(r->collective))
-        way->pieces = pieces_of_shares(r, way->pieces);
+    if (sw_way_has_pieces(way->algo) && has_shares(r->collective))
+        way->pieces = pieces_of_shares(r, way->algo, way->pieces);
     return SYMWIN_OK;
 }

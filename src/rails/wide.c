@@ -284,9 +284,11 @@ static symwin_status make_inner(struct sw_wide *wide, const symwin_comm_options 
     return status;
 }
 
+/* Of a message of 1 GiB by two exchanges, for eight ranks a domain: sixteen pieces, each with a
+ * share of 8 MiB, what comes of others, and gaps between parts. */
 static size_t scratch_bytes(void)
 {
-    return sw_driver_is_emulated() ? (size_t)256 << 10 : (size_t)80 << 20;
+    return sw_driver_is_emulated() ? (size_t)256 << 10 : (size_t)81 << 20;
 }
 
 static symwin_status make_event(CUevent *event)
@@ -354,7 +356,10 @@ static symwin_status make_resources(struct sw_wide *wide, const char *call)
     }
     if (status == SYMWIN_OK)
         status = make_event(&wide->edge);
-    return status == SYMWIN_OK ? make_event(&wide->last_call) : status;
+    if (status == SYMWIN_OK)
+        status = make_event(&wide->last_call);
+    return status == SYMWIN_OK ? sw_kernels_acquire(wide->device, SW_SUM_ALONE, 0, &wide->kernels)
+                               : status;
 }
 
 static symwin_status start_watcher(struct sw_wide *wide, const char *call)
@@ -492,7 +497,7 @@ static void drop_event(CUevent event)
 }
 
 /* On the reaper: cuMemFreeHost() waits for all kernels of the device, and one may wait for the
- * thread that destroys the communicator. */
+ * thread that destroys the communicator. Then no sum is left that streams had behind a verdict. */
 static void free_words(struct sw_remains *remains)
 {
     struct sw_wide *wide = (struct sw_wide *)(void *)((char *)remains -
@@ -505,6 +510,8 @@ static void free_words(struct sw_remains *remains)
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
     if (wide->words != NULL)
         sw_drop(sw_drv.cuMemFreeHost((void *)wide->words), "cuMemFreeHost");
+    if (wide->kernels != NULL)
+        sw_kernels_release(wide->kernels);
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
     if (pushed)
         sw_drop(sw_drv.cuCtxPopCurrent(&context), "cuCtxPopCurrent");

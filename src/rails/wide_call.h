@@ -6,8 +6,8 @@
 
 /* How a call goes between domains. */
 struct sw_way {
-    symwin_algo algo; /* ONESHOT: one exchange; RAILS; NCCL */
-    unsigned pieces;  /* of rails; of a message in shares, so many that there is room for each */
+    symwin_algo algo; /* ONESHOT: one exchange; RAILS; TWOSHOT_PUSH; NCCL */
+    unsigned pieces;  /* if it has some; of shares, so many that there is room for each */
     int measured;     /* from a table */
 };
 
@@ -117,11 +117,18 @@ struct sw_line_piece {
 
 /* What is done with a piece: inside the domain, on the rails, and inside again. `room` is for that
  * piece, of wide->part bytes. NULL: nothing is done inside. */
+typedef void sw_rail_fn(const struct sw_wide_call *c, const struct sw_line_piece *p, char *room,
+                        CUstream stream, int i, struct ncclComm *comm, struct sw_batch *b);
+
 struct sw_flow {
     symwin_status (*first)(const struct sw_wide_call *c, const struct sw_line_piece *p, char *room);
-    void (*rail)(const struct sw_wide_call *c, const struct sw_line_piece *p, char *room,
-                 CUstream stream, int i, struct ncclComm *comm, struct sw_batch *b);
+    sw_rail_fn *rail;
     symwin_status (*last)(const struct sw_wide_call *c, const struct sw_line_piece *p, char *room);
+    /* NULL, or after `rail`, in the same stream: what a kernel does for each rail, and calls of
+     * NCCL's again. */
+    symwin_status (*between)(const struct sw_wide_call *c, const struct sw_line_piece *p,
+                             char *room, CUstream stream, int i);
+    sw_rail_fn *again;
 };
 
 /* sw_line_end() follows the last piece of a call, unless a status was a failure. */
@@ -146,8 +153,22 @@ int sw_most_served(const struct sw_domains *d); /* rails of one rank, at most */
 
 symwin_status sw_by_nccl(const struct sw_wide_call *c); /* and those of parts but all-to-all */
 symwin_status sw_reduce_all(const struct sw_wide_call *c);
+
 symwin_status sw_broadcast_all(const struct sw_wide_call *c);
 symwin_status sw_reduce_to_root(const struct sw_wide_call *c);
+
+/* ---- twoshot.c: all-reduce by two exchanges -------------------------------------------------- */
+
+/* Elements of a share of a piece, and of what goes in no shares, for which there is room on all
+ * ranks. 0: there is none. */
+uint64_t sw_twoshot_room(const struct sw_wide *w, size_t element);
+uint64_t sw_twoshot_rest(const struct sw_wide *w, size_t element);
+
+/* What is done with the share of a rail; and all of what goes in no shares. */
+sw_rail_fn sw_twoshot_swap, sw_twoshot_spread;
+symwin_status sw_twoshot_sum(const struct sw_wide_call *c, const struct sw_line_piece *p,
+                             char *room, CUstream stream, int i);
+symwin_status sw_twoshot_short(const struct sw_wide_call *c, uint64_t at, uint64_t count);
 
 /* ---- for_each.c: a part for each rank ---- */
 

@@ -1,12 +1,17 @@
-/* One call of each collective except the all-reduce and the barrier, sends and receives, and a
- * group, with what they must leave: for tests that make them fail. All are queued at once, in
+/* One call of each collective except the barrier, of all-reduces by two shots, sends and receives,
+ * and a group, with what they must leave: for tests that make them fail. All are queued at once, in
  * memory that lies in a window. */
 #ifndef SYMWIN_TESTS_EACH_CALL_H
 #define SYMWIN_TESTS_EACH_CALL_H
 
 #include "harness.h"
 
-enum { EACH_WORDS = 16, EACH_MOST = 20, EACH_BYTES = EACH_WORDS * (EACH_MOST + 1) * 4 };
+enum {
+    EACH_WORDS = 16,
+    EACH_REDUCED = 9,
+    EACH_MOST = 20,
+    EACH_BYTES = EACH_WORDS * (EACH_MOST + 1) * 4
+};
 
 /* A rank of at most eight. `memory` has EACH_BYTES: the input, then an output of each call. */
 struct each {
@@ -14,10 +19,11 @@ struct each {
     int rank, nranks, device;
     uint32_t *memory;
     struct CUstream_st *stream;
-    int over_domains; /* where no algorithm can be asked for */
+    int over_domains; /* where of these algorithms there is only the two-shot */
 };
 
 enum each_kind {
+    EACH_ALLREDUCE,
     EACH_ALLGATHER,
     EACH_ALLTOALL,
     EACH_BROADCAST,
@@ -37,6 +43,7 @@ static const struct each_call {
     enum each_kind kind;
     symwin_algo algo;
 } each_calls[] = {
+    {"an all-reduce by two shots", EACH_ALLREDUCE, SYMWIN_ALGO_TWOSHOT_PUSH},
     {"an all-gather", EACH_ALLGATHER, SYMWIN_ALGO_ONESHOT},
     {"an all-gather by copies", EACH_ALLGATHER, SYMWIN_ALGO_COPIES},
     {"an all-to-all", EACH_ALLTOALL, SYMWIN_ALGO_ONESHOT},
@@ -90,6 +97,8 @@ static inline uint32_t each_want(const struct each *e, enum each_kind kind, int 
     const int n = e->nranks, is_root = e->rank == each_root(e);
 
     switch (kind) {
+    case EACH_ALLREDUCE:
+        return k < EACH_REDUCED ? each_sum(e, k) : 0;
     case EACH_ALLGATHER:
         return k < n ? each_input(k, 0) : 0;
     case EACH_ALLTOALL:
@@ -148,7 +157,9 @@ static inline symwin_status each_make(const struct each *e, const struct each_ca
 {
     const symwin_collective_options options = {
         .size = sizeof options, .algo = call->algo, .blocks = 1, .threads = 32};
-    const symwin_collective_options *const o = e->over_domains ? NULL : &options;
+    const symwin_collective_options *const o = e->over_domains && call->kind != EACH_ALLREDUCE
+                                                   ? NULL
+                                                   : &options;
     const int root = each_root(e);
     struct CUstream_st *const s = e->stream;
     symwin_comm *const c = e->comm;
@@ -163,6 +174,8 @@ static inline symwin_status each_make(const struct each *e, const struct each_ca
         reversed[p] = (uint64_t)(e->nranks - 1 - p);
     }
     switch (call->kind) {
+    case EACH_ALLREDUCE:
+        return symwin_allreduce_with(c, in, out, EACH_REDUCED, SYMWIN_U32, SYMWIN_SUM, o, s);
     case EACH_ALLGATHER:
         return symwin_allgather_with(c, in, out, 1, SYMWIN_U32, o, s);
     case EACH_ALLTOALL:
@@ -207,7 +220,8 @@ static inline symwin_status each_fill(const struct each *e)
 
 static inline int each_makes(const struct each *e, int i)
 {
-    return !e->over_domains || each_calls[i].algo == SYMWIN_ALGO_ONESHOT;
+    return !e->over_domains || each_calls[i].algo == SYMWIN_ALGO_ONESHOT ||
+           each_calls[i].kind == EACH_ALLREDUCE;
 }
 
 /* Makes all calls, waits for them, and ends the program if they all succeed and an output is

@@ -16,6 +16,7 @@ struct life {
     uint32_t *in, *out;
     CUgraphExec exec; /* NULL: none */
     int device;
+    int twoshot; /* calls of several pieces are by two exchanges, not by rails */
 };
 
 static const symwin_comm_options options = {.size = sizeof options,
@@ -52,8 +53,10 @@ HARNESS_UNUSED void end(struct life *life)
 
 HARNESS_UNUSED symwin_status reduce(const struct life *life, uint64_t count)
 {
-    const symwin_collective_options pieces = {
-        .size = sizeof pieces, .algo = SYMWIN_ALGO_RAILS, .blocks = 7};
+    const symwin_collective_options pieces = {.size = sizeof pieces,
+                                              .algo = life->twoshot ? SYMWIN_ALGO_TWOSHOT_PUSH
+                                                                    : SYMWIN_ALGO_RAILS,
+                                              .blocks = 7};
 
     return symwin_allreduce_with(life->comm, life->in, life->out, count, SYMWIN_U32, SYMWIN_SUM,
                                  count == PIECES ? &pieces : NULL, life->stream);
@@ -87,6 +90,7 @@ struct ending {
     symwin_status status;
     const char *words; /* in the others' texts */
     const char *hosts; /* NULL: "aabb" */
+    int twoshot;       /* as of struct life */
 };
 
 /* Two calls in a new communicator, after which all ranks meet. */

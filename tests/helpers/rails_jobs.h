@@ -53,8 +53,8 @@ HARNESS_UNUSED int domains_are_equal(const char *hosts)
 HARNESS_UNUSED void choose_way(struct job *j, uint32_t dice)
 {
     static const symwin_algo ways[] = {SYMWIN_ALGO_AUTO, SYMWIN_ALGO_ONESHOT, SYMWIN_ALGO_RAILS,
-                                       SYMWIN_ALGO_NCCL};
-    const symwin_algo way = ways[dice % 4];
+                                       SYMWIN_ALGO_TWOSHOT_PUSH, SYMWIN_ALGO_NCCL};
+    const symwin_algo way = ways[dice % 5];
     const symwin_collective is = j->is->collective;
 
     if (!sw_way_is_there(is, way) ||
@@ -64,7 +64,7 @@ HARNESS_UNUSED void choose_way(struct job *j, uint32_t dice)
          (is == SYMWIN_REDUCE || (is == SYMWIN_ALLTOALL && !equal_domains))))
         return;
     j->options.algo = way;
-    j->options.blocks = way == SYMWIN_ALGO_RAILS ? (int)(dice / 4 % 9) : 0; /* pieces */
+    j->options.blocks = sw_way_has_pieces(way) ? (int)(dice / 5 % 9) : 0;
 }
 
 /* Any collective. */

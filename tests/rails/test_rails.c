@@ -287,12 +287,12 @@ static void be_late(const struct rank *r, const char *hosts)
 
 /* Several pieces of an all-reduce, of which the first waits on the rails while the next is reduced
  * inside. */
-static void late_pieces(const struct rank *r, const char *hosts)
+static void late_pieces(const struct rank *r, const char *hosts, symwin_algo way)
 {
     struct job j = any(r, 5000);
 
     j.is = &allreduce;
-    j.options.algo = SYMWIN_ALGO_RAILS;
+    j.options.algo = way;
     j.options.blocks = 7; /* pieces */
     j.type = SYMWIN_U64;
     j.op = SYMWIN_SUM;
@@ -303,6 +303,74 @@ static void late_pieces(const struct rank *r, const char *hosts)
     host_must(job_call(r, &j, 0), "a call of several pieces");
     job_wait(r, 0);
     must_be(job_is_right(r, &j), "several pieces", r->rank);
+}
+
+/* An element of a rank's message, whose sums depend on their order. */
+static float uneven(uint32_t i, int rank)
+{
+    const uint32_t dice = mix(i * 64u + (uint32_t)rank);
+
+    return (float)(int32_t)dice * (float)(1u << dice % 13);
+}
+
+/* Sums of a domain in the order of its ranks, then those in the order of domains. */
+static float in_order(const struct rank *r, const char *hosts, uint32_t i)
+{
+    float all = 0;
+    int d, q, domains = 0;
+
+    for (d = 0; d < r->nranks; d++) {
+        float sum = 0;
+        int ranks = 0;
+
+        if (strchr(hosts, hosts[d]) != hosts + d)
+            continue; /* of a domain that has been added */
+        for (q = d; q < r->nranks; q++)
+            if (hosts[q] == hosts[d])
+                sum = ranks++ == 0 ? uneven(i, q) : sum + uneven(i, q);
+        all = domains++ == 0 ? sum : all + sum;
+    }
+    return all;
+}
+
+/* By two exchanges the bits of a sum depend on neither NCCL nor the pieces. */
+static void in_the_order_of_domains(const struct rank *r, const char *hosts)
+{
+    static const uint32_t counts[] = {1, 5, 24, 4099, 20000};
+    static const int pieces[] = {0, 1, 5};
+    float *const values = (float *)(void *)r->host;
+    symwin_collective_options options = {.size = sizeof options, .algo = SYMWIN_ALGO_TWOSHOT_PUSH};
+    symwin_allreduce_info info;
+    size_t k;
+
+    for (k = 0; k < 5 * 3 >> FEW; k++) {
+        const uint32_t count = counts[k % 5];
+        const size_t bytes = count * sizeof *values;
+        int wrong = 0;
+        uint32_t i;
+
+        options.blocks = pieces[k / 5];
+        for (i = 0; i < count; i++)
+            values[i] = uneven(i, r->rank);
+        host_must(host_copy(r->device, r->in, values, bytes), "copy to the device");
+        host_must(symwin_allreduce_query(r->comm, r->in, r->out, count, SYMWIN_F32, SYMWIN_SUM,
+                                         &options, &info),
+                  "symwin_allreduce_query");
+        must_equal((int)info.algo, SYMWIN_ALGO_TWOSHOT_PUSH, "the way", r->rank);
+        must_be(info.blocks >= 1 && (count < 4099 || info.blocks >= pieces[k / 5]), "pieces",
+                r->rank);
+        host_must(symwin_allreduce_with(r->comm, r->in, r->out, count, SYMWIN_F32, SYMWIN_SUM,
+                                        &options, r->streams[0]),
+                  "two exchanges");
+        job_wait(r, 0);
+        host_must(host_copy(r->device, values, r->out, bytes), "copy from the device");
+        for (i = 0; i < count; i++) {
+            const float sum = in_order(r, hosts, i);
+
+            wrong += memcmp(&values[i], &sum, sizeof sum) != 0;
+        }
+        must_equal(wrong, 0, "elements that are not in the order of domains", r->rank);
+    }
 }
 
 /* What NCCL has been given in lanes that only pieces and steps use. */
@@ -419,7 +487,7 @@ static CUgraphExec capture(const struct rank *r, const struct job *j)
 }
 
 /* Calls of several pieces in two captures at once, the second of which finds the lanes taken. */
-static void two_captures(const struct rank *r)
+static void two_captures(const struct rank *r, symwin_algo way)
 {
     struct job j = any(r, 6000);
     CUgraphExec execs[2];
@@ -429,7 +497,7 @@ static void two_captures(const struct rank *r)
     if (r->streams[0] == r->streams[1])
         return; /* on GPUs with too few hardware queues */
     j.is = &allreduce;
-    j.options.algo = SYMWIN_ALGO_RAILS;
+    j.options.algo = way;
     j.options.blocks = 7; /* pieces */
     j.type = SYMWIN_U64;
     j.op = SYMWIN_SUM;
@@ -582,9 +650,12 @@ static void body(struct processes *p, int rank)
     *step = 7;
     two_captured(&r, places_arg(p));
     *step = 8;
-    late_pieces(&r, places_arg(p));
+    late_pieces(&r, places_arg(p), SYMWIN_ALGO_RAILS);
+    late_pieces(&r, places_arg(p), SYMWIN_ALGO_TWOSHOT_PUSH);
+    in_the_order_of_domains(&r, places_arg(p));
     steps(&r, places_arg(p));
-    two_captures(&r);
+    two_captures(&r, SYMWIN_ALGO_RAILS);
+    two_captures(&r, SYMWIN_ALGO_TWOSHOT_PUSH);
     *step = 9;
     graphs(&r);
     *step = 10;
@@ -613,7 +684,7 @@ static void many(struct processes *p, int rank)
     must_equal(comm.domains, domains_of(places_arg(p)), "domains", rank);
     run_any(&r);
     messages(&r, 1);
-    late_pieces(&r, places_arg(p));
+    late_pieces(&r, places_arg(p), SYMWIN_ALGO_RAILS);
     barriers(p, &r);
     close_rank(p, &r);
 }
@@ -627,7 +698,9 @@ static void unlike(struct processes *p, int rank)
     r.device = rank % harness_device_count();
     open_rank(p, &r, WAIT_MS);
     unequal(&r);
-    late_pieces(&r, places_arg(p));
+    late_pieces(&r, places_arg(p), SYMWIN_ALGO_RAILS);
+    late_pieces(&r, places_arg(p), SYMWIN_ALGO_TWOSHOT_PUSH);
+    in_the_order_of_domains(&r, places_arg(p));
     close_rank(p, &r);
 }
 

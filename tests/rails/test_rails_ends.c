@@ -175,22 +175,25 @@ enum what {
 };
 
 static const struct ending endings[] = {
-    {"a rank is killed", KILLED, 3, SYMWIN_PEER_LOST, "rank 3", NULL},
-    {"the rank that made the id is killed", KILLED, 0, SYMWIN_PEER_LOST, "rank 0", NULL},
-    {"a rank is killed in a call", KILLED_IN_A_CALL, 2, SYMWIN_PEER_LOST, "rank 2", NULL},
-    {"a rank does not come", LATE, 2, SYMWIN_TIMEOUT, "rank 2", NULL},
-    {"a rank that links its host is stopped", STOPPED, 2, SYMWIN_TIMEOUT, "rank 2", NULL},
-    {"a rank is stopped, and pieces wait for it", STOPPED_LATER, 2, SYMWIN_TIMEOUT, "rank ", NULL},
-    {"a call waits for room in a full stream", FULL, 2, SYMWIN_TIMEOUT, "rank ", NULL},
-    {"a rank aborts", ABORTED, 1, SYMWIN_ABORTED, "rank 1 aborted", NULL},
-    {"a rank leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed", NULL},
+    {"a rank is killed", KILLED, 3, SYMWIN_PEER_LOST, "rank 3", NULL, 0},
+    {"the rank that made the id is killed", KILLED, 0, SYMWIN_PEER_LOST, "rank 0", NULL, 0},
+    {"a rank is killed in a call", KILLED_IN_A_CALL, 2, SYMWIN_PEER_LOST, "rank 2", NULL, 0},
+    {"a rank does not come", LATE, 2, SYMWIN_TIMEOUT, "rank 2", NULL, 0},
+    {"a rank that links its host is stopped", STOPPED, 2, SYMWIN_TIMEOUT, "rank 2", NULL, 0},
+    {"a rank is stopped, and pieces wait for it", STOPPED_LATER, 2, SYMWIN_TIMEOUT, "rank ", NULL,
+     0},
+    {"a rank is stopped, and pieces wait for it by two exchanges", STOPPED_LATER, 2, SYMWIN_TIMEOUT,
+     "rank ", NULL, 1},
+    {"a call waits for room in a full stream", FULL, 2, SYMWIN_TIMEOUT, "rank ", NULL, 0},
+    {"a rank aborts", ABORTED, 1, SYMWIN_ABORTED, "rank 1 aborted", NULL, 0},
+    {"a rank leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed", NULL, 0},
     {"a rank alone in its domain leaves", LEAVES, 3, SYMWIN_PEER_LOST, "rank 3 has destroyed",
-     "abcd"},
-    {"a rank alone in its domain does not come", LATE, 2, SYMWIN_TIMEOUT, "rank 2", "abcd"},
+     "abcd", 0},
+    {"a rank alone in its domain does not come", LATE, 2, SYMWIN_TIMEOUT, "rank 2", "abcd", 0},
     {"a rank alone in its domain does not come with a second piece", LATE_IN_A_CALL, 2,
-     SYMWIN_TIMEOUT, "rank 2", "abcd"},
-    {"the rank that made the id does not come", LATE, 0, SYMWIN_TIMEOUT, "rank 0", "abcd"},
-    {"a rank alone in its domain is stopped", STOPPED, 2, SYMWIN_TIMEOUT, "rank 2", "abcd"},
+     SYMWIN_TIMEOUT, "rank 2", "abcd", 0},
+    {"the rank that made the id does not come", LATE, 0, SYMWIN_TIMEOUT, "rank 0", "abcd", 0},
+    {"a rank alone in its domain is stopped", STOPPED, 2, SYMWIN_TIMEOUT, "rank 2", "abcd", 0},
 };
 
 enum { FOUR_PIECES = 50000 }; /* elements, on one rail */
@@ -292,7 +295,7 @@ static void be_ended(struct processes *p, int rank)
 {
     const struct ending *e = places_arg(p);
     symwin_comm_options with = options;
-    struct life life = {.comm = NULL};
+    struct life life = {.comm = NULL, .twoshot = e->twoshot};
     symwin_status status;
     int64_t before;
 

@@ -17,19 +17,26 @@ enum what {
 };
 
 static const struct ending endings[] = {
-    {"NCCL fails in a call", FAILS, 1, SYMWIN_DRIVER, "NCCL has failed on rank 1", NULL},
-    {"the driver fails in a call", DRIVER_FAILS, 1, SYMWIN_NO_MEMORY, "rank 1 has no memory", NULL},
+    {"NCCL fails in a call", FAILS, 1, SYMWIN_DRIVER, "NCCL has failed on rank 1", NULL, 0},
+    {"the driver fails in a call", DRIVER_FAILS, 1, SYMWIN_NO_MEMORY, "rank 1 has no memory", NULL,
+     0},
     {"the driver refuses a step of a call", DRIVER_REFUSES, 1, SYMWIN_UNSUPPORTED,
-     "rank 1 was refused", NULL},
+     "rank 1 was refused", NULL, 0},
     {"the driver fails while a call is checked", CHECK_FAILS, 1, SYMWIN_DRIVER, "failed on rank 1",
-     NULL},
+     NULL, 0},
     {"a call has no room in its stream's part of the device", LITTLE_ROOM, 1, SYMWIN_UNSUPPORTED,
-     "rank 1 was refused", NULL},
+     "rank 1 was refused", NULL, 0},
     {"the driver refuses a message", MESSAGE_FAILS, 1, SYMWIN_UNSUPPORTED, "rank 1 was refused",
-     NULL},
-    {"a kernel fails on one rank alone", FAILS_ALONE, 0, SYMWIN_TIMEOUT, "", NULL},
-    {"a kernel fails on one rank alone, in a replay", REPLAY_FAILS, 0, SYMWIN_TIMEOUT, "", NULL},
-    {"a rank passes another count", DIFFERS, 1, SYMWIN_MISMATCH, " differ", NULL},
+     NULL, 0},
+    {"a kernel fails on one rank alone", FAILS_ALONE, 0, SYMWIN_TIMEOUT, "", NULL, 0},
+    {"a kernel fails on one rank alone, in a replay", REPLAY_FAILS, 0, SYMWIN_TIMEOUT, "", NULL, 0},
+    {"the driver fails in a call by two exchanges", DRIVER_FAILS, 1, SYMWIN_NO_MEMORY,
+     "rank 1 has no memory", NULL, 1},
+    {"a kernel fails on one rank alone, by two exchanges", FAILS_ALONE, 0, SYMWIN_TIMEOUT, "", NULL,
+     1},
+    {"a kernel fails on one rank alone, by two exchanges in a replay", REPLAY_FAILS, 0,
+     SYMWIN_TIMEOUT, "", NULL, 1},
+    {"a rank passes another count", DIFFERS, 1, SYMWIN_MISMATCH, " differ", NULL, 0},
 };
 
 static CUresult (*plain_wait)(CUstream, CUevent, unsigned);
@@ -227,7 +234,7 @@ static symwin_status call(const struct ending *e, const struct life *life, int r
 static void be_ended(struct processes *p, int rank)
 {
     const struct ending *e = places_arg(p);
-    struct life life = {.comm = NULL};
+    struct life life = {.comm = NULL, .twoshot = e->twoshot};
     int64_t before;
 
     rails_set_engine(rank);
