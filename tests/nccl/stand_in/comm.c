@@ -121,6 +121,16 @@ ncclResult_t comm_join(struct ncclComm *comm)
     return ncclSuccess;
 }
 
+void comm_lock(void)
+{
+    pthread_mutex_lock(&mutex);
+}
+
+void comm_unlock(void)
+{
+    pthread_mutex_unlock(&mutex);
+}
+
 void comm_close(struct ncclComm *comm, enum seat seat)
 {
     const struct driver *cu = driver_get();

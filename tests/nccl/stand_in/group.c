@@ -22,17 +22,19 @@ static void task_free(struct task *task)
     free(task);
 }
 
+/* Of a communicator that blocks. */
 static void task_run(struct task *task)
 {
-    struct ncclComm *comm = task->comm;
     int in_progress = ncclInProgress;
 
     task->result = task->run(task);
-    if (task->result != ncclSuccess && task->born != NULL && comm->blocking) {
+    if (task->born == NULL)
+        return;
+    if (task->result == ncclSuccess) {
+        (void)atomic_compare_exchange_strong(&task->comm->error, &in_progress, ncclSuccess);
+    } else {
         *task->born = NULL;
-        comm_close(comm, SEAT_FAILED);
-    } else if (task->born != NULL || !comm->blocking) {
-        (void)atomic_compare_exchange_strong(&comm->error, &in_progress, (int)task->result);
+        comm_close(task->comm, SEAT_FAILED);
     }
 }
 
@@ -44,8 +46,14 @@ static void *task_main(void *data)
 
 static void *task_detached(void *data)
 {
-    task_run(data);
-    task_free(data);
+    struct task *task = data;
+    const ncclResult_t result = task->run(task);
+    int in_progress = ncclInProgress;
+
+    comm_lock();
+    (void)atomic_compare_exchange_strong(&task->comm->error, &in_progress, (int)result);
+    task_free(task);
+    comm_unlock();
     return NULL;
 }
 
@@ -125,9 +133,11 @@ static void run_once(void *data)
     struct job *job = data;
 
     job_run(job);
+    comm_lock();
     for (int i = 0; i < job->comm_count; i++)
         comm_pends(job->comms[i], -1);
     job_free(job);
+    comm_unlock();
 }
 
 static void run_captured(void *data)

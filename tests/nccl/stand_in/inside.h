@@ -211,6 +211,10 @@ void comm_fail(struct ncclComm *comm, ncclResult_t code);
 int comm_is_over(struct ncclComm *comm); /* stopped, or it has failed: its calls end */
 void comm_close(struct ncclComm *comm, enum seat seat);
 void comm_unref(struct ncclComm *comm);
+/* Around what a thread does at the end of a call or task: it tells that it is over, and gives up
+ * its references. comm_close() waits for both. */
+void comm_lock(void);
+void comm_unlock(void);
 void comm_stop(struct ncclComm *comm, enum stop stop); /* no call runs when it returns */
 
 /* All ranks give `bytes` of `mine`; `all` gets those of each. */
