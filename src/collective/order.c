@@ -418,12 +418,16 @@ static int fits(const struct sw_turn *turn, unsigned room)
 
 /* ---- waits ---- */
 
+/* The count is in memory that this device alone reaches, so the driver refuses the address if the
+ * stream is another device's. */
 static symwin_status wait_for(const struct sw_turn *turn, const struct sw_calls *calls,
                               uint32_t done)
 {
-    return sw_check(sw_drv.cuStreamWaitValue32(turn->stream, calls->comm->done_address, done,
-                                               CU_STREAM_WAIT_VALUE_GEQ),
-                    "%s: cuStreamWaitValue32", turn->call);
+    const CUresult result = sw_drv.cuStreamWaitValue32(turn->stream, calls->comm->done_address,
+                                                       done, CU_STREAM_WAIT_VALUE_GEQ);
+    const symwin_status status = sw_check_stream(result, turn->call, "cuStreamWaitValue32");
+
+    return result == CUDA_ERROR_INVALID_VALUE ? sw_blame_stream(status) : status;
 }
 
 /* The call waits for the calls of other communicators in the generation before its own. In the same
@@ -569,6 +573,8 @@ static symwin_status look(symwin_comm *comm, const char *call, CUstream stream,
     status = sw_check_stream(
         sw_drv.cuStreamGetCaptureInfo_v2(stream, &capturing, &turn->capture, NULL, NULL, NULL),
         call, "cuStreamGetCaptureInfo");
+    if (status == SYMWIN_OK)
+        status = sw_check_capture(capturing, call);
     turn->captured = capturing != CU_STREAM_CAPTURE_STATUS_NONE;
     if (status == SYMWIN_OK && !turn->captured &&
         sw_drv.cuStreamGetId != NULL) /* the query would end a capture */

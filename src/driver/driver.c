@@ -223,18 +223,33 @@ symwin_status sw_check(CUresult result, const char *format, ...)
     return sw_fail(status_of(result), "%s: %s (%s)%s", text, name, meaning, advice);
 }
 
-symwin_status sw_check_stream(CUresult result, const char *call, const char *what)
+symwin_status sw_blame_stream(symwin_status status)
 {
-    const symwin_status status = sw_check(result, "%s: %s", call, what);
     CUdevice device = -1;
 
-    if (result != CUDA_ERROR_INVALID_HANDLE && result != CUDA_ERROR_INVALID_CONTEXT &&
-        result != CUDA_ERROR_CONTEXT_IS_DESTROYED)
-        return status;
     if (sw_drv.cuCtxGetDevice(&device) != CUDA_SUCCESS)
         return status;
     return sw_fail(status, "%s; pass a stream of device %d that has not been destroyed",
                    symwin_last_error(), device);
+}
+
+symwin_status sw_check_stream(CUresult result, const char *call, const char *what)
+{
+    const symwin_status status = sw_check(result, "%s: %s", call, what);
+
+    return result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_CONTEXT ||
+                   result == CUDA_ERROR_CONTEXT_IS_DESTROYED
+               ? sw_blame_stream(status)
+               : status;
+}
+
+symwin_status sw_check_capture(CUstreamCaptureStatus capturing, const char *call)
+{
+    return capturing != CU_STREAM_CAPTURE_STATUS_INVALIDATED
+               ? SYMWIN_OK
+               : sw_fail(SYMWIN_INVALID,
+                         "%s: the capture of the stream is invalid; end it, and capture again",
+                         call);
 }
 
 void sw_drop(CUresult result, const char *call)

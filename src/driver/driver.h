@@ -70,6 +70,13 @@ symwin_status sw_check(CUresult result, const char *format, ...)
  * if the stream is to blame. */
 symwin_status sw_check_stream(CUresult result, const char *call, const char *what);
 
+/* Adds that advice to the text of a failure. Returns `status`, which is that failure. */
+symwin_status sw_blame_stream(symwin_status status);
+
+/* INVALID, with what to do, if that is a stream's state: in a capture that has been invalidated the
+ * driver takes no call. */
+symwin_status sw_check_capture(CUstreamCaptureStatus capturing, const char *call);
+
 /* For teardown, where nothing can be done about a failure. SYMWIN_DEBUG=1 prints it to stderr. */
 void sw_drop(CUresult result, const char *call);
 

@@ -322,10 +322,8 @@ static symwin_status prepare(symwin_comm *comm, const char *call, symwin_status 
     launched->agrees = agrees && launched->later;
     if (launched->agrees || (status != SYMWIN_OK && !agrees))
         return status;
-    if (status == SYMWIN_OK && agrees && seen.capturing == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
-        status = sw_fail(SYMWIN_INVALID,
-                         "%s: the capture of the stream is invalid; end it, and capture again",
-                         call);
+    if (status == SYMWIN_OK && agrees)
+        status = sw_check_capture(seen.capturing, call);
     /* Otherwise the call uses no connection, and there is nothing to hold. */
     holds = status == SYMWIN_OK && seen.capture.id != 0 && (agrees || settled) && !launched->checks;
     if (holds) {

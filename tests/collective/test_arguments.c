@@ -538,6 +538,21 @@ static void stream_calls(struct caller *c)
     TAP_EQ("symwin_memcpy: the result is untouched", word, 0x5e5e5e5e);
 }
 
+/* A stream of another device, once there is a call to wait for. */
+static void after_a_call(struct caller *c)
+{
+    const struct member *m = &c->member;
+    struct CUstream_st *stream;
+    char words[80];
+
+    snprintf(words, sizeof words, "cuStreamWaitValue32|pass a stream of device %d that has not",
+             m->device);
+    host_must(symwin_stream_create(m->device + 1, &stream), "symwin_stream_create");
+    host_expect("symwin_comm_follow: another device's stream", symwin_comm_follow(m->comm, stream),
+                SYMWIN_DRIVER, words);
+    host_must(symwin_stream_destroy(m->device + 1, stream), "symwin_stream_destroy");
+}
+
 /* ---- two ranks, one of which makes every wrong call ---- */
 
 static void run_wrong(struct harness_team *team, int rank, void *arg)
@@ -564,6 +579,7 @@ static void run_wrong(struct harness_team *team, int rank, void *arg)
     TAP_EQ("the window of before is the only one", member_query(&c.member, c.window).bytes,
            c.member.bytes);
     caller_expect_sum(&c, "after all that");
+    after_a_call(&c);
     caller_close(&c);
 }
 

@@ -2,6 +2,7 @@
  * not come, leave or abort end as they do for all-reduces. Also runs on GPUs
  * (tests/gpu/both.txt). */
 #include "collectives.h"
+#include "each_call.h"
 
 enum { ALLOCATED = 4096 };
 
@@ -452,6 +453,33 @@ static void freed(const struct rank *r, int in_group)
     close_neighbours(r, &n);
 }
 
+/* Each call is refused in a capture that has been invalidated, by all ranks. */
+static void in_an_invalid_capture(struct processes *p, const struct rank *r)
+{
+    static const char words[] = "the capture of the stream is invalid; end it, and capture again";
+    struct CUstream_st *const stream = r->streams[0];
+    const struct each e = {r->comm, r->rank, r->nranks, r->device, (uint32_t *)(void *)r->in,
+                           stream,  0};
+    symwin_window *window;
+    CUgraph graph = NULL;
+    int i;
+
+    host_must(symwin_window_register(r->comm, r->in, ROOM, 0, &window), "register");
+    host_must_cuda(sw_drv.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), "begin");
+    must_be(sw_drv.cuStreamSynchronize(stream) != CUDA_SUCCESS, "it is invalid", r->rank);
+    for (i = 0; i < EACH_CALLS; i++)
+        refused(r, each_calls[i].name, each_make(&e, &each_calls[i], e.memory + EACH_WORDS),
+                SYMWIN_INVALID, words);
+    refused(r, "an all-reduce",
+            symwin_allreduce(r->comm, r->in, r->in, 4, SYMWIN_U32, SYMWIN_SUM, stream),
+            SYMWIN_INVALID, words);
+    refused(r, "a barrier", symwin_barrier(r->comm, stream), SYMWIN_INVALID, words);
+    refused(r, "follow", symwin_comm_follow(r->comm, stream), SYMWIN_INVALID, words);
+    must_be(sw_drv.cuStreamEndCapture(stream, &graph) != CUDA_SUCCESS, "no graph", r->rank);
+    processes_barrier(p);
+    host_must(symwin_window_deregister(r->comm, window), "deregister");
+}
+
 /* ---- calls that differ, and ranks that are late ---------------------------------------------- */
 
 enum oddity { SAME, COLLECTIVE, COUNT, TYPE, ROOT, OFFSET, LATE, LEAVES, ABORTS };
@@ -599,6 +627,7 @@ static void body(struct processes *p, int rank)
         past_an_allocation(&r);
         freed(&r, 0);
         freed(&r, 1);
+        in_an_invalid_capture(p, &r);
         processes_barrier(p);          /* unmapping a window may wait for kernels */
         for (s = 0; s < SHAPES; s++) { /* the communicator still works */
             const struct job j = {.is = &shapes[s],
