@@ -254,11 +254,11 @@ SYMWIN_API symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *
  * the call.
  *
  * All ranks whose kernels were in a failed call, or come to it later, get the same status and
- * sentence, the culprit included. Of a send and its receive, and of parts of unequal lengths, only
- * the two ranks that differ are sure to know which ranks and values these are; a rank that has
- * exchanged its own data by then may have completed the call. A rank that finds a failure here ends
- * the communicator on all ranks. Ranks that were in no kernel get the status from then on; until
- * then, or until their next call fails, they get SYMWIN_OK.
+ * sentence, the culprit included. Of a send and its receive, and of parts of unequal lengths, a
+ * rank that has exchanged its own data by then may have completed the call. A rank that finds a
+ * failure here ends the communicator on all ranks. Ranks that were in no kernel get the status from
+ * then on; until then, or until their next call fails, they get SYMWIN_OK. If calls differ, their
+ * text has both values too once a rank of their host has found the failure here.
  *
  * A rank that comes to a call after others have timed out in it gets SYMWIN_TIMEOUT, which names
  * that rank; the call's output is undefined. Exception: if its kernel began before the others'

@@ -325,20 +325,38 @@ void sw_comm_take_leave(symwin_comm *comm)
 
 /* ---- state ---- */
 
+/* Tells what kernels of this rank, or of another one on this host, have found, if the exchange has
+ * ended so. SYMWIN_OK: it has not. */
+static symwin_status tell_found(const symwin_comm *comm, symwin_status outcome, int named,
+                                const char *call)
+{
+    const struct sw_exchange *x = comm->group->exchange;
+    struct sw_kernel_report others = {.code = SW_KERNEL_OK};
+    const struct sw_kernel_report *const reports[] = {comm->report, &others};
+    int i, rank = 0;
+
+    if (sw_exchange_found(x, &others.found))
+        others.code = others.found.code;
+    for (i = 0; i < 2; i++) {
+        const symwin_status status = sw_report_status(reports[i], &rank);
+
+        if (status != SYMWIN_OK && status == outcome && sw_exchange_number(x, rank) == named)
+            return sw_report_tell(reports[i], call, x, comm->sharers > 1);
+    }
+    return SYMWIN_OK;
+}
+
 /* Why the exchange has ended: what kernels of this rank's domain have found, if that was it. */
 static symwin_status settled_over_domains(const symwin_comm *comm, const char *call)
 {
-    struct sw_exchange *x = comm->group->exchange, *inside;
+    struct sw_exchange *x = comm->group->exchange;
     symwin_status outcome = SYMWIN_OK, found;
-    int culprit = 0, rank = 0;
+    int culprit = 0;
 
     if (comm->inner == NULL || !sw_exchange_outcome(x, &outcome, &culprit))
         return sw_exchange_settled(x, call);
-    inside = comm->inner->group->exchange;
-    found = sw_report_status(comm->inner->report, &rank);
-    return found != SYMWIN_OK && found == outcome && sw_exchange_number(inside, rank) == culprit
-               ? sw_report_tell(comm->inner->report, call, inside, comm->inner->sharers > 1)
-               : sw_exchange_settled(x, call);
+    found = tell_found(comm->inner, outcome, culprit, call);
+    return found != SYMWIN_OK ? found : sw_exchange_settled(x, call);
 }
 
 /* A failure that kernels have found ends the exchange too, for all ranks, unless another came
@@ -348,7 +366,7 @@ symwin_status sw_comm_status(symwin_comm *comm, const char *call)
     struct sw_exchange *x = comm->group->exchange;
     const struct sw_kernel_report *report = comm->report;
     symwin_status status = sw_fork_check(call), settled, outcome = SYMWIN_OK;
-    int culprit = 0, found_culprit = 0, is_message;
+    int culprit = 0, is_message;
     uint32_t code;
 
     if (status != SYMWIN_OK)
@@ -358,18 +376,23 @@ symwin_status sw_comm_status(symwin_comm *comm, const char *call)
         return settled_over_domains(comm, call);
     }
     code = __atomic_load_n(&report->code, __ATOMIC_ACQUIRE);
-    status = sw_report_status(report, &found_culprit);
+    status = sw_report_status(report, &culprit);
+    if (status == SYMWIN_MISMATCH)
+        sw_exchange_note_found(x, &report->found);
     is_message = status == SYMWIN_TIMEOUT && report->found.argument == SW_ARGUMENT_PAIR;
     if (status == SYMWIN_TIMEOUT && !sw_exchange_ended(x))
-        sw_exchange_fail_late(x, found_culprit, is_message ? SW_A_MESSAGE : call,
+        sw_exchange_fail_late(x, culprit, is_message ? SW_A_MESSAGE : call,
                               is_message ? 0 : report->found.epoch);
     else if (status != SYMWIN_OK && !sw_exchange_ended(x))
-        sw_exchange_fail(x, status, found_culprit);
+        sw_exchange_fail(x, status, culprit);
     settled = sw_exchange_settled(x, call); /* a lost peer or an abort */
-    if (status != SYMWIN_OK && sw_exchange_outcome(x, &outcome, &culprit) && outcome == status &&
-        culprit == found_culprit)
-        return sw_report_tell(report, call, comm->group->exchange, comm->sharers > 1);
-    if (settled != SYMWIN_OK || code == SW_KERNEL_OK)
+    if (settled == SYMWIN_OK && code == SW_KERNEL_OK)
+        return SYMWIN_OK;
+    (void)sw_exchange_outcome(x, &outcome, &culprit);
+    status = tell_found(comm, outcome, sw_exchange_number(x, culprit), call);
+    if (status != SYMWIN_OK)
+        return status;
+    if (settled != SYMWIN_OK)
         return settled;
     return sw_fail(SYMWIN_ABORTED, "%s: the communicator was aborted; destroy it", call);
 }

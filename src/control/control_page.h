@@ -5,6 +5,7 @@
 
 #include <stdatomic.h>
 
+#include "kernels/kernel_args.h"
 #include "src/base/base.h"
 #include "src/control/exchange.h"
 
@@ -46,6 +47,9 @@ struct control_page {
     _Atomic int64_t beat; /* when this host's linking process last showed that it runs */
     /* When a rank here last waited past its deadline for a rank on another host, and since when. */
     _Atomic int64_t asked, asked_since;
+    /* What kernels have found, for ranks that no kernel tells it: of several findings the first. */
+    _Atomic uint32_t noted; /* 0: there is none */
+    struct sw_finding found;
     struct page_slot slots[]; /* nranks */
 };
 

@@ -8,6 +8,8 @@
 
 #include "symwin.h"
 
+struct sw_finding;
+
 #define SW_EXCHANGE_BYTES 512
 /* As a culprit: no rank can be named. */
 #define SW_NOBODY 0x3ffff
@@ -59,6 +61,11 @@ void sw_exchange_fail_frame(struct sw_exchange *x, int culprit);
 #define SW_A_MESSAGE "a send or receive"
 void sw_exchange_fail_late(struct sw_exchange *x, int culprit, const char *call,
                            uint32_t collective);
+
+/* What kernels have found: a rank notes it for others of its host before it ends the exchange so.
+ * sw_exchange_found() returns 0 if nobody has. The exchange may have ended otherwise. */
+void sw_exchange_note_found(struct sw_exchange *x, const struct sw_finding *found);
+int sw_exchange_found(const struct sw_exchange *x, struct sw_finding *found);
 
 /* If this host has proposed an end, waits for the deciding host's answer, at most a second. Not
  * under the poll lock. */

@@ -69,6 +69,26 @@ void sw_end_note_untaken(struct sw_exchange *x, int culprit, int from, uint64_t 
                                        (count < MOST_COUNT ? count : MOST_COUNT));
 }
 
+enum { WRITING = 1, FOUND };
+
+void sw_exchange_note_found(struct sw_exchange *x, const struct sw_finding *found)
+{
+    uint32_t none = 0;
+
+    if (!atomic_compare_exchange_strong(&x->page->noted, &none, WRITING))
+        return; /* another rank has */
+    x->page->found = *found;
+    atomic_store(&x->page->noted, FOUND);
+}
+
+int sw_exchange_found(const struct sw_exchange *x, struct sw_finding *found)
+{
+    if (atomic_load(&x->page->noted) != FOUND)
+        return 0;
+    *found = x->page->found;
+    return 1;
+}
+
 #define A_FRAME 1 /* from no sender: what no process sends */
 
 void sw_end_note_frame(struct sw_exchange *x, int culprit)

@@ -246,8 +246,9 @@ static const char *words_of(const struct row *row, char text[64])
     return text;
 }
 
-/* A rank whose kernels have ended, or that has none, knows from the others that a call has failed,
- * and not all of why. The kernel of a small send has ended. */
+/* A rank whose kernels have ended, or that has none, knows from the others that a call has failed:
+ * from those of its host what differs, and otherwise not all of why. The kernel of a small send has
+ * ended. */
 static const char *words_for(const struct processes *p, const struct rank *r, const struct row *row,
                              char text[64])
 {
@@ -256,8 +257,10 @@ static const char *words_for(const struct processes *p, const struct rank *r, co
     const int waits = late ? r->rank == (row->sent > LARGE ? 0 : 1)
                            : r->rank == 1 || (r->rank == 0 && row->sent > LARGE);
 
-    if (row->status == SYMWIN_MISMATCH && r->rank == 2)
-        return "no majority agrees; symwin_comm_check() on the rank that noticed says which";
+    if (row->status == SYMWIN_MISMATCH && (place->hosts == NULL || row->sent > LARGE))
+        return words_of(row, text);
+    if (row->status == SYMWIN_MISMATCH && r->rank == 2) /* rank 0, on its host, may have noticed */
+        return "differ|destroy";
     if (row->oddity == CHAIN && r->rank == 1) /* its kernel or its host may be told first */
         return "rank 2|destroy";
     if (late && !waits && place->hosts == NULL) /* another host is told less */

@@ -152,7 +152,7 @@ static _Atomic uint64_t *page_of(struct sw_exchange *x)
 enum {
     PROPOSAL = 2,
     PROPOSED_AT = 3,
-    POSTS = 8,
+    POSTS = 24,
     POST = (24 + 2 * SW_EXCHANGE_BYTES + 63) / 64 * 8
 };
 
