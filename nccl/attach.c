@@ -17,9 +17,10 @@ enum ability { ABLE, UNWILLING, UNABLE, INVALID_SETTING, LOST_A_WINDOW, DEAF };
 struct record {
     char magic[8];
     char version[24];
-    uint64_t host;     /* of what names it */
-    uint64_t settings; /* of the variables and tables that decide */
-    int32_t ability;   /* an enum ability */
+    uint64_t host;         /* of what names it */
+    uint64_t serve, table; /* fingerprints of SYMWIN_NCCL_SERVE, and of the times */
+    uint64_t room;         /* SYMWIN_NCCL_MEMORY */
+    int32_t ability;       /* an enum ability */
     int32_t capability;
     int32_t is_reachable; /* other hosts get to an id that it makes */
     int32_t has_engine;   /* NCCL is the one that symwin takes between hosts */
@@ -28,7 +29,7 @@ struct record {
     symwin_unique_id id;
 };
 
-static const char magic[8] = "symwin2";
+static const char magic[8] = "symwin3";
 static const char late[] = "did not wait for all others any longer (SYMWIN_BOOTSTRAP_TIMEOUT_MS; "
                            "or the driver took no host function)";
 static const char deaf[] = "has no stream or pinned memory left to agree with the others";
@@ -70,7 +71,9 @@ static struct record record_of(const struct sw_comm *comm)
     const struct sw_from nccl = SW_NCCL_OF(comm, ncclAllReduce);
     const char *address = getenv("SYMWIN_ADDR");
     struct record record = {.host = host(),
-                            .settings = sw_serve_fingerprint(),
+                            .serve = sw_serve_fingerprint(),
+                            .table = sw_table_fingerprint(),
+                            .room = sw_setup()->room,
                             .capability = capability_of(comm),
                             .is_reachable = address != NULL && address[0] != '\0',
                             .has_engine = sw_next_is_engine(&nccl),
@@ -201,8 +204,12 @@ static ncclResult_t judge(struct sw_comm *comm)
             return refuse(comm, "has no device that symwin can use", rank);
         if (record->ability == LOST_A_WINDOW)
             return refuse(comm, "has no host memory for a window", rank);
-        if (record->settings != first->settings)
-            return refuse(comm, "has other SYMWIN_NCCL_ variables than rank 0", rank);
+        if (record->serve != first->serve)
+            return refuse(comm, "has another SYMWIN_NCCL_SERVE than rank 0", rank);
+        if (record->room != first->room)
+            return refuse(comm, "has another SYMWIN_NCCL_MEMORY than rank 0", rank);
+        if (record->table != first->table)
+            return refuse(comm, "has another table of measured times than rank 0", rank);
         if (record->capability < capability)
             capability = record->capability;
         if (record->most_blocks > 0 && (most_blocks == 0 || record->most_blocks < most_blocks))

@@ -176,9 +176,9 @@ enum sw_reason {
     SW_REASONS
 };
 
-/* Calls by size, for the report. */
+/* Calls by size, for the report: first those without elements, then by class. */
 struct sw_counts {
-    atomic_uint calls[SW_KINDS][SW_CLASSES][SW_REASONS];
+    atomic_uint calls[SW_KINDS][1 + SW_CLASSES][SW_REASONS];
 };
 
 void sw_report_birth(struct sw_comm *comm);

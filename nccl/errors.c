@@ -64,6 +64,7 @@ ncclResult_t sw_error_is_nccls(ncclResult_t result)
 static const char *last_error(const struct sw_from *from, ncclComm_t comm)
 {
     static _Thread_local char copy[sizeof last];
+    const char *path = sw_next_path();
 
     if (!from->inside && atomic_load(&is_ours)) {
         pthread_mutex_lock(&mutex);
@@ -71,8 +72,13 @@ static const char *last_error(const struct sw_from *from, ncclComm_t comm)
         pthread_mutex_unlock(&mutex);
         return copy;
     }
-    return from->symbol != NULL ? ((__typeof__(&ncclGetLastError))from->symbol)(comm)
-                                : "no NCCL is loaded, or an older one without this function";
+    if (from->symbol != NULL)
+        return ((__typeof__(&ncclGetLastError))from->symbol)(comm);
+    snprintf(copy, sizeof copy,
+             "symwin: no NCCL with %s is among the libraries of the program or of the one that "
+             "calls, nor found as %.256s%s; set SYMWIN_NCCL to the path of one",
+             from->next->name, path, strchr(path, '/') != NULL ? "" : " by the loader");
+    return copy;
 }
 
 const char *ncclGetLastError(ncclComm_t comm)

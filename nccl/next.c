@@ -50,7 +50,7 @@ static void *keep(void *handle, const char *name)
     return before;
 }
 
-static const char *path_of_nccl(void)
+const char *sw_next_path(void)
 {
     const char *path = secure_getenv("SYMWIN_NCCL");
 
@@ -69,7 +69,7 @@ static void *find_by_name(const char *name, const char *file)
     if (where == NULL && file != NULL)
         where = keep(dlopen(file, RTLD_NOW | RTLD_NOLOAD), name);
     if (where == NULL && file == NULL)
-        where = keep(dlopen(path_of_nccl(), RTLD_NOW | RTLD_LOCAL), name);
+        where = keep(dlopen(sw_next_path(), RTLD_NOW | RTLD_LOCAL), name);
     return where != NULL ? find_in(where, name) : NULL;
 }
 
@@ -213,7 +213,7 @@ int sw_next_is(struct sw_next *next, void *symbol, const char *file)
 
 int sw_next_is_engine(const struct sw_from *from)
 {
-    void *const handle = dlopen(path_of_nccl(), RTLD_NOW | RTLD_NOLOAD);
+    void *const handle = dlopen(sw_next_path(), RTLD_NOW | RTLD_NOLOAD);
     void *const symbol = handle != NULL ? find_in(handle, from->next->name) : NULL;
 
     if (handle != NULL)

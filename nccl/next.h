@@ -50,6 +50,8 @@ extern _Thread_local int sw_next_passing;
  * has no other NCCL, it becomes the one that serves. */
 int sw_next_is(struct sw_next *next, void *symbol, const char *file);
 
+const char *sw_next_path(void); /* of the NCCL to load if there is none: SYMWIN_NCCL, or its name */
+
 /* Whether it is that of the NCCL which symwin takes between hosts. */
 int sw_next_is_engine(const struct sw_from *from);
 

@@ -65,11 +65,12 @@ static enum sw_reason reason_of(const struct sw_call *call, int class)
 void sw_report_count(const struct sw_call *call)
 {
     struct sw_counts *counts = call->comm->counts;
-    int class;
+    int class, size;
 
     atomic_store_explicit(&process, (int)getpid(), memory_order_relaxed);
     class = sw_serve_class(call->comm, call->kind, call->count, call->type);
-    atomic_fetch_add_explicit(&counts->calls[call->kind][class][reason_of(call, class)], 1,
+    size = call->count > 0 ? 1 + class : 0;
+    atomic_fetch_add_explicit(&counts->calls[call->kind][size][reason_of(call, class)], 1,
                               memory_order_relaxed);
 }
 
@@ -92,11 +93,16 @@ void sw_report_death(struct sw_comm *comm)
 
 /* ---- the table ---- */
 
-static void print_bytes(char *text, size_t room, int class)
+/* `size`: 0, or 1 + a class. */
+static void print_bytes(char *text, size_t room, int size)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    const int class = size - 1;
 
-    snprintf(text, room, "%u %s", 1u << (class % 10), units[class / 10]);
+    if (size == 0)
+        snprintf(text, room, "0 B");
+    else
+        snprintf(text, room, "%u %s", 1u << (class % 10), units[class / 10]);
 }
 
 static void print_head(void)
@@ -121,19 +127,20 @@ static const char *const reasons[SW_REASONS] = {
     [SW_BY_GROUP] = "by its group",
 };
 
-static void print_row(const struct report *r, enum sw_kind kind, int class, enum sw_reason reason)
+static void print_row(const struct report *r, enum sw_kind kind, int size, enum sw_reason reason)
 {
-    const unsigned calls = atomic_load(&r->counts->calls[kind][class][reason]);
-    const int ours = reason == SW_IS_OURS;
-    const float mine = r->several_hosts ? 0 : sw_serve_time(r->ranks, kind, class, SW_OURS);
-    const float nccls = sw_serve_time(r->ranks, kind, class, SW_NCCLS);
+    const unsigned calls = atomic_load(&r->counts->calls[kind][size][reason]);
+    const int ours = reason == SW_IS_OURS; /* then it has elements */
+    const float mine = r->several_hosts || !ours ? 0
+                                                 : sw_serve_time(r->ranks, kind, size - 1, SW_OURS);
+    const float nccls = ours ? sw_serve_time(r->ranks, kind, size - 1, SW_NCCLS) : 0;
     const char *name = kind == SW_SEND ? "send" : kind == SW_RECV ? "receive" : sw_kind_names[kind];
     char bytes[24], saved[32] = "not measured";
 
     if (calls == 0)
         return;
     print_head();
-    print_bytes(bytes, sizeof bytes, class);
+    print_bytes(bytes, sizeof bytes, size);
     if (ours && mine > 0)
         snprintf(saved, sizeof saved, "%.3f ms", (double)(nccls - mine) * calls / 1000);
     if (ours)
@@ -146,12 +153,12 @@ static void print_row(const struct report *r, enum sw_kind kind, int class, enum
 
 static void print(const struct report *r)
 {
-    int kind, class, reason;
+    int kind, size, reason;
 
     for (kind = 0; kind < SW_KINDS; kind++)
-        for (class = 0; class < SW_CLASSES; class ++)
+        for (size = 0; size <= SW_CLASSES; size++)
             for (reason = 0; reason < SW_REASONS; reason++)
-                print_row(r, (enum sw_kind)kind, class, (enum sw_reason)reason);
+                print_row(r, (enum sw_kind)kind, size, (enum sw_reason)reason);
 }
 
 static void print_live(struct sw_comm *comm, void *data)

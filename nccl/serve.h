@@ -5,8 +5,9 @@
 
 #include "nccl/comms.h"
 
-int sw_serve_any(void); /* 0: no variable leaves anything to symwin */
-uint64_t sw_serve_fingerprint(void);
+int sw_serve_any(void);              /* 0: no variable leaves anything to symwin */
+uint64_t sw_serve_fingerprint(void); /* of what the variable says */
+uint64_t sw_table_fingerprint(void); /* of the measured times */
 uint64_t sw_hash(uint64_t seed, const void *bytes, size_t count);
 
 /* The classes of sizes that are symwin's. Over several hosts nothing was measured: what a variable

@@ -7,6 +7,7 @@
  *     inside I            frees an address inside allocation I
  *     wait 0              until what was freed is unmapped
  *     null                ncclMemAlloc(NULL, 1) and ncclMemFree(NULL)
+ *     said                prints what ncclGetLastError() says
  *     load FILE           loads a library with local symbols
  *     device D            makes the primary context of D current, as cudaSetDevice() does
  *     current             prints the device of the current context
@@ -132,6 +133,15 @@ static void *free_on_thread(void *ptr)
     return NULL;
 }
 
+static void print_said(void)
+{
+    const char *(*said)(void *);
+    void *symbol = dlsym(RTLD_DEFAULT, "ncclGetLastError");
+
+    memcpy(&said, &symbol, sizeof said);
+    printf("said: %s\n", symbol != NULL ? said(NULL) : "nothing");
+}
+
 static void act(const char *what, const char *text)
 {
     const int i = atoi(text);
@@ -170,6 +180,9 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "null") == 0) {
             printf("null alloc: %d\n", ncclMemAlloc(NULL, 1));
             printf("null free: %d\n", ncclMemFree(NULL));
+            i++;
+        } else if (strcmp(argv[i], "said") == 0) {
+            print_said();
             i++;
         } else if (strcmp(argv[i], "current") == 0) {
             print_current();

@@ -202,13 +202,16 @@ says('which comes before one that would have to be loaded',
     "$nothing SYMWIN_NCCL=/nowhere/libnccl.so.2",
     "program-alone load $place/libnccl.so.2 $call", @passed);
 my @none = ('null alloc: 4', 'null free: 0', 'alloc 0: 2');
-for (['no NCCL', $nothing],
-    ['SYMWIN_NCCL names nothing', "$nothing SYMWIN_NCCL=/nowhere/libnccl.so.2"],
-    ['SYMWIN_NCCL names this library', "$nothing SYMWIN_NCCL=$library"])
+for (['no NCCL', $nothing, 'libnccl.so.2 by the loader'],
+    ['SYMWIN_NCCL names nothing', "$nothing SYMWIN_NCCL=/nowhere/libnccl.so.2",
+        '/nowhere/libnccl.so.2'],
+    ['SYMWIN_NCCL names this library', "$nothing SYMWIN_NCCL=$library", $library])
 {
-    my ($name, $environment) = @$_;
-    says("$name: without a GPU", $environment, 'program-alone null alloc 0 alloc 4096', @none,
-        'alloc 4096: 2');
+    my ($name, $environment, $where) = @$_;
+    says("$name: without a GPU", $environment, 'program-alone null alloc 0 alloc 4096 said', @none,
+        'alloc 4096: 2',
+        'said: symwin: no NCCL with ncclGetLastError is among the libraries of the program or of '
+          . "the one that calls, nor found as $where; set SYMWIN_NCCL to the path of one");
     says("$name: from the pool all the same", "$environment $emu",
         'program-alone null alloc 0 alloc 4096 free 0 free 0', @none,
         'alloc 4096: 0 at 0 aligned 2097152', 'free 0: 0', 'free 0: 4');

@@ -48,8 +48,8 @@ my $report = 'SYMWIN_NCCL_REPORT=1';
 for my $case (
     ['SYMWIN_HOST_ID=elsewhere',               'rank 1 is on another host than rank 0'],
     ['SYMWIN_NCCL_SERVE=none',                 'rank 1 has SYMWIN_NCCL_SERVE=none'],
-    ['SYMWIN_NCCL_SERVE=all,allgather=none',   'rank 1 has other SYMWIN_NCCL_ variables'],
-    ['SYMWIN_NCCL_MEMORY=32M',                 'rank 1 has other SYMWIN_NCCL_ variables'],
+    ['SYMWIN_NCCL_SERVE=all,allgather=none',   'rank 1 has another SYMWIN_NCCL_SERVE than rank 0'],
+    ['SYMWIN_NCCL_MEMORY=32M',                 'rank 1 has another SYMWIN_NCCL_MEMORY than rank 0'],
   )
 {
     my ($other, $why) = @$case;
@@ -98,7 +98,7 @@ sub row {
 my $mixed   = 'SYMWIN_NCCL_SERVE=all,reduce=none STAND_IN_SERVED=1';
 my $printed = passes('collectives', 2, 1, 0, "$mixed $report", qr/^symwin: what was served/m);
 like($printed, $_, '  a row')
-  for row('allreduce', '64 KiB', 2, 'symwin  saved 0'), row('allreduce', '1 B', 1, 'NCCL '),
+  for row('allreduce', '64 KiB', 2, 'symwin  saved 0'), row('allreduce', '0 B', 1, 'NCCL '),
   row('alltoall', '128 KiB', 1, 'symwin '), row('reduce', '64 KiB', 2, 'NCCL ');
 like(passes('undestroyed', 2, 1, 0, "$all $report", qr/^symwin: what was served/m),
     row('allreduce', '8 B', 1, 'symwin '), '  a row');

@@ -217,7 +217,7 @@ for my $prefix (qw(nccl pnccl)) {
 
 # Communicator, collective, bytes, calls, server and why not symwin: of each rank.
 my @counts = split /\n */, <<'END' =~ s/\n\z//r;
-0 allreduce 1 B 1 NCCL: without elements, or wrong
+0 allreduce 0 B 1 NCCL: without elements, or wrong
 0 allreduce 4 B 3 symwin
 0 allreduce 16 B 1 NCCL: by its group
 0 allreduce 512 B 2 symwin
