@@ -138,7 +138,7 @@ PERF_KERNELS := $(sort $(wildcard bench/perf/*.cu))
 CARRIED := $(sort $(wildcard symwin.h symwin/*.h symwin/*.cuh kernels/*.h kernels/*.cuh)) \
     src/driver/cuda_abi.h emu/emu_access.h \
     emu/emu_device.h bench/plot.py
-INFO_SOURCES := $(sort $(wildcard tools/info/*.c))
+INFO_SOURCES := $(sort $(wildcard tools/info/*.c)) nccl/variables.c
 FUZZ_SOURCES := $(filter-out fuzz/main.c,$(sort $(wildcard fuzz/*.c)))
 EXAMPLE      := $(sort $(wildcard examples/01_allreduce/*.c))
 # The second example shares the first one's files except main.c.

@@ -7,14 +7,11 @@
 #include <string.h>
 
 #include "nccl/setup.h"
+#include "nccl/variables.h"
 
 /* Functions of the CUDA driver. */
 typedef int (*init_fn)(unsigned flags);
 typedef int (*number_fn)(int *value);
-
-const char *const sw_kind_names[SW_KINDS] = {"allreduce", "reduce_scatter", "allgather", "alltoall",
-                                             "broadcast", "reduce",         "gather",    "scatter",
-                                             "sendrecv",  "sendrecv"};
 
 static struct sw_setup setup;
 
@@ -75,84 +72,20 @@ static void ask_symwin(int chooses)
         setup.usable = 0;
 }
 
-static void check_own(const char *name, const char *value, int sensible, const char *allowed)
+static void check_variables(void)
 {
     char text[256];
+    size_t i;
 
-    if (value == NULL || sensible || setup.refused)
-        return;
-    snprintf(text, sizeof text, "%s is \"%.64s\": set it to %s, or unset it", name, value, allowed);
-    refuse(text);
-}
-
-static const char allowed_serve[] =
-    "auto, all or none, or to a list such as auto,allreduce=all,sendrecv=none";
-
-/* Sets one mode for a collective, or for all without a name. Whether there is such a one. */
-static int set_serve(const char *name, size_t length, const char *mode, size_t mode_length)
-{
-    static const char *const modes[] = {"auto", "all", "none"};
-    int kind, which = 0, found = 0;
-
-    while (which < 3 &&
-           (strlen(modes[which]) != mode_length || strncmp(modes[which], mode, mode_length) != 0))
-        which++;
-    for (kind = 0; kind < SW_KINDS && which < 3; kind++)
-        if (name == NULL || (strlen(sw_kind_names[kind]) == length &&
-                             strncmp(sw_kind_names[kind], name, length) == 0)) {
-            setup.serve[kind] = (enum sw_serve)which;
-            found = 1;
-        }
-    return found;
-}
-
-static void read_serve(const char *text)
-{
-    const char *item = text;
-    int sensible = text != NULL;
-
-    while (sensible && item != NULL) {
-        const size_t length = strcspn(item, ",");
-        const char *equals = memchr(item, '=', length);
-
-        sensible = equals == NULL ? set_serve(NULL, 0, item, length)
-                                  : set_serve(item, (size_t)(equals - item), equals + 1,
-                                              length - (size_t)(equals + 1 - item));
-        item = item[length] == ',' ? item + length + 1 : NULL;
-    }
-    check_own("SYMWIN_NCCL_SERVE", text, sensible, allowed_serve);
-}
-
-static void read_room(const char *text)
-{
-    static const char units[] = "KMG";
-    unsigned long long value = 0;
-    const char *unit;
-    char *end = NULL;
-    int sensible;
-
-    setup.room = (size_t)64 << 20;
-    if (text == NULL)
-        return;
-    errno = 0;
-    value = strtoull(text, &end, 10);
-    unit = *end != '\0' && end[1] == '\0' ? strchr(units, *end) : NULL;
-    sensible = text[0] >= '0' && text[0] <= '9' && errno == 0 && (*end == '\0' || unit != NULL) &&
-               value <= ((unsigned long long)1 << 40);
-    if (sensible && unit != NULL)
-        value <<= 10 * (unit - units + 1);
-    sensible = sensible && value >= ((unsigned long long)1 << 20) &&
-               value <= ((unsigned long long)1 << 40);
-    if (sensible)
-        setup.room = (size_t)value;
-    check_own("SYMWIN_NCCL_MEMORY", text, sensible, "a number of bytes from 1M to 1024G");
+    for (i = 0; i < SW_NCCL_VARIABLES && !setup.refused; i++)
+        if (sw_nccl_variable_is_wrong(&sw_nccl_variables[i], text, sizeof text))
+            refuse(text);
 }
 
 static void set_up(void)
 {
     const char *driver = getenv("SYMWIN_DRIVER");
     const char *peers = getenv("SYMWIN_NCCL_PEERS");
-    const char *path = getenv("SYMWIN_NCCL");
     const char *report = getenv("SYMWIN_NCCL_REPORT");
     const char *most_ctas = getenv("NCCL_MAX_CTAS");
     const int chooses = driver == NULL || strcmp(driver, "auto") == 0;
@@ -162,15 +95,11 @@ static void set_up(void)
     setup.flags = SYMWIN_MEM_NCCL;
     if (peers == NULL || strcmp(peers, "0") != 0)
         setup.flags |= SYMWIN_MEM_PEERS;
-    check_own("SYMWIN_NCCL_PEERS", peers,
-              peers != NULL && (strcmp(peers, "0") == 0 || strcmp(peers, "1") == 0), "0 or 1");
-    read_serve(getenv("SYMWIN_NCCL_SERVE"));
-    read_room(getenv("SYMWIN_NCCL_MEMORY"));
-    check_own("SYMWIN_NCCL_REPORT", report,
-              report != NULL && (strcmp(report, "0") == 0 || strcmp(report, "1") == 0), "0 or 1");
+    (void)sw_read_serve(getenv("SYMWIN_NCCL_SERVE"), setup.serve);
+    (void)sw_read_room(getenv("SYMWIN_NCCL_MEMORY"), &setup.room);
     setup.report = report != NULL && strcmp(report, "1") == 0;
     setup.most_blocks = most_ctas != NULL ? atoi(most_ctas) : 0; /* NCCL says what is wrong */
-    check_own("SYMWIN_NCCL", path, path != NULL && path[0] != '\0', "the path of libnccl.so.2");
+    check_variables();
     if (driver != NULL && strcmp(driver, "emu") == 0) {
         setup.emulated = 1;
         setup.usable = 1;

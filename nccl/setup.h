@@ -40,6 +40,11 @@ struct sw_setup {
 };
 const struct sw_setup *sw_setup(void);
 
+/* Read the values of SYMWIN_NCCL_SERVE and SYMWIN_NCCL_MEMORY; NULL: it is not set. 0: it makes no
+ * sense. */
+int sw_read_serve(const char *text, enum sw_serve serve[SW_KINDS]);
+int sw_read_room(const char *text, size_t *room);
+
 /* X(name, symbol, parameters): functions of the driver, in the current context, and what libcuda
  * calls them. */
 #define SW_CU_LIST(X)                                                                              \

@@ -18,7 +18,7 @@ my $info      = "$build/symwin-info";
 my $folder    = tempdir('/tmp/sw.XXXXXX', CLEANUP => 1);
 my $sanitized = slurp("$build/flags") =~ /-fsanitize/;
 my $python    = `python3 -c 'print(1)' 2>/dev/null`;
-delete $ENV{XDG_RUNTIME_DIR};
+delete @ENV{'XDG_RUNTIME_DIR', grep { /^SYMWIN_NCCL/ } keys %ENV};
 mkdir "$folder/tmp";
 $ENV{TMPDIR} = "$folder/tmp";
 
@@ -159,6 +159,29 @@ for (["SYMWIN_TUNING=$folder/none", 'SYMWIN_TUNING cannot be read: No such file'
     like($output, qr/^No communicator can be created with these variables/m, 'the last line');
     $facts = facts("SYMWIN_EMU_DEVICES=1 $before", '', 1);
     ok(!$facts->{usable} && @{ $facts->{wrong_variables} } == @want, 'and in JSON');
+}
+
+# Those of libsymwin-nccl.so: wrong values, and names that nothing reads.
+my $right = 'SYMWIN_NCCL=x SYMWIN_NCCL_SERVE=auto,reduce=all SYMWIN_NCCL_MEMORY=1M '
+  . 'SYMWIN_NCCL_REPORT=1 SYMWIN_NCCL_PEERS=0';
+is_deeply(facts("SYMWIN_EMU_DEVICES=1 $right", '')->{wrong_variables}, [], 'NCCL: none is wrong');
+for (['SYMWIN_NCCL_SREVE=all SYMWIN_NCCL_MEM=', 'SYMWIN_NCCL_SREVE is none of symwin',
+        "SYMWIN_NCCL_MEM is none of symwin's: those are SYMWIN_NCCL_PEERS, SYMWIN_NCCL_SERVE, "
+          . 'SYMWIN_NCCL_MEMORY, SYMWIN_NCCL_REPORT, SYMWIN_NCCL'],
+    ['SYMWIN_NCCL_SERVE=allg=none SYMWIN_NCCL=', 'SYMWIN_NCCL_SERVE is "allg=none"',
+        'SYMWIN_NCCL is "": set it to the path of libnccl.so.2, or unset it'],
+    ['SYMWIN_NCCL_MEMORY=1K SYMWIN_NCCL_REPORT=2 SYMWIN_NCCL_PEERS=no',
+        'SYMWIN_NCCL_MEMORY is "1K"', 'SYMWIN_NCCL_REPORT is "2"', 'SYMWIN_NCCL_PEERS is "no"'])
+{
+    my ($before, @want) = @$_;
+    ($status, $output) = info("SYMWIN_EMU_DEVICES=1 $before", '');
+    is($status, 1, "$before: exit status");
+    is(scalar(() = $output =~ /^  WRONG: /mg), @want, "$before: all are named");
+    like($output, qr/^  WRONG: \Q$_\E/m, "$before: $_") for @want;
+    like($output, qr/^symwin can use every device, but variables for programs on NCCL are wrong/m,
+        'the last line');
+    $facts = facts("SYMWIN_EMU_DEVICES=1 $before", '', 1);
+    ok($facts->{usable} && @{ $facts->{wrong_variables} } == @want, 'and in JSON');
 }
 $output = (info('SYMWIN_DRIVER=other SYMWIN_NVLS=7', ''))[1];
 like($output, qr/^  WRONG: SYMWIN_NVLS is "7"/m, 'also without a driver');

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "info.h"
+#include "nccl/variables.h"
 
 static const char *error_name(CUresult result)
 {
@@ -308,6 +309,50 @@ static void check_variables(struct info_machine *m)
         try_id(m);
 }
 
+/* ---- variables of libsymwin-nccl.so ---- */
+
+extern char **environ;
+
+static char *next_nccl(struct info_machine *m)
+{
+    return m->nccl_count < INFO_NCCL ? m->nccl[m->nccl_count++] : NULL;
+}
+
+static int is_nccl_variable(const char *name, size_t length)
+{
+    int i = 0;
+
+    while (i < SW_NCCL_VARIABLES && (strlen(sw_nccl_variables[i].name) != length ||
+                                     strncmp(sw_nccl_variables[i].name, name, length) != 0))
+        i++;
+    return i < SW_NCCL_VARIABLES;
+}
+
+/* Wrong values, and names that nothing reads. */
+static void check_nccl_variables(struct info_machine *m)
+{
+    static const char prefix[] = "SYMWIN_NCCL";
+    char names[160] = "", text[INFO_TEXT], *to;
+
+    for (int i = 0; i < SW_NCCL_VARIABLES; i++) {
+        const size_t at = strlen(names);
+
+        snprintf(names + at, sizeof names - at, "%s%s", at > 0 ? ", " : "",
+                 sw_nccl_variables[i].name);
+        if (sw_nccl_variable_is_wrong(&sw_nccl_variables[i], text, sizeof text) &&
+            (to = next_nccl(m)) != NULL)
+            snprintf(to, INFO_TEXT, "%s", text);
+    }
+    for (char **at = environ; *at != NULL; at++) {
+        const size_t length = strcspn(*at, "=");
+
+        if (strncmp(*at, prefix, strlen(prefix)) == 0 && !is_nccl_variable(*at, length) &&
+            (to = next_nccl(m)) != NULL)
+            snprintf(to, INFO_TEXT, "%.*s is none of symwin's: those are %s",
+                     length < 64 ? (int)length : 64, *at, names);
+    }
+}
+
 /* ---- all facts ------------------------------------------------------------------------------- */
 
 static int gather(struct info_machine *m)
@@ -341,6 +386,7 @@ int info_gather(struct info_machine *m)
     good = gather(m);
     if (good)
         check_variables(m);
+    check_nccl_variables(m);
     return good;
 }
 

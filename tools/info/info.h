@@ -41,10 +41,13 @@ struct info_link { /* INFO_UNKNOWN: the driver does not tell */
 };
 
 enum { INFO_VARIABLES = SW_SETTINGS + 2 }; /* one about the table of choices, one of launchers */
+enum { INFO_NCCL = 16 };                   /* some may be no variables at all */
 
 struct info_machine {
     char variables[INFO_VARIABLES][INFO_TEXT]; /* sentences about those that are wrong */
     int variable_count;
+    char nccl[INFO_NCCL][INFO_TEXT]; /* the same about those of libsymwin-nccl.so */
+    int nccl_count;
     char problem[INFO_TEXT]; /* why there is no driver; "": there is one */
     symwin_driver_info driver;
     int multicast_allowed; /* in this process, by its environment */

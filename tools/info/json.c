@@ -234,6 +234,8 @@ void info_json(FILE *out, const struct info_machine *m, const struct info_system
     info_open(&w, "wrong_variables", '[');
     for (int i = 0; i < m->variable_count; i++)
         info_string(&w, NULL, m->variables[i]);
+    for (int i = 0; i < m->nccl_count; i++)
+        info_string(&w, NULL, m->nccl[i]);
     info_close(&w, ']');
     write_system(&w, s);
     info_bool(&w, "usable", info_can_communicate(m));

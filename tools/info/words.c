@@ -220,6 +220,15 @@ static void variables_words(FILE *out, const struct info_machine *m)
         fprintf(out, "  every value is valid\n");
 }
 
+static void nccl_words(FILE *out, const struct info_machine *m)
+{
+    fprintf(out, "\nVariables that libsymwin-nccl.so reads\n");
+    for (int i = 0; i < m->nccl_count; i++)
+        fprintf(out, "  WRONG: %s\n", m->nccl[i]);
+    if (m->nccl_count == 0)
+        fprintf(out, "  every value is valid\n");
+}
+
 static void imex_words(FILE *out, const struct info_imex *imex)
 {
     fprintf(out, "\nIMEX (fabric handles between hosts, and on some systems at all)\n");
@@ -291,12 +300,15 @@ void info_words(FILE *out, const struct info_machine *m, const struct info_syste
         multicast_words(out, m);
     }
     variables_words(out, m);
+    nccl_words(out, m);
     imex_words(out, &s->imex);
     folders_words(out, s);
     limits_words(out, s);
     fprintf(out, "\n%s\n",
-            !info_all_usable(m)       ? "symwin cannot use every device: see above."
-            : info_can_communicate(m) ? "symwin can use every device."
-                                      : "No communicator can be created with these variables: "
-                                        "see above.");
+            !info_all_usable(m)        ? "symwin cannot use every device: see above."
+            : !info_can_communicate(m) ? "No communicator can be created with these variables: "
+                                         "see above."
+            : m->nccl_count > 0        ? "symwin can use every device, but variables for programs "
+                                         "on NCCL are wrong: see above."
+                                       : "symwin can use every device.");
 }
