@@ -112,11 +112,11 @@ int dumped(const char *word, const char *pair);
     X(send_ahead)                                                                                  \
     X(own_streams)                                                                                 \
     X(errors) /* scenes_errors.c */                                                                \
-    X(alone)                                                                                       \
-    X(lost_window)                                                                                 \
-    X(lost_call)                                                                                   \
     X(driver)                                                                                      \
     X(two_streams)                                                                                 \
+    X(alone) /* scenes_alone.c */                                                                  \
+    X(lost_window)                                                                                 \
+    X(lost_call)                                                                                   \
     X(late) /* scenes_meet.c */                                                                    \
     X(just_in_time)                                                                                \
     X(deaf)                                                                                        \
