@@ -17,11 +17,7 @@ static symwin_status see_capture(const char *call, CUstream stream, cuuint64_t *
 
     sw_capture_see(stream, &seen);
     *capture = seen.capture.id;
-    return seen.capturing != CU_STREAM_CAPTURE_STATUS_INVALIDATED
-               ? SYMWIN_OK
-               : sw_fail(SYMWIN_INVALID,
-                         "%s: the capture of the stream is invalid; end it, and capture again",
-                         call);
+    return sw_check_capture(seen.capturing, call);
 }
 
 static symwin_status wait_for(CUstream stream, CUevent event, const char *call)
