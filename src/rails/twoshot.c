@@ -90,6 +90,14 @@ void sw_twoshot_swap(const struct sw_wide_call *c, const struct sw_line_piece *p
     }
 }
 
+/* Within a limit those of all lanes and rails have room, as NCCL's have (blocks_of_rail()). */
+static uint64_t most_blocks(const struct sw_wide *w)
+{
+    const int limit = w->comm->max_blocks, each = limit / (SW_LANES * sw_most_served(&w->domains));
+
+    return limit == 0 || each > SW_SPARE ? SW_SPARE : each > 0 ? (uint64_t)each : 1;
+}
+
 /* Sums arrays of `count` elements in the domains' order: this domain's at `own`, that of domain d
  * at received + d * stride. */
 static symwin_status sum_arrays(const struct sw_wide_call *c, const char *own, const char *received,
@@ -109,10 +117,7 @@ static symwin_status sum_arrays(const struct sw_wide_call *c, const char *own, c
                                   .what = SW_WHAT(r->collective, r->type, op, 0, 0),
                                   .bytes = count * c->element};
     const uint64_t threads = (uint64_t)kernel->threads, units = (args.bytes + 15) / 16,
-                   most = w->comm->max_blocks > 0 && w->comm->max_blocks < SW_SPARE
-                              ? (uint64_t)w->comm->max_blocks
-                              : SW_SPARE,
-                   blocks = (units + threads - 1) / threads;
+                   most = most_blocks(w), blocks = (units + threads - 1) / threads;
     const CUlaunchConfig config = {.gridDimX = (unsigned)(blocks < most ? blocks : most),
                                    .gridDimY = 1,
                                    .gridDimZ = 1,

@@ -427,6 +427,37 @@ static void outlived(struct processes *p, int rank)
 
 /* ---- limits ---------------------------------------------------------------------------------- */
 
+static CUresult (*plain_launch)(const CUlaunchConfig *, CUfunction, void **, void **);
+static CUfunction of_sums;
+static unsigned widest_sum;
+
+static CUresult see_launch(const CUlaunchConfig *config, CUfunction function, void **params,
+                           void **extra)
+{
+    if (function == of_sums && config->gridDimX > widest_sum)
+        widest_sum = config->gridDimX;
+    return plain_launch(config, function, params, extra);
+}
+
+/* The blocks of the kernel between two exchanges are no more than NCCL's on a rail, if these have a
+ * limit. */
+static void check_sums(const struct life *life, int has_limit, int on_rail, int rank)
+{
+    struct life twoshot = *life;
+
+    twoshot.twoshot = 1;
+    of_sums = sw_kernels_sum(life->comm->wide->kernels)->function;
+    widest_sum = 0;
+    plain_launch = sw_drv.cuLaunchKernelEx;
+    sw_drv.cuLaunchKernelEx = see_launch;
+    host_must(reduce(&twoshot, PIECES), "two exchanges with a limit");
+    sw_drv.cuLaunchKernelEx = plain_launch;
+    host_must(symwin_stream_synchronize(life->device, life->stream), "synchronize");
+    must_equal(host_get_u32(life->device, life->out), 4, "a sum by two exchanges", rank);
+    if (has_limit)
+        must_equal((int)widest_sum, on_rail, "blocks of a sum", rank);
+}
+
 /* NCCL's blocks on each rail and on the communicator of all ranks, with `max_blocks`. */
 static void check_limit(const struct life *life, int max_blocks, int on_rail, int of_all, int rank)
 {
@@ -449,6 +480,7 @@ static void check_limit(const struct life *life, int max_blocks, int on_rail, in
     host_must(reduce(&part, PIECES), "a call with a limit");
     host_must(symwin_stream_synchronize(life->device, life->stream), "synchronize");
     must_equal(host_get_u32(life->device, part.out), 4, "a sum", rank);
+    check_sums(&part, max_blocks > 0 && max_blocks < 1000, on_rail, rank);
     symwin_comm_destroy(part.comm);
 }
 
