@@ -195,9 +195,10 @@ typedef symwin_collective_options symwin_allreduce_options;
  * TWOSHOT_PUSH of all-reduces, in which each domain adds a part of each share, of which the others
  * send theirs, and sends them the sums, in as many pieces: the sums are in the order of the domains
  * and, inside, of the ranks, so they have the same bits in every run, whatever NCCL and the number
- * of pieces; ONESHOT of all-reduces, broadcasts and reduces, with one exchange between domains; and
- * NCCL, a call of NCCL's over all ranks, which has no PREMUL_SUM. Averages of integers go by NCCL.
- * With ONESHOT, `blocks` and `threads` are those of the kernels inside a domain.
+ * of pieces, unless a domain reduces by multicast; ONESHOT of all-reduces, broadcasts and reduces,
+ * with one exchange between domains; and NCCL, a call of NCCL's over all ranks, which has no
+ * PREMUL_SUM. Averages of integers go by NCCL. With ONESHOT, `blocks` and `threads` are those of
+ * the kernels inside a domain.
  *
  *   SYMWIN_INVALID      as symwin_allreduce(); or a wrong options->size, algo, blocks or threads;
  *                       or PREMUL_SUM without a scalar, or with one that is not where it is said to

@@ -379,7 +379,7 @@ static symwin_status run(const struct sw_request *request, symwin_collective_inf
                                                       : (const void *)&r.scalar;
     }
     if (r.options != NULL) {
-        c.options.blocks = sw_way_has_pieces(c.way.algo) ? 0 : r.options->blocks;
+        c.options.blocks = sw_way_has_pieces(r.options->algo) ? 0 : r.options->blocks;
         c.options.threads = r.options->threads;
     }
     if (status == SYMWIN_OK && info != NULL)
