@@ -1,4 +1,4 @@
-/* Sum of what other domains have sent to a rank (src/rails/shares.c): of nranks arrays of so many
+/* Sum of what other domains have sent to a rank (src/rails/twoshot.c): of nranks arrays of so many
  * elements in this rank's own memory, by the call's operation.
  *
  *   arrays     number r at base + r * stride, but number `rank` at `in`; any element alignment

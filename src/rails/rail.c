@@ -191,11 +191,9 @@ static symwin_status init(struct sw_wide *wide, const char *call, const sw_engin
     return status;
 }
 
-/* Blocks of NCCL on a rail's communicator, the same on all ranks. Kernels of all lanes have room at
- * the same time, within a limit also those of all rails that a rank serves. */
-static int blocks_of_rail(const struct sw_wide *wide)
+int sw_blocks_of_rail(const struct sw_wide *wide, int usual)
 {
-    const int usual = SW_SPARE / SW_LANES, limit = wide->comm->max_blocks,
+    const int limit = wide->comm->max_blocks,
               each = limit / (SW_LANES * sw_most_served(&wide->domains));
 
     if (limit == 0 || each > usual)
@@ -226,9 +224,10 @@ static symwin_status create_rails(struct sw_wide *wide, const char *call, int la
                 mine[i] = ids[sw_domain_rank(d, 0, maker)];
         }
     }
+    /* NCCL's kernels of all lanes have room at the same time. */
     for (i = 0; i < wide->rail_count && status == SYMWIN_OK; i++)
-        status = init(wide, call, &mine[i], d->count, wide->domain, blocks_of_rail(wide),
-                      &rails[i]);
+        status = init(wide, call, &mine[i], d->count, wide->domain,
+                      sw_blocks_of_rail(wide, SW_SPARE / SW_LANES), &rails[i]);
     free(mine);
     return status;
 }

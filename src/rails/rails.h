@@ -128,6 +128,10 @@ static inline struct ncclComm **sw_rail_at(struct sw_wide *wide, int i)
     return i < SW_LANES * wide->rail_count ? &wide->rails[i] : &wide->all;
 }
 
+/* Blocks on a rail in a lane, the same on all ranks: `usual`, or so few that those of all lanes and
+ * of all rails that a rank serves are within the communicator's limit. */
+int sw_blocks_of_rail(const struct sw_wide *wide, int usual);
+
 /* Makes this rank's communicators of NCCL. Collective. */
 symwin_status sw_rails_create(struct sw_wide *wide, const char *call);
 /* Lets NCCL connect the ranks of each, for which calls and captures would wait. Collective, with

@@ -128,6 +128,18 @@ static void reduce_share(const struct sw_wide_call *c, const struct sw_line_piec
                                                  sw_rail_op(c->r), comm, stream));
 }
 
+symwin_status sw_begin_short(const struct sw_wide_call *c, uint64_t at, uint64_t count,
+                             struct sw_batch *b)
+{
+    symwin_collective_options options = c->options;
+    symwin_status status;
+
+    options.algo = SYMWIN_ALGO_ONESHOT; /* which asks for no window, though the scratch is one */
+    status = symwin_allreduce_with(c->inner, c->in + at * c->element, c->wide->scratch, count,
+                                   c->r->type, c->r->op, &options, c->stream);
+    return status == SYMWIN_OK ? sw_batch_begin(b, c) : status;
+}
+
 /* Two steps: the domain's sum on each rank, then each rail adds all of it. A rank that serves
  * several rails has the result of its first one. */
 static symwin_status reduce_all_short(const struct sw_wide_call *c, uint64_t at, uint64_t count)
@@ -135,16 +147,10 @@ static symwin_status reduce_all_short(const struct sw_wide_call *c, uint64_t at,
     const struct sw_wide *w = c->wide;
     const struct sw_request *r = c->r;
     char *const sum = w->scratch, *const spare = w->scratch + w->half;
-    symwin_collective_options options = c->options;
     struct sw_batch b;
-    symwin_status status;
+    symwin_status status = sw_begin_short(c, at, count, &b);
     int i;
 
-    options.algo = SYMWIN_ALGO_ONESHOT; /* which asks for no window, though `sum` is in one */
-    status = symwin_allreduce_with(c->inner, c->in + at * c->element, sum, count, r->type, r->op,
-                                   &options, c->stream);
-    if (status == SYMWIN_OK)
-        status = sw_batch_begin(&b, c);
     if (status != SYMWIN_OK)
         return status;
     for (i = 0; i < w->rail_count; i++)

@@ -90,14 +90,6 @@ void sw_twoshot_swap(const struct sw_wide_call *c, const struct sw_line_piece *p
     }
 }
 
-/* Within a limit those of all lanes and rails have room, as NCCL's have (blocks_of_rail()). */
-static uint64_t most_blocks(const struct sw_wide *w)
-{
-    const int limit = w->comm->max_blocks, each = limit / (SW_LANES * sw_most_served(&w->domains));
-
-    return limit == 0 || each > SW_SPARE ? SW_SPARE : each > 0 ? (uint64_t)each : 1;
-}
-
 /* Sums arrays of `count` elements in the domains' order: this domain's at `own`, that of domain d
  * at received + d * stride. */
 static symwin_status sum_arrays(const struct sw_wide_call *c, const char *own, const char *received,
@@ -106,7 +98,7 @@ static symwin_status sum_arrays(const struct sw_wide_call *c, const char *own, c
     const struct sw_wide *w = c->wide;
     const struct sw_request *r = c->r;
     const struct sw_kernel *kernel = sw_kernels_sum(w->kernels);
-    const symwin_op op = r->op == SYMWIN_AVG || r->op == SYMWIN_PREMUL_SUM ? SYMWIN_SUM : r->op;
+    const symwin_op op = r->op == SYMWIN_PREMUL_SUM ? SYMWIN_SUM : r->op; /* an average is one */
     struct sw_kernel_args args = {.base = (uintptr_t)received,
                                   .stride = stride,
                                   .rank = w->domain,
@@ -117,7 +109,8 @@ static symwin_status sum_arrays(const struct sw_wide_call *c, const char *own, c
                                   .what = SW_WHAT(r->collective, r->type, op, 0, 0),
                                   .bytes = count * c->element};
     const uint64_t threads = (uint64_t)kernel->threads, units = (args.bytes + 15) / 16,
-                   most = most_blocks(w), blocks = (units + threads - 1) / threads;
+                   most = (uint64_t)sw_blocks_of_rail(w, SW_SPARE),
+                   blocks = (units + threads - 1) / threads;
     const CUlaunchConfig config = {.gridDimX = (unsigned)(blocks < most ? blocks : most),
                                    .gridDimY = 1,
                                    .gridDimZ = 1,
@@ -159,19 +152,12 @@ void sw_twoshot_spread(const struct sw_wide_call *c, const struct sw_line_piece 
 symwin_status sw_twoshot_short(const struct sw_wide_call *c, uint64_t at, uint64_t count)
 {
     const struct sw_wide *w = c->wide;
-    const struct sw_request *r = c->r;
     const uint64_t each = part_elements(c, count * (uint64_t)w->domains.count);
     char *const sum = w->scratch, *const received = sum + each * c->element;
-    symwin_collective_options options = c->options;
     struct sw_batch b;
-    symwin_status status;
+    symwin_status status = sw_begin_short(c, at, count, &b);
     int i, k;
 
-    options.algo = SYMWIN_ALGO_ONESHOT; /* as in reduce_all_short() */
-    status = symwin_allreduce_with(c->inner, c->in + at * c->element, sum, count, r->type, r->op,
-                                   &options, c->stream);
-    if (status == SYMWIN_OK)
-        status = sw_batch_begin(&b, c);
     if (status != SYMWIN_OK)
         return status;
     for (i = 0; i < w->rail_count; i++)

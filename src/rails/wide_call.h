@@ -115,11 +115,11 @@ struct sw_line_piece {
     int stays;           /* nothing of it travels, but for the verdict of a step inside */
 };
 
-/* What is done with a piece: inside the domain, on the rails, and inside again. `room` is for that
- * piece, of wide->part bytes. NULL: nothing is done inside. */
 typedef void sw_rail_fn(const struct sw_wide_call *c, const struct sw_line_piece *p, char *room,
                         CUstream stream, int i, struct ncclComm *comm, struct sw_batch *b);
 
+/* What is done with a piece: inside the domain, on the rails, and inside again. `room` is for that
+ * piece, of wide->part bytes. NULL: nothing is done inside. */
 struct sw_flow {
     symwin_status (*first)(const struct sw_wide_call *c, const struct sw_line_piece *p, char *room);
     sw_rail_fn *rail;
@@ -153,7 +153,10 @@ int sw_most_served(const struct sw_domains *d); /* rails of one rank, at most */
 
 symwin_status sw_by_nccl(const struct sw_wide_call *c); /* and those of parts but all-to-all */
 symwin_status sw_reduce_all(const struct sw_wide_call *c);
-
+/* Of what goes in no shares: each rank gets the domain's sums where the scratch begins. Begins a
+ * batch behind that. */
+symwin_status sw_begin_short(const struct sw_wide_call *c, uint64_t at, uint64_t count,
+                             struct sw_batch *b);
 symwin_status sw_broadcast_all(const struct sw_wide_call *c);
 symwin_status sw_reduce_to_root(const struct sw_wide_call *c);
 

@@ -211,21 +211,12 @@ static void multicast_words(FILE *out, const struct info_machine *m)
             m->multicast_why);
 }
 
-static void variables_words(FILE *out, const struct info_machine *m)
+static void variables_words(FILE *out, const char *who, const char (*wrong)[INFO_TEXT], int count)
 {
-    fprintf(out, "\nVariables that the creation of a communicator reads\n");
-    for (int i = 0; i < m->variable_count; i++)
-        fprintf(out, "  WRONG: %s\n", m->variables[i]);
-    if (m->variable_count == 0)
-        fprintf(out, "  every value is valid\n");
-}
-
-static void nccl_words(FILE *out, const struct info_machine *m)
-{
-    fprintf(out, "\nVariables that libsymwin-nccl.so reads\n");
-    for (int i = 0; i < m->nccl_count; i++)
-        fprintf(out, "  WRONG: %s\n", m->nccl[i]);
-    if (m->nccl_count == 0)
+    fprintf(out, "\nVariables that %s reads\n", who);
+    for (int i = 0; i < count; i++)
+        fprintf(out, "  WRONG: %s\n", wrong[i]);
+    if (count == 0)
         fprintf(out, "  every value is valid\n");
 }
 
@@ -299,8 +290,8 @@ void info_words(FILE *out, const struct info_machine *m, const struct info_syste
         links_words(out, m);
         multicast_words(out, m);
     }
-    variables_words(out, m);
-    nccl_words(out, m);
+    variables_words(out, "the creation of a communicator", m->variables, m->variable_count);
+    variables_words(out, "libsymwin-nccl.so", m->nccl, m->nccl_count);
     imex_words(out, &s->imex);
     folders_words(out, s);
     limits_words(out, s);
