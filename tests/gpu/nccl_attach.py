@@ -1,11 +1,11 @@
 """What a communicator costs an unchanged program: times of its creation and its first collective,
 and the memory of many.
 
-    python3 -m torch.distributed.run --nproc-per-node 4 tests/gpu/nccl_attach.py
+    python3 -m torch.distributed.run --nproc-per-node 4 tests/gpu/nccl_attach.py [USED]
 
 Run it with libsymwin-nccl.so preloaded and without, and compare. The slowest rank's milliseconds
 are printed, of the first communicator, and the median of the others on the same ranks; then how
-much less memory the device has with 32 communicators, of which 2 were used.
+much less memory the device has with 32 communicators, of which USED were used, 2 by default.
 """
 import os
 import statistics
@@ -15,7 +15,8 @@ import time
 from nccl_ctypes import Communicator, Nccl, mine
 from nccl_world import RANK, WORLD, dist, synchronize, torch
 
-OTHERS, MANY, USED = 5, 32, 2
+OTHERS, MANY = 5, 32
+USED = int(sys.argv[1]) if len(sys.argv) > 1 else 2
 
 
 def slowest(ms):
