@@ -13,7 +13,7 @@ import os
 import sys
 import time
 
-from nccl_world import DEVICE, RANK, WORLD, Checks, dist, synchronize, torch, value
+from nccl_world import DEVICE, RANK, WORLD, Checks, dist, say, synchronize, torch, value
 
 RANKS = range(WORLD)
 NEXT, BEFORE = (RANK + 1) % WORLD, (RANK - 1) % WORLD
@@ -289,7 +289,7 @@ def main():
     comm.end()
     second.end()
     if RANK == 0:
-        print(f"NCCL {version.value} of {path()}", flush=True)
+        say(f"NCCL {version.value} of {path()}")
     store.set(f"end {RANK}", b"")
     if RANK == 0:  # the store is this process's
         store.wait([f"end {r}" for r in RANKS])

@@ -44,7 +44,8 @@ def synchronize():
 
 
 def say(text):
-    """One write: ranks print at the same time."""
+    """One write: ranks print at the same time, and torchrun's Python writes the end of a line by
+    itself."""
     print(f"rank {RANK}: {text}\n", end="", flush=True)
 
 
