@@ -11,6 +11,7 @@ import ctypes
 import importlib.util
 import os
 import sys
+import threading
 import time
 
 from nccl_world import DEVICE, RANK, WORLD, Checks, dist, say, synchronize, torch, value
@@ -20,7 +21,8 @@ NEXT, BEFORE = (RANK + 1) % WORLD, (RANK - 1) % WORLD
 SUM, PROD, MAX, MIN, AVG = range(5)  # ncclRedOp_t
 TYPES = {torch.int8: 0, torch.uint8: 1, torch.int32: 2, torch.int64: 4, torch.float16: 6,
          torch.float32: 7, torch.float64: 8, torch.bfloat16: 9}  # ncclDataType_t
-IN_PROGRESS = 7  # ncclResult_t
+REMOTE_ERROR, IN_PROGRESS = 6, 7  # ncclResult_t
+SERVED = "SYMWIN_NCCL_SERVE" in os.environ  # by symwin; by NCCL alone otherwise
 SIZES = [1, 7, 1000, 65537, 1 << 20]
 
 
@@ -52,6 +54,7 @@ FUNCTIONS = {
     "ncclGroupStart": [],
     "ncclGroupEnd": [],
     "ncclCommDestroy": [pointer],
+    "ncclCommAbort": [pointer],
 }
 
 
@@ -110,6 +113,12 @@ class Communicator:
     def end(self):
         synchronize()
         self.nccl.ncclCommDestroy(self.comm)
+
+    def abort(self):
+        """Returns how many milliseconds it took."""
+        start = time.perf_counter()
+        self.nccl.ncclCommAbort(self.comm)
+        return (time.perf_counter() - start) * 1e3
 
     @contextlib.contextmanager
     def group(self):
@@ -275,6 +284,48 @@ def not_blocking(nccl, store, checks):
     comm.end()
 
 
+def aborted(nccl, store, checks, is_first):
+    """Rank 0 aborts a call that no other rank makes: the first one, in which the ranks meet, or
+    one whose kernel spins. After the latter, symwin's other ranks are told if they call."""
+    what = "first call" if is_first else "kernel"
+    comm = Communicator(nccl, store, f"aborted in its {what}")
+    given, out = mine(1000), blank(1000)
+    ended = []
+
+    def call():
+        try:
+            comm.all_reduce(given, out)
+        except RuntimeError as error:
+            ended.append(error)
+
+    if not is_first:
+        call()
+        synchronize()
+        checks.equal(f"before an abort in a {what}", out, every(1000).sum(0))
+    if RANK == 0:
+        caller = threading.Thread(target=call)
+        caller.start()
+        time.sleep(0.3)
+        took = comm.abort()
+        caller.join(20)
+        checks.equal(f"a call is over after an abort in a {what}",
+                     torch.tensor(caller.is_alive()), torch.tensor(False))
+        synchronize()
+        say(f"an abort in a {what} took {took:.1f} ms; the call: {ended or 'no error'}")
+        store.set(f"aborted in a {what}", b"")
+        return
+    store.wait([f"aborted in a {what}"])
+    if SERVED and not is_first:
+        call()
+        state, until = number(0), time.monotonic() + 20
+        while state.value != REMOTE_ERROR and time.monotonic() < until:
+            nccl.ncclCommGetAsyncError(comm.comm, ctypes.byref(state))
+            time.sleep(0.001)
+        checks.equal(f"what is told of an abort in a {what}", torch.tensor(state.value),
+                     torch.tensor(REMOTE_ERROR))
+    comm.abort()
+
+
 def main():
     nccl, version, checks = Nccl(), number(), Checks("ctypes")
     nccl.ncclGetVersion(ctypes.byref(version))
@@ -286,6 +337,9 @@ def main():
     unequal_counts(second, checks)
     graph(comm, checks)
     not_blocking(nccl, store, checks)
+    aborted(nccl, store, checks, False)
+    if SERVED:
+        aborted(nccl, store, checks, True)
     comm.end()
     second.end()
     if RANK == 0:

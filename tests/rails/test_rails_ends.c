@@ -454,8 +454,10 @@ static void check_sums(const struct life *life, int has_limit, int on_rail, int 
     sw_drv.cuLaunchKernelEx = plain_launch;
     host_must(symwin_stream_synchronize(life->device, life->stream), "synchronize");
     must_equal(host_get_u32(life->device, life->out), 4, "a sum by two exchanges", rank);
-    if (has_limit)
+    if (has_limit && sw_driver_is_emulated())
         must_equal((int)widest_sum, on_rail, "blocks of a sum", rank);
+    else if (has_limit) /* a block of a GPU has more threads */
+        must_be(widest_sum > 0 && (int)widest_sum <= on_rail, "blocks of a sum", rank);
 }
 
 /* NCCL's blocks on each rail and on the communicator of all ranks, with `max_blocks`. */
@@ -514,9 +516,15 @@ int main(int argc, char **argv)
             check_creation(&two, &creations[i]);
     if (strstr("a rank ends before it joins its domain", only) != NULL)
         check_joining(&two);
-    for (i = 0; i < sizeof endings / sizeof endings[0]; i++)
-        if (strstr(endings[i].name, only) != NULL)
-            check_ending(&endings[i], endings[i].what <= FULL, be_ended);
+    for (i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        struct ending e = endings[i];
+
+        /* NCCL's own calls wait for the rank on the host, so several are in the call. */
+        if (e.what == LATE_IN_A_CALL && !sw_driver_is_emulated())
+            e.words = "";
+        if (strstr(e.name, only) != NULL)
+            check_ending(&e, e.what <= FULL, be_ended);
+    }
     if (only[0] != '\0')
         return tap_done();
     tap_ok(places_run(&two, 4, split, NULL, &p), "parts of a communicator over domains");
