@@ -404,8 +404,13 @@ SYMWIN_DEVICE void sw_table_run(const struct sw_table_args &args, bool has_large
         call = sw_call_read(args.call);
     SYMWIN_NO_UNROLL
     for (uint32_t c = 0;; c++) {
-        if (straight && c == 0)
+        if (straight && c == 0) {
+            if (role.works && !call.failed)
+                Receive::keep(args, role, own);
             sw_table_settle<Receive>(args, call, role, true);
+            if (Receive::large == SW_LARGE_STORED && role.works && !call.failed)
+                sw_parts_store<W>(args, call, role);
+        }
         if (role.works && !call.failed)
             sw_table_send<Receive>(args, call, role, c, reads && c == 0, turns);
         if (role.works && !call.failed && c == 0)
@@ -414,10 +419,8 @@ SYMWIN_DEVICE void sw_table_run(const struct sw_table_args &args, bool has_large
             sw_table_settle<Receive>(args, call, role, false);
         if (!role.works || call.failed)
             break;
-        if (c == 0)
+        if (!straight && c == 0)
             Receive::keep(args, role, own);
-        if (Receive::large == SW_LARGE_STORED && straight && c == 0)
-            sw_parts_store<W>(args, call, role);
         Receive::round(args, call, role, c, own, turns);
         if (call.failed || c + 1 >= turns)
             break;

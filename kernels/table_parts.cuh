@@ -245,10 +245,13 @@ SYMWIN_DEVICE bool sw_place_await(const struct sw_table_args &args, sw_call &cal
         uint64_t word[SW_PLACE_WORDS];
         bool all = true;
 
-        for (int w = 0; w < SW_PLACE_WORDS; w++) {
-            word[w] = symwin_load_acquire_u64(at + (uint64_t)w * 8);
+        /* One acquire, of the last: a load after an acquire waits for it. */
+        for (int w = 0; w < SW_PLACE_WORDS; w++)
+            word[w] = SYMWIN_EMULATED || w == SW_PLACE_WORDS - 1
+                          ? symwin_load_acquire_u64(at + (uint64_t)w * 8)
+                          : symwin_load_relaxed_u64(at + (uint64_t)w * 8);
+        for (int w = 0; w < SW_PLACE_WORDS; w++)
             all = all && word[w] >> 32 == tag >> 32;
-        }
         if (all && word[SW_PLACE_DIGEST] == (tag | args.call.digest) &&
             word[SW_PLACE_BYTES] == (tag | (uint32_t)bytes) &&
             word[SW_PLACE_BYTES + 1] == (tag | bytes >> 32))
@@ -272,8 +275,9 @@ SYMWIN_DEVICE void sw_places_await(const struct sw_table_args &args, sw_call &ca
     call.failed = symwin_block_any(call.failed);
 }
 
-/* What two halves of rank p's record say, after that. With SW_OWN they may come from the L1 cache:
- * then rank p has to wait for a count of this block before it writes another record. */
+/* What two halves of rank p's record say, after that. With SW_OWN they may come from the L1 cache,
+ * which the acquire of sw_place_await() has emptied. Rank p writes another record when this kernel
+ * has ended. For sanitizers it must have waited for a count of this block, too. */
 template <sw_access access = SW_SHARED>
 SYMWIN_DEVICE uint64_t sw_place_says(const struct sw_table_args &args, const sw_call &call,
                                      int32_t p, uint32_t word)
@@ -306,13 +310,16 @@ SYMWIN_DEVICE void sw_places_empty(const struct sw_table_args &args, const sw_ca
             0);
 }
 
+/* How to read a record that may say SW_NO_OFFSET: then rank p waits for no count. */
+static constexpr sw_access SW_ANY_RECORD = SYMWIN_EMULATED ? SW_SHARED : SW_OWN;
+
 /* Whether this rank accesses the part at rank p, whose place p has told. */
 template <sw_large large>
 SYMWIN_DEVICE bool sw_is_taken(const struct sw_table_args &args, const sw_call &call, int32_t p,
                                const sw_table_part &part)
 {
     return large != SW_LARGE_NONE && sw_is_large(args, p, part) &&
-           sw_place_of(args, call, p) != SW_NO_OFFSET;
+           sw_place_of<SW_ANY_RECORD>(args, call, p) != SW_NO_OFFSET;
 }
 
 /* The rounds of the part for rank p, and of the part from it. */
@@ -366,13 +373,36 @@ SYMWIN_DEVICE void sw_part_copy(const sw_rounds &rounds, const sw_role &role, ui
     }
 }
 
+/* Where all peers take one part, which is the same for all of them: if it is at one offset. */
+SYMWIN_DEVICE uint64_t sw_place_of_all(const struct sw_table_args &args, const sw_call &call)
+{
+    const int32_t first = sw_rank_after<0>(args.call, 1);
+    uint64_t place = args.in.step == 0 && args.call.nranks > 1 &&
+                             sw_is_large(args, first, sw_table_in(args, first))
+                         ? sw_place_of<SW_ANY_RECORD>(args, call, first)
+                         : SW_NO_OFFSET;
+
+    SYMWIN_NO_UNROLL
+    for (int32_t step = 2; step < args.call.nranks && place != SW_NO_OFFSET; step++)
+        if (sw_place_of<SW_ANY_RECORD>(args, call, sw_rank_after<0>(args.call, step)) != place)
+            place = SW_NO_OFFSET;
+    return place;
+}
+
 /* Stores this rank's large parts. By workers. */
 template <class W>
 SYMWIN_DEVICE void sw_parts_store(const struct sw_table_args &args, const sw_call &call,
                                   const sw_role &role)
 {
     const sw_crew crew = {role.index, role.workers};
+    const uint64_t place = sw_place_of_all(args, call);
 
+    if (place != SW_NO_OFFSET) { /* loaded once */
+        const sw_table_part part = sw_table_in(args, sw_rank_after<0>(args.call, 1));
+
+        sw_move_part({call.peers, 1, args.call.nranks, -1}, crew, part.address, place, part.bytes);
+        return;
+    }
     SYMWIN_NO_UNROLL
     for (int32_t step = 1; step < args.call.nranks; step++) {
         const int32_t p = sw_rank_after<0>(args.call, step);
@@ -387,10 +417,11 @@ SYMWIN_DEVICE void sw_parts_store(const struct sw_table_args &args, const sw_cal
 
             sw_part_first<W>(rounds, role, part.address, first);
             sw_part_copy<W>(rounds, role, part.address,
-                            symwin_peer_address(call.peers, p, sw_place_of(args, call, p)), first);
+                            symwin_peer_address(call.peers, p, sw_place_of<SW_OWN>(args, call, p)),
+                            first);
         } else {
             sw_move_part({call.peers, step, step + 1, -1}, crew, part.address,
-                         sw_place_of(args, call, p), part.bytes);
+                         sw_place_of<SW_OWN>(args, call, p), part.bytes);
         }
     }
 }

@@ -269,11 +269,10 @@ static symwin_status find_on_host(const struct sw_request *r, int b, struct sw_t
         status = check_each_part(r, b);
     if (status != SYMWIN_OK)
         return status;
-    set_side(side, 0, 0, 0, SW_TABLE_ANY_ROOM);
+    set_side(side, 0, 0, 8, SW_TABLE_ANY_ROOM);
     if (r->comm->calls->rows != NULL) {
         side->counts = rows_address(r->comm, b);
         side->places = side->counts + 8 * (uint64_t)nranks;
-        side->step = 8;
     }
     found->goes_back[b] = goes_back;
     found->reach[b] = (size_t)(reach * element);
