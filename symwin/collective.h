@@ -613,9 +613,11 @@ SYMWIN_API symwin_status symwin_recv_query(symwin_comm *comm, const void *out, u
  * order of the communicators on all ranks; otherwise their launches may wait for each other.
  *
  * If a call in a group fails, it returns its status and so does the outermost symwin_group_end();
- * nothing of the group is launched then. What fails in the driver while symwin_group_end() launches
- * may come when some calls are launched. The other ranks wait for this one, until their
- * kernel_timeout_ms or symwin_comm_abort(), and where calls connect buffers until timeout_ms.
+ * nothing of the group is launched then. The same if memory that a call uses was freed since that
+ * was made, unless other memory has its address by then. What fails in the driver while
+ * symwin_group_end() launches may come when some calls are launched. The other ranks wait for this
+ * one, until their kernel_timeout_ms or symwin_comm_abort(), and where calls connect buffers until
+ * timeout_ms.
  *
  *   SYMWIN_INVALID   symwin_group_end(): no group is open; sends and receives of a communicator are
  *                    on two streams; a rank sends to itself and does not receive it; or a

@@ -42,7 +42,8 @@ uint32_t sw_call_fold(const uint64_t *words, size_t n); /* to one such word */
 symwin_status sw_call_launch(struct call *c);
 
 /* The two halves of sw_request_run(), for a collective with buffers and a count. `agrees`: NULL, or
- * an agreement is left to another call of the first half, and this says whether there is one. */
+ * an agreement is left to another call of the first half, and this says whether there is one. By
+ * parts there is the first half alone: it looks for what is wrong by now. */
 symwin_status sw_request_find(const struct sw_request *r, struct call *found, int *agrees);
 symwin_status sw_found_run(struct call *found);
 

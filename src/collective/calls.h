@@ -19,7 +19,7 @@ struct sw_request {
     const symwin_collective_options *options; /* NULL: the defaults; otherwise checked */
     CUstream stream;
     const struct sw_stream_seen *seen; /* NULL, or whether it is captured */
-    int is_checked;    /* sw_request_check_grouped() has found the buffers, and they are memory */
+    enum sw_checked checked; /* whether sw_request_check_grouped() has found the buffers */
     uint64_t scalar;   /* of a pre-multiplied sum: an element, or its address in device memory */
     int scalar_unread; /* it is an address there, though the options say that the host has it */
     /* Of a collective by parts: those of `in` and `out`, and the arguments of the kernel, which are

@@ -220,7 +220,7 @@ static symwin_status find_or_agree(struct call *c, symwin_status status,
     int later;
 
     if (launched == NULL || registers == SW_CONNECTS_NEVER)
-        return look_up(c, status, NULL);
+        return look_up(c, status, launched); /* no buffer decides, so nothing is agreed on */
     later = launched->later;
     launched->later = 1;
     found = look_up(c, status, launched);
@@ -230,7 +230,8 @@ static symwin_status find_or_agree(struct call *c, symwin_status status,
     if (!launched->agrees)
         return found;
     launched->agrees = later;
-    launched->is_checked = launched->is_checked || found == SYMWIN_OK;
+    if (found == SYMWIN_OK)
+        launched->checked = SW_CHECKED;
     return later ? SYMWIN_OK : look_up(c, status, launched);
 }
 
@@ -274,6 +275,7 @@ symwin_status sw_call_find_buffers(struct call *c, struct sw_launched *launched)
 static symwin_status find_parts_at(struct call *c, const struct sw_request *r)
 {
     struct sw_buffer *in = &c->buffers[IN], *out = &c->buffers[OUT];
+    struct sw_launched launched = {.stream = c->stream, .checked = r->checked};
     struct sw_parts_found found = {.part = 0};
     symwin_status status = sw_parts_find(r, &found);
 
@@ -292,7 +294,7 @@ static symwin_status find_parts_at(struct call *c, const struct sw_request *r)
         overlap(c, in->address, out->address))
         return refuse_overlap(c, "overlap in part");
     status = sw_buffers_find(c->query.comm, c->name, c->collective->call, SYMWIN_OK, c->query.type,
-                             c->buffers, NULL);
+                             c->buffers, &launched);
     if (status == SYMWIN_OK)
         sw_parts_place(r, c->buffers, c->query.in_place);
     c->query.by_window = r->table->place != SW_NO_OFFSET;
@@ -607,7 +609,7 @@ static symwin_status run(const struct sw_request *r, symwin_collective_info *inf
         sw_scope_leave(&scope);
     }
     if (is_checked != NULL)
-        *is_checked = !launched.agrees || launched.is_checked;
+        *is_checked = !launched.agrees || launched.checked != SW_CHECKED_NOT;
     sw_comm_leave(r->comm);
     return status;
 }
@@ -630,7 +632,7 @@ symwin_status sw_request_check_grouped(const struct sw_request *r, int *is_check
 symwin_status sw_request_find(const struct sw_request *r, struct call *found, int *agrees)
 {
     struct sw_launched launched = {
-        .stream = r->stream, .seen = r->seen, .later = agrees != NULL, .is_checked = r->is_checked};
+        .stream = r->stream, .seen = r->seen, .later = agrees != NULL, .checked = r->checked};
     symwin_status status = sw_comm_enter(r->comm, r->name);
     symwin_collective_info info;
     struct sw_scope scope;
@@ -639,7 +641,9 @@ symwin_status sw_request_find(const struct sw_request *r, struct call *found, in
         return status;
     *found = sw_call_of(r);
     status = sw_scope_enter_context(r->comm->context, &scope);
-    if (status == SYMWIN_OK && found->count > 0)
+    if (status == SYMWIN_OK && found->collective->by_parts)
+        status = find_parts(found, r);
+    else if (status == SYMWIN_OK && found->count > 0)
         status = sw_call_find_buffers(found, &launched);
     if (agrees != NULL)
         *agrees = launched.agrees;

@@ -109,8 +109,9 @@ static void close_messages(struct all_messages *all)
     free(all->calls);
 }
 
-/* Sorts them by communicator, and checks them. Close them, also after a failure. */
-static symwin_status open_messages(const struct sw_group_calls *g, struct all_messages *all)
+/* Sorts them by communicator, and checks them: a buffer may have been freed since its call was
+ * added, or its window deregistered. Close them, also after a failure. */
+static symwin_status open_messages(struct sw_group_calls *g, struct all_messages *all)
 {
     unsigned char *seen;
     symwin_status status = SYMWIN_OK;
@@ -131,14 +132,17 @@ static symwin_status open_messages(const struct sw_group_calls *g, struct all_me
         if (!g->calls[i].is_pair || seen[i])
             continue;
         *m = (struct messages){.calls = all->calls + n};
-        for (j = i; j < g->count; j++)
+        for (j = i; j < g->count && status == SYMWIN_OK; j++)
             if (g->calls[j].is_pair && sw_group_comm(g, j) == sw_group_comm(g, i)) {
                 seen[j] = 1;
                 all->calls[n++] = &g->calls[j].pair;
+                if (sw_wide_calls_of(sw_group_comm(g, j)) == NULL)
+                    status = sw_pair_check(&g->calls[j].pair, SW_CHECKED_BEFORE);
             }
         m->n = (size_t)(all->calls + n - m->calls);
         all->n++;
-        status = messages_check(m, end_call);
+        if (status == SYMWIN_OK)
+            status = messages_check(m, end_call);
     }
     free(seen);
     return status;
@@ -253,16 +257,13 @@ static symwin_status see_capture(struct grouped_call *c)
 /* Parts are found at the launch: only what was freed meanwhile is new. */
 static symwin_status find_parts(const struct sw_group_calls *g, struct grouped_call *c)
 {
-    struct sw_parts_found found = {.part = 0};
     struct sw_table_args table;
     const struct sw_request r = request_of(g, c, &table);
-    symwin_status status = sw_comm_enter(r.comm, r.name);
+    struct call found;
+    int agrees;
 
-    if (status == SYMWIN_OK) {
-        status = sw_parts_find(&r, &found);
-        sw_comm_leave(r.comm);
-    }
-    return status;
+    c->request.checked = SW_CHECKED;
+    return sw_request_find(&r, &found, &agrees);
 }
 
 /* Finds a call's buffers. `c` has no call of its communicator before it that is to agree, or is to

@@ -150,7 +150,7 @@ symwin_status sw_grouped_add(const struct sw_request *r, symwin_status status)
     if (c == NULL)
         return note(SYMWIN_NO_MEMORY);
     c->request = *r;
-    c->request.is_checked = is_checked;
+    c->request.checked = is_checked ? SW_CHECKED_BEFORE : SW_CHECKED_NOT;
     if (r->options != NULL)
         c->options = *r->options;
     for (b = 0; b < 2; b++)
@@ -174,7 +174,7 @@ static symwin_status check(struct sw_pair_call *c, const symwin_collective_optio
                        c->name, symwin_algo_name(options->algo));
     if (options != NULL)
         c->asked = (struct sw_grid){(unsigned)options->blocks, (unsigned)options->threads};
-    return sw_wide_calls_of(c->comm) != NULL ? SYMWIN_OK : sw_pair_check(c);
+    return sw_wide_calls_of(c->comm) != NULL ? SYMWIN_OK : sw_pair_check(c, SW_CHECKED_NOT);
 }
 
 static symwin_status pair(struct sw_pair_call c, const symwin_collective_options *options)

@@ -26,8 +26,9 @@ enum { FEW_THREADS = 128, ONE_BLOCK = 256 };
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-static symwin_status find_buffer(struct sw_pair_call *c)
+static symwin_status find_buffer(struct sw_pair_call *c, enum sw_checked checked)
 {
+    struct sw_launched launched = {.stream = c->stream, .checked = checked};
     const int which = c->receives; /* in, out */
     struct sw_buffer buffers[2] = {{0}};
     symwin_status status;
@@ -37,7 +38,7 @@ static symwin_status find_buffer(struct sw_pair_call *c)
                                         .bytes = c->bytes};
     status = sw_scope_enter_context(c->comm->context, &scope);
     if (status == SYMWIN_OK)
-        status = sw_buffers_find(c->comm, c->name, c->name, SYMWIN_OK, c->type, buffers, NULL);
+        status = sw_buffers_find(c->comm, c->name, c->name, SYMWIN_OK, c->type, buffers, &launched);
     sw_scope_leave(&scope);
     c->place = SW_NO_OFFSET;
     if (c->receives && buffers[which].is_public)
@@ -45,7 +46,7 @@ static symwin_status find_buffer(struct sw_pair_call *c)
     return status;
 }
 
-symwin_status sw_pair_check(struct sw_pair_call *c)
+symwin_status sw_pair_check(struct sw_pair_call *c, enum sw_checked checked)
 {
     symwin_status status = sw_comm_enter(c->comm, c->name);
 
@@ -59,7 +60,7 @@ symwin_status sw_pair_check(struct sw_pair_call *c)
                          (unsigned long long)c->count);
     c->bytes = (size_t)c->count * symwin_type_bytes(c->type);
     if (status == SYMWIN_OK)
-        status = find_buffer(c);
+        status = find_buffer(c, checked);
     sw_comm_leave(c->comm);
     return status;
 }

@@ -20,7 +20,7 @@ struct sw_pair_call {
 };
 
 /* Checks a call and finds its buffer. Options and type were checked. */
-symwin_status sw_pair_check(struct sw_pair_call *c);
+symwin_status sw_pair_check(struct sw_pair_call *c, enum sw_checked checked);
 
 /* What would be launched for a call that was checked. Refuses blocks and threads that do not fit,
  * which a launch cuts to what fits. `later`: the call is launched later, on its stream. */

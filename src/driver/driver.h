@@ -116,6 +116,10 @@ int sw_is_on_device(const void *ptr);
 /* The driver's number of the memory at an address, which no other memory gets; 0: there is none. */
 unsigned long long sw_buffer_at(CUdeviceptr address);
 
+/* Whether the driver was asked if the buffers of a call are memory. BEFORE: when the call was added
+ * to a group, and they may have been freed since. */
+enum sw_checked { SW_CHECKED_NOT, SW_CHECKED_BEFORE, SW_CHECKED };
+
 /* A question about an address takes the driver up to 3 us. So a thread remembers the last arrays
  * that were right for a device, and asks for the number of the memory alone. *there: the number of
  * memory that is there, or 0; an array that was in that memory needs no question. */

@@ -218,7 +218,7 @@ static symwin_status pairs_inside(const struct sw_pair_call *const *calls, size_
         inside[found].comm = w->comm->inner;
         inside[found].stream = stream;
         inside[found].peer = w->domains.index_of[calls[i]->peer];
-        status = sw_pair_check(&inside[found]);
+        status = sw_pair_check(&inside[found], SW_CHECKED_NOT);
         list[found] = &inside[found];
         found++;
     }

@@ -173,7 +173,7 @@ struct sw_launched {
     const struct sw_stream_seen *seen; /* NULL, or what the call's thread has seen of the stream */
     int later;                         /* another call of sw_buffers_find() runs the agreement */
     int checks;                        /* that one lets a capture hold the connections, too */
-    int is_checked; /* the driver was asked before whether the buffers are device memory */
+    enum sw_checked checked;
     int agrees; /* set: there is an agreement, and `later`; then the result is that without it */
 };
 

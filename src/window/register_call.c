@@ -73,12 +73,24 @@ symwin_status sw_window_check_memory(const symwin_comm *comm, const char *call, 
                                : status;
 }
 
+/* Another allocator's memory that was right when the call was added to a group. The driver is asked
+ * for the number of what is there, which is its shortest answer. */
+static symwin_status check_still(const symwin_comm *comm, const char *call, const char *which,
+                                 CUdeviceptr address)
+{
+    symwin_status status = SYMWIN_OK;
+
+    if (sw_buffer_at(address) == 0)
+        status = sw_comm_check_buffer(comm, call, which, address);
+    return status == SYMWIN_INVALID ? was_freed(call, which, address) : status;
+}
+
 /* Memory in no window: of this rank's device, and of this library's allocations as much as the call
  * uses. A registered buffer may use the bytes to which its allocation was rounded up. `k->is_valid`
  * is set if the address is. Asks the driver about other allocators' memory only, and knows no sizes
  * of that: a driver takes longer to tell than to launch. */
 static symwin_status check_memory(const symwin_comm *comm, const char *call, const char *which,
-                                  size_t element, struct known *k)
+                                  size_t element, enum sw_checked checked, struct known *k)
 {
     const CUdeviceptr address = k->is->address;
     const size_t bytes = k->is->bytes;
@@ -89,9 +101,12 @@ static symwin_status check_memory(const symwin_comm *comm, const char *call, con
 
     if (owned == SW_OWNED_FREE)
         return was_freed(call, which, address);
+    if (owned == SW_OWNED_NOT && k->is_valid)
+        return checked == SW_CHECKED_BEFORE && !is_known(k)
+                   ? check_still(comm, call, which, address)
+                   : SYMWIN_OK;
     if (owned == SW_OWNED_NOT) {
-        if (!k->is_valid)
-            status = sw_comm_check_buffer(comm, call, which, address);
+        status = sw_comm_check_buffer(comm, call, which, address);
         k->is_valid = status != SYMWIN_INVALID;
         return status;
     }
@@ -106,8 +121,8 @@ static symwin_status check_memory(const symwin_comm *comm, const char *call, con
 /* One buffer: in a public window, else registered, else any other device memory of this rank, or
  * pinned host memory. */
 static symwin_status look_up(symwin_comm *comm, const char *call, const char *which,
-                             symwin_type type, const struct sw_buffer *buffer, int is_checked,
-                             struct known *k)
+                             symwin_type type, const struct sw_buffer *buffer,
+                             enum sw_checked checked, struct known *k)
 {
     const size_t element = symwin_type_bytes(type), bytes = buffer->bytes;
     const CUdeviceptr address = buffer->address;
@@ -132,9 +147,9 @@ static symwin_status look_up(symwin_comm *comm, const char *call, const char *wh
                        "larger window",
                        call, comm->rank, (unsigned long long)(bytes / element), bytes, which,
                        address, (size_t)(k->entry.end - (uintptr_t)address));
-    k->is_valid = k->is_valid || is_checked || k->in_window;
+    k->is_valid = k->is_valid || checked != SW_CHECKED_NOT || k->in_window;
     if (!k->in_window)
-        status = check_memory(comm, call, which, element, k);
+        status = check_memory(comm, call, which, element, checked, k);
     if (status == SYMWIN_OK && address % element != 0)
         return sw_fail(SYMWIN_INVALID,
                        "%s: %s is 0x%llx, which is not aligned to %s's %zu bytes; pass an address "
@@ -366,7 +381,7 @@ symwin_status sw_buffers_find(symwin_comm *comm, const char *call, const char *a
     static const char *const names[2] = {"in", "out"};
     struct known known[2];
     char text[SW_TEXT_BYTES];
-    const int is_checked = launched != NULL && launched->is_checked;
+    const enum sw_checked checked = launched != NULL ? launched->checked : SW_CHECKED_NOT;
     int b;
 
     for (b = 0; b < 2; b++) {
@@ -376,7 +391,7 @@ symwin_status sw_buffers_find(symwin_comm *comm, const char *call, const char *a
          * says whether they do. */
         if (before != SYMWIN_OK)
             memcpy(text, symwin_last_error(), sizeof text);
-        status = look_up(comm, call, names[b], type, &buffers[b], is_checked, &known[b]);
+        status = look_up(comm, call, names[b], type, &buffers[b], checked, &known[b]);
         if (before != SYMWIN_OK) {
             status = before;
             sw_error_restore(text);

@@ -95,6 +95,36 @@ static void freed_elsewhere(const struct rank *r, const uint64_t *device, int pl
     pthread_mutex_unlock(&allocating);
 }
 
+/* A buffer of the driver's memory that is freed in the group: nothing is launched. */
+static void freed_buffer(const struct rank *r, int which)
+{
+    const uint32_t launches = job_launches(r);
+    uint64_t counts[PARTS_RANKS];
+    const symwin_parts parts = {counts, NULL, 0, 0};
+    struct sw_scope scope;
+    CUdeviceptr at;
+    void *memory;
+    int p;
+
+    for (p = 0; p < r->nranks; p++)
+        counts[p] = 4;
+    pthread_mutex_lock(&allocating);
+    host_must(sw_scope_enter(r->device, &scope), "scope");
+    host_must_cuda(sw_drv.cuMemAlloc(&at, 4096), "cuMemAlloc");
+    memory = (void *)(uintptr_t)at;
+    host_must(symwin_group_begin(), "symwin_group_begin");
+    host_must(symwin_barrier(r->comm, r->streams[0]), "symwin_barrier");
+    host_must(call(r, which == 0 ? memory : r->in, &parts, which == 1 ? memory : r->out, &parts),
+              "symwin_alltoallv");
+    host_must_cuda(sw_drv.cuMemFree(at), "cuMemFree");
+    refused(r, symwin_group_end(), SYMWIN_INVALID,
+            which == 0 ? "symwin_alltoallv: in (0x|) was freed"
+                       : "symwin_alltoallv: out (0x|) was freed");
+    sw_scope_leave(&scope);
+    pthread_mutex_unlock(&allocating);
+    must_equal(job_launches(r), launches, "launches", r->rank);
+}
+
 /* An array in memory of another device. */
 static void elsewhere(const struct rank *r, const uint64_t *device)
 {
@@ -576,6 +606,9 @@ static void body(struct processes *p, int rank)
 
         arguments(&r, &a);
         past_memory(&r, &a);
+        processes_barrier(p); /* nobody else allocates */
+        freed_buffer(&r, 0);
+        freed_buffer(&r, 1);
         processes_barrier(p);
         parts_prepare(&r, &j, &a); /* the communicator still works */
         host_must(parts_call(&r, &j, &a, 0), "symwin_alltoallv");

@@ -411,18 +411,45 @@ static void past_an_allocation(const struct rank *r)
     close_neighbours(r, &n);
 }
 
-/* A buffer that was freed, of which the pool keeps the memory: before the call, or in a group,
- * which is refused at its end then. Nothing is launched. */
-static void freed(const struct rank *r, int in_group)
+/* The driver may give one rank's freed address to another rank of the process. */
+static pthread_mutex_t allocating = PTHREAD_MUTEX_INITIALIZER;
+
+/* Memory of the driver, or of the pool, which keeps it. */
+static void *take(const struct rank *r, int of_driver)
+{
+    CUdeviceptr at = 0;
+    void *memory = NULL;
+
+    if (!of_driver)
+        host_must(symwin_mem_alloc(r->device, ALLOCATED, 0, &memory), "symwin_mem_alloc");
+    else
+        host_must_cuda(sw_drv.cuMemAlloc(&at, ALLOCATED), "cuMemAlloc");
+    return of_driver ? (void *)(uintptr_t)at : memory;
+}
+
+static void give(void *memory, int of_driver)
+{
+    if (!of_driver)
+        host_must(symwin_mem_free(memory), "symwin_mem_free");
+    else
+        host_must_cuda(sw_drv.cuMemFree((CUdeviceptr)(uintptr_t)memory), "cuMemFree");
+}
+
+/* A buffer that was freed: before the call, or in a group, which is refused at its end then.
+ * Nothing is launched. */
+static void freed(const struct rank *r, int in_group, int of_driver)
 {
     const uint32_t launches = job_launches(r);
     struct neighbours n; /* they keep the chunk */
     symwin_status status;
     char words[128];
+    struct sw_scope scope;
     void *memory;
     int s, side;
 
+    pthread_mutex_lock(&allocating);
     open_neighbours(r, &n);
+    host_must(sw_scope_enter(r->device, &scope), "sw_scope_enter");
     for (s = 0; s < SHAPES; s++)
         for (side = 0; side < 2; side++) {
             const struct job j = {.is = &shapes[s],
@@ -431,26 +458,28 @@ static void freed(const struct rank *r, int in_group)
                                   .count = 1,
                                   .root = r->rank};
 
-            host_must(symwin_mem_alloc(r->device, ALLOCATED, 0, &memory), "symwin_mem_alloc");
+            memory = take(r, of_driver);
             if (in_group) {
                 host_must(symwin_group_begin(), "symwin_group_begin");
                 host_must(symwin_barrier(r->comm, r->streams[0]), "symwin_barrier");
             } else {
-                host_must(symwin_mem_free(memory), "symwin_mem_free");
+                give(memory, of_driver);
             }
             status = job_call_on(r, &j, side == 0 ? memory : r->in, side == 0 ? r->out : memory,
                                  r->streams[0]);
             if (in_group) {
                 host_must(status, j.is->name);
-                host_must(symwin_mem_free(memory), "symwin_mem_free");
+                give(memory, of_driver);
                 status = symwin_group_end();
             }
             snprintf(words, sizeof words, "symwin_%s_with: %s (0x%llx) was freed; pass memory that",
                      j.is->name, side == 0 ? "in" : "out", (unsigned long long)(uintptr_t)memory);
             refused(r, j.is->name, status, SYMWIN_INVALID, words);
         }
+    sw_scope_leave(&scope);
     must_equal(job_launches(r), launches, "launches", r->rank);
     close_neighbours(r, &n);
+    pthread_mutex_unlock(&allocating);
 }
 
 /* Each call is refused in a capture that has been invalidated, by all ranks. */
@@ -625,8 +654,10 @@ static void body(struct processes *p, int rank)
         needs_multicast(p, &r);
         past_a_window(&r);
         past_an_allocation(&r);
-        freed(&r, 0);
-        freed(&r, 1);
+        freed(&r, 0, 0);
+        freed(&r, 1, 0);
+        processes_barrier(p); /* nobody else allocates */
+        freed(&r, 1, 1);
         in_an_invalid_capture(p, &r);
         processes_barrier(p);          /* unmapping a window may wait for kernels */
         for (s = 0; s < SHAPES; s++) { /* the communicator still works */

@@ -170,8 +170,9 @@ static CUdeviceptr memory_of_driver(int device)
     return memory;
 }
 
-static int questions;
+static int questions, numbers; /* numbers: for the number of the memory alone */
 static CUresult (*plain_question)(unsigned, CUpointer_attribute *, void **, CUdeviceptr);
+static CUresult (*plain_number)(void *, CUpointer_attribute, CUdeviceptr);
 
 static CUresult note_question(unsigned count, CUpointer_attribute *attributes, void **data,
                               CUdeviceptr ptr)
@@ -180,8 +181,14 @@ static CUresult note_question(unsigned count, CUpointer_attribute *attributes, v
     return plain_question(count, attributes, data, ptr);
 }
 
+static CUresult note_number(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+    numbers++;
+    return plain_number(data, attribute, ptr);
+}
+
 /* The driver is asked once about a buffer of another allocator in no window, when its call is added
- * to the group, and not about one of this library. */
+ * to the group, and at the end whether it is still there; and not about one of this library. */
 static void asks_once(struct processes *p, int rank)
 {
     static CUdeviceptr in[4];
@@ -193,6 +200,8 @@ static void asks_once(struct processes *p, int rank)
             in[q] = memory_of_driver(all[q].device);
         plain_question = sw_drv.cuPointerGetAttributes;
         sw_drv.cuPointerGetAttributes = note_question;
+        plain_number = sw_drv.cuPointerGetAttribute;
+        sw_drv.cuPointerGetAttribute = note_number;
         host_must(symwin_group_begin(), "symwin_group_begin");
         for (q = 0; q < p->count; q++)
             host_must(symwin_allgather(all[q].comm, (void *)(uintptr_t)in[q], all[q].out, 8,
@@ -200,6 +209,8 @@ static void asks_once(struct processes *p, int rank)
                       "symwin_allgather");
         host_must(symwin_group_end(), "symwin_group_end");
         sw_drv.cuPointerGetAttributes = plain_question;
+        sw_drv.cuPointerGetAttribute = plain_number;
+        must_equal(numbers, p->count, "questions whether it is still there", rank);
         must_equal(questions, p->count, "questions about a buffer a call", rank);
     }
     processes_barrier(p);

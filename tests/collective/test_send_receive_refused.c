@@ -94,6 +94,41 @@ static void past_memory(const struct rank *r)
     host_must(symwin_mem_free(small), "symwin_mem_free");
 }
 
+/* The driver may give one rank's freed address to another rank of the process. */
+static pthread_mutex_t allocating = PTHREAD_MUTEX_INITIALIZER;
+
+/* A buffer that is freed within its group, of the pool or of the driver. */
+static void freed_in_group(const struct rank *r, int receives, int of_driver)
+{
+    const uint32_t launches = job_launches(r);
+    const int next = (r->rank + 1) % r->nranks;
+    struct sw_scope scope;
+    CUdeviceptr at = 0;
+    void *memory;
+
+    pthread_mutex_lock(&allocating);
+    host_must(sw_scope_enter(r->device, &scope), "sw_scope_enter");
+    if (of_driver)
+        host_must_cuda(sw_drv.cuMemAlloc(&at, 4096), "cuMemAlloc");
+    else
+        host_must(symwin_mem_alloc(r->device, 4096, 0, &memory), "symwin_mem_alloc");
+    if (of_driver)
+        memory = (void *)(uintptr_t)at;
+    begin();
+    host_must(symwin_barrier(r->comm, r->streams[0]), "symwin_barrier");
+    host_must(receives ? recv_u32(r, memory, 1, next) : send_u32(r, memory, 1, next), "a message");
+    if (of_driver)
+        host_must_cuda(sw_drv.cuMemFree(at), "cuMemFree");
+    else
+        host_must(symwin_mem_free(memory), "symwin_mem_free");
+    refused(r, symwin_group_end(), SYMWIN_INVALID,
+            receives ? "symwin_recv: out (0x|) was freed; pass memory that is allocated"
+                     : "symwin_send: in (0x|) was freed; pass memory that is allocated");
+    sw_scope_leave(&scope);
+    pthread_mutex_unlock(&allocating);
+    must_equal(job_launches(r), launches, "launches", r->rank);
+}
+
 static void groups(const struct rank *r)
 {
     const symwin_collective_options many = {.size = sizeof many, .blocks = 100000};
@@ -417,6 +452,7 @@ static void body(struct processes *p, int rank)
     const struct row *row = places_arg(p);
     struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
     symwin_window *window;
+    int i;
 
     open_rank(p, &r,
               row->oddity == LATE || row->oddity == TWICE ? 100
@@ -431,6 +467,10 @@ static void body(struct processes *p, int rank)
     case SAME:
         arguments(&r);
         past_memory(&r);
+        processes_barrier(p); /* nobody else allocates */
+        for (i = 0; i < 4; i++)
+            freed_in_group(&r, i / 2, i % 2);
+        processes_barrier(p);
         groups(&r);
         processes_barrier(p);
         host_must(symwin_barrier(r.comm, r.streams[0]), "the communicator still works");
