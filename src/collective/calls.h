@@ -74,6 +74,10 @@ symwin_status sw_parts_check_room(const struct sw_request *r, int b);
 symwin_status sw_parts_check_part(const struct sw_request *r, int b, int rank, uint64_t count,
                                   uint64_t place);
 
+/* Whether two of `n` parts overlap. *pair: the first that does, and the lowest before it. `sorted`:
+ * NULL, or room for as many rows, by which many parts take n log n comparisons if none do. */
+int sw_parts_meet(const struct sw_table_row *rows, int n, struct sw_table_row *sorted, int pair[2]);
+
 /* Checks the parts of a request and writes r->table, but for its place. */
 symwin_status sw_parts_find(const struct sw_request *r, struct sw_parts_found *found);
 

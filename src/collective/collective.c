@@ -28,7 +28,7 @@ symwin_status sw_calls_create(symwin_comm *comm)
     if (calls->plans == NULL)
         return sw_fail(SYMWIN_NO_MEMORY, "no host memory for plans of calls");
     if (comm->nranks > SW_TABLE_RANKS) {
-        calls->rows = calloc(2 * (size_t)comm->nranks, sizeof *calls->rows);
+        calls->rows = calloc(3 * (size_t)comm->nranks, sizeof *calls->rows);
         if (calls->rows == NULL)
             return sw_fail(SYMWIN_NO_MEMORY, "no host memory for parts of %d ranks", comm->nranks);
     }

@@ -41,8 +41,8 @@ struct sw_calls {
     struct sw_copies copies;
     struct sw_graph_launch graph_launch;
     struct sw_plans *plans; /* owned */
-    /* Owned: of `in`, then of `out`, a row for each rank, of the call by parts that is made now;
-     * NULL: the arguments of its kernel have room for them. */
+    /* Owned: of `in`, then of `out`, a row for each rank, of the call by parts that is made now,
+     * and room to sort as many. NULL: the arguments of its kernel have room for them. */
     struct sw_table_row *rows;
     /* Of calls by parts: more bytes are a large part. A bit for each type for which that is known.
      */

@@ -289,21 +289,20 @@ static symwin_status find_on_host(const struct sw_request *r, int b, struct sw_t
  * elements are at place 0, where nothing is before them. */
 static symwin_status check_apart(const struct sw_request *r, int b)
 {
-    const struct sw_table_row *rows = rows_of(r, b);
-    int p, q;
+    const struct sw_table_row *const rows = rows_of(r, b), *p, *q;
+    struct sw_table_row *const all = r->comm->calls->rows;
+    int pair[2];
 
-    for (p = 1; p < r->comm->nranks; p++)
-        for (q = 0; q < p; q++)
-            if (rows[p].place < rows[q].place + rows[q].count &&
-                rows[q].place < rows[p].place + rows[p].count)
-                return sw_fail(SYMWIN_INVALID,
-                               "%s: in %s, %llu elements from element %llu on for rank %d overlap "
-                               "%llu from element %llu on for rank %d; pass parts that do not",
-                               r->name, sw_parts_name(r, b), (unsigned long long)rows[p].count,
-                               (unsigned long long)rows[p].place, p,
-                               (unsigned long long)rows[q].count, (unsigned long long)rows[q].place,
-                               q);
-    return SYMWIN_OK;
+    if (!sw_parts_meet(rows, r->comm->nranks, all != NULL ? all + 2 * r->comm->nranks : NULL, pair))
+        return SYMWIN_OK;
+    p = &rows[pair[0]];
+    q = &rows[pair[1]];
+    return sw_fail(SYMWIN_INVALID,
+                   "%s: in %s, %llu elements from element %llu on for rank %d overlap %llu from "
+                   "element %llu on for rank %d; pass parts that do not",
+                   r->name, sw_parts_name(r, b), (unsigned long long)p->count,
+                   (unsigned long long)p->place, pair[0], (unsigned long long)q->count,
+                   (unsigned long long)q->place, pair[1]);
 }
 
 static symwin_status find_side(const struct sw_request *r, int b, struct sw_table_side *side,
