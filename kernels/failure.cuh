@@ -253,7 +253,7 @@ SYMWIN_DEVICE int32_t sw_who_waits_not(const struct sw_kernel_args &args, const 
 {
     SYMWIN_NO_UNROLL
     for (int32_t turn = 0; turn < args.nranks; turn++) {
-        const uint32_t next = symwin_load_relaxed_u32(
+        const uint32_t next = (uint32_t)symwin_load_relaxed_u64(
             SW_STATE_AT(sw_state_address(args, call, peer, 0), awaits));
 
         if (next == 0 || next > (uint32_t)args.nranks || (int32_t)next - 1 == args.rank)
@@ -300,23 +300,39 @@ SYMWIN_DEVICE int32_t sw_judge_counts(const struct sw_kernel_args &args, const s
     return culprit;
 }
 
-/* What this rank sends to `peer` or receives from it in this launch, if that is one message. */
-SYMWIN_DEVICE void sw_say_message(const struct sw_kernel_args &args, uint64_t found, int32_t peer)
+/* What this rank sends to `peer` or receives from it in this launch: the message that waits, if
+ * this rank has said so last, or the only one. */
+SYMWIN_DEVICE void sw_say_message(const struct sw_kernel_args &args, const sw_call &call,
+                                  uint64_t found, int32_t peer)
 {
     const struct sw_pair_args &pairs = reinterpret_cast<const struct sw_pair_args &>(args);
-    uint32_t messages = 0, at = 0;
+    const uint64_t awaits = symwin_load_relaxed_u64(SW_STATE_AT(call.state, awaits));
+    uint32_t messages = 0, at = pairs.items, one = 0, among = 0, number = 0;
 
     SYMWIN_NO_UNROLL
     for (uint32_t i = 0; i < pairs.items; i++)
         if (pairs.item[i].peer == peer) {
             messages++;
-            at = i;
+            one = i;
+            if ((uint32_t)awaits == (uint32_t)peer + 1 &&
+                (uint32_t)(awaits >> 32) == SW_PAIR_AWAITS(pairs.item[i]))
+                at = i;
         }
-    if (messages != 1)
+    if (at == pairs.items && messages != 1)
         return;
+    if (at == pairs.items)
+        at = one;
+    SYMWIN_NO_UNROLL
+    for (uint32_t i = 0; i < pairs.items; i++)
+        if (pairs.item[i].peer == peer && pairs.item[i].kind == pairs.item[at].kind) {
+            among++;
+            number += i <= at;
+        }
     symwin_store_relaxed_u64(SW_FOUND_AT(found, others), pairs.item[at].says);
     symwin_store_relaxed_u32(SW_FOUND_AT(found, tie), (uint32_t)peer);
     symwin_store_relaxed_u32(SW_FOUND_AT(found, number), 1u + pairs.item[at].kind);
+    if (among > 1)
+        symwin_store_relaxed_u32(SW_FOUND_AT(found, among), among << 16 | number);
 }
 
 /* Writes what this rank knows to `found`, which is all zero before, and returns the culprit. */
@@ -325,7 +341,7 @@ SYMWIN_DEVICE int32_t sw_judge(const struct sw_kernel_args &args, const sw_call 
 {
     if (code == SW_KERNEL_TIMEOUT) {
         if (args.what == SW_WHAT_PAIRS)
-            sw_say_message(args, found, peer);
+            sw_say_message(args, call, found, peer);
         peer = sw_who_is_late(args, call, peer);
     }
     symwin_store_relaxed_u32(SW_FOUND_AT(found, code), code);

@@ -99,7 +99,8 @@ struct sw_finding {
     /* MISMATCH: of the call in its group, from 1 on; 0: in none. TIMEOUT: enum sw_pair_kind of the
      * message, plus one; 0: in none, or in one of several with that rank */
     uint32_t number;
-    uint32_t unused;
+    uint32_t among; /* of TIMEOUT's messages of that kind with that rank in the launch, if several:
+                     * how many << 16 | the message's number, from 1 on */
 };
 
 /* Calls of a group in one launch, at most. */
@@ -136,8 +137,9 @@ struct sw_comm_state {
     /* blocks of the running call that have copied (put.cu), or need no more places
      * (table_parts.cuh) */
     uint32_t copied;
-    uint32_t awaits;       /* a send or receive waits for this rank, plus one; 0: none does */
-    uint32_t reserved[21]; /* to 128 bytes: a cache line of its own */
+    uint32_t awaits;         /* a send or receive waits for this rank, plus one; 0: none does */
+    uint32_t awaits_message; /* in the same 8 bytes: which one, SW_PAIR_AWAITS() */
+    uint32_t reserved[20];   /* to 128 bytes: a cache line of its own */
     /* Used after a failure only. */
     struct sw_said said;
     uint32_t claimed; /* at rank 0, for all ranks; nonzero: a rank is about to write `found` */

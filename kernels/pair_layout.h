@@ -23,6 +23,9 @@ enum sw_pair_kind {
 #define SW_PAIR_COUNT(says) ((says) & ~((uint64_t)255 << 56))
 #define SW_PAIR_TYPE(says) ((says) >> 56)
 
+/* Which message of a launch with one rank a wait is for: the items of a kind differ in `before`. */
+#define SW_PAIR_AWAITS(item) ((uint32_t)(item).kind + 1 + ((item).before << 8))
+
 /* The upper half of both words of an entry, or header, of chunk `number`. */
 #define SW_PAIR_FLAG(number) (((uint64_t)(number)&0x7fffffffu) | 0x80000000u)
 

@@ -210,15 +210,15 @@ SYMWIN_DEVICE void sw_pair_handle(const struct sw_pair_args &args, sw_call &call
     }
 }
 
-/* After a turn in which nothing was ready. */
+/* After a turn in which nothing was ready. `open`: the first item that has not ended. */
 SYMWIN_DEVICE void sw_pair_wait(const struct sw_pair_args &args, sw_call &call, sw_wait &wait,
-                                const sw_pair_state *states, int32_t peer)
+                                const sw_pair_state *states, const sw_pair_item &open)
 {
     if (!sw_wait_turn(wait))
         return;
     if (threadIdx.x == 0)
-        symwin_store_relaxed_u32(SW_STATE_AT(call.state, awaits), (uint32_t)peer + 1);
-    if (!sw_wait_look(args.call, call, wait, peer))
+        sw_pair_say_awaits(call, open);
+    if (!sw_wait_look(args.call, call, wait, open.peer))
         return;
     SYMWIN_NO_UNROLL
     for (uint32_t i = threadIdx.x; i < args.items; i += blockDim.x) {
@@ -242,7 +242,7 @@ SYMWIN_DEVICE void sw_pair_turns(const struct sw_pair_args &args, sw_call &call,
     while (open > 0 && !call.failed) {
         const bool alone = open == 1;
         bool moved = false;
-        int32_t peer = 0;
+        uint32_t first = 0;
 
         open = 0;
         SYMWIN_NO_UNROLL
@@ -255,7 +255,7 @@ SYMWIN_DEVICE void sw_pair_turns(const struct sw_pair_args &args, sw_call &call,
             if (state.chunk >= item.chunks)
                 continue;
             if (open++ == 0)
-                peer = item.peer;
+                first = i;
             if (!waits &&
                 !symwin_block_any(threadIdx.x == 0 && sw_pair_is_ready(args, call, item, state)))
                 continue;
@@ -269,7 +269,7 @@ SYMWIN_DEVICE void sw_pair_turns(const struct sw_pair_args &args, sw_call &call,
         if (moved)
             wait = {0, 0, 0};
         else if (open > 0)
-            sw_pair_wait(args, call, wait, states, peer);
+            sw_pair_wait(args, call, wait, states, args.item[first]);
         call.failed = symwin_block_any(call.failed);
     }
 }
@@ -323,7 +323,7 @@ SYMWIN_DEVICE void sw_pair_end(const struct sw_pair_args &args, sw_call &call,
             symwin_store_relaxed_u32(arrived, 0);
         if (!symwin_block_any(call.failed || sw_has_failed(call))) {
             if (threadIdx.x == 0)
-                symwin_store_relaxed_u32(SW_STATE_AT(call.state, awaits), 0);
+                sw_pair_awaits_none(call);
             sw_pair_count(args, call, states);
         }
     }

@@ -239,11 +239,28 @@ struct sw_pair_room {
     }
 };
 
-/* Waits for something of rank p. False: the wait was given up. */
-template <class What>
-SYMWIN_DEVICE bool sw_pair_await(const struct sw_kernel_args &args, sw_call &call, int32_t p,
-                                 What &what)
+/* Says that this rank waits for the item's peer: to other ranks, and to the thread that reports. */
+SYMWIN_DEVICE void sw_pair_say_awaits(const sw_call &call, const sw_pair_item &item)
 {
+    static_assert(offsetof(struct sw_comm_state, awaits) % 8 == 0 &&
+                      offsetof(struct sw_comm_state, awaits_message) ==
+                          offsetof(struct sw_comm_state, awaits) + 4,
+                  "written in one access");
+    symwin_store_relaxed_u64(SW_STATE_AT(call.state, awaits),
+                             (uint64_t)SW_PAIR_AWAITS(item) << 32 | ((uint32_t)item.peer + 1));
+}
+
+SYMWIN_DEVICE void sw_pair_awaits_none(const sw_call &call)
+{
+    symwin_store_relaxed_u64(SW_STATE_AT(call.state, awaits), 0);
+}
+
+/* Waits for something of the item's peer. False: the wait was given up. */
+template <class What>
+SYMWIN_DEVICE bool sw_pair_await(const struct sw_kernel_args &args, sw_call &call,
+                                 const sw_pair_item &item, What &what)
+{
+    const int32_t p = item.peer;
     sw_wait wait = {0, 0, 0};
     bool left = false;
 
@@ -256,13 +273,13 @@ SYMWIN_DEVICE bool sw_pair_await(const struct sw_kernel_args &args, sw_call &cal
         }
         if (!sw_wait_turn(wait))
             continue;
-        symwin_store_relaxed_u32(SW_STATE_AT(call.state, awaits), (uint32_t)p + 1);
+        sw_pair_say_awaits(call, item);
         if (!sw_wait_look(args, call, wait, p))
             return false;
         left = sw_pair_left(args, call, p);
     }
     if (wait.since != 0)
-        symwin_store_relaxed_u32(SW_STATE_AT(call.state, awaits), 0);
+        sw_pair_awaits_none(call);
     return true;
 }
 
@@ -271,8 +288,7 @@ SYMWIN_DEVICE bool sw_pair_await(const struct sw_kernel_args &args, sw_call &cal
 SYMWIN_DEVICE bool sw_pair_take_entry(const struct sw_kernel_args &args, sw_call &call,
                                       const sw_pair_item &item, sw_pair_entry entry, uint64_t *word)
 {
-    if (!sw_pair_is_there(entry.value, entry.number) &&
-        !sw_pair_await(args, call, item.peer, entry))
+    if (!sw_pair_is_there(entry.value, entry.number) && !sw_pair_await(args, call, item, entry))
         return false;
     *word = sw_pair_decode(entry.value);
     symwin_store_relaxed_v16(entry.address, {0, 0});

@@ -83,7 +83,7 @@ SW_DEVICE_SLOW bool sw_few_await_room(const struct sw_kernel_args &args, sw_call
 
     SYMWIN_NO_UNROLL
     for (; room.number <= before + chunks; room.number++)
-        if (!sw_pair_await(args, call, item.peer, room))
+        if (!sw_pair_await(args, call, item, room))
             return false;
     return true;
 }
@@ -263,9 +263,8 @@ SW_DEVICE_SLOW void sw_few_send_chunks(const struct sw_kernel_args &args, sw_cal
         sw_raw_room room = {first + chunk};
         sw_few_counted counted = {first + chunk};
 
-        if (threadIdx.x == 0 && sw_pair_await(args, call, item.peer, room) &&
-            chunk == item.chunks - 1)
-            (void)sw_pair_await(args, call, item.peer, counted);
+        if (threadIdx.x == 0 && sw_pair_await(args, call, item, room) && chunk == item.chunks - 1)
+            (void)sw_pair_await(args, call, item, counted);
         call.failed = symwin_block_any(call.failed);
         if (call.failed)
             return;
@@ -315,7 +314,7 @@ SYMWIN_DEVICE void sw_few_send_large(const struct sw_kernel_args &args, sw_call 
     if (threadIdx.x == 0 && !call.failed) {
         sw_pair_offer offer = {first, {}, {}};
 
-        if (sw_pair_await(args, call, item.peer, offer)) {
+        if (sw_pair_await(args, call, item, offer)) {
             sw_pair_compare(call, item, offer.says.value());
             to = offer.place.value();
         }
@@ -353,7 +352,7 @@ SYMWIN_DEVICE void sw_few_receive_large(const struct sw_kernel_args &args, sw_ca
     if (!direct || of.part != 0 || threadIdx.x != 0)
         return;
     sw_pair_take_header(args, call, item, before + 1);
-    if (!call.failed && sw_pair_await(args, call, item.peer, landing))
+    if (!call.failed && sw_pair_await(args, call, item, landing))
         sw_pair_count_direct(args, call, item);
 }
 

@@ -196,7 +196,7 @@ SYMWIN_DEVICE void sw_raw_take_chunk(const struct sw_kernel_args &args, sw_call 
         if (chunk == 0)
             sw_pair_take_header(args, call, item, number);
         if (!call.failed)
-            (void)sw_pair_await(args, call, item.peer, arrival);
+            (void)sw_pair_await(args, call, item, arrival);
     }
     call.failed = symwin_block_any(call.failed);
     if (call.failed)

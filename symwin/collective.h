@@ -537,7 +537,9 @@ SYMWIN_API symwin_status symwin_comm_check_calls(symwin_comm *comm);
  *                    values, or without if the kernel of a small send has ended before. Nothing was
  *                    written outside `out`. Or a rank has destroyed its communicator and made no
  *                    receive for a message that had come
- *   SYMWIN_TIMEOUT   from symwin_comm_check(): names the rank that did not come */
+ *   SYMWIN_TIMEOUT   from symwin_comm_check(): names the rank that did not come, and of a send or
+ *                    receive that waited count, type and peer; of several of a kind with that peer
+ *                    in one launch the number, too */
 SYMWIN_API symwin_status symwin_send(symwin_comm *comm, const void *in, uint64_t count,
                                      symwin_type type, int peer, struct CUstream_st *stream);
 SYMWIN_API symwin_status symwin_send_with(symwin_comm *comm, const void *in, uint64_t count,

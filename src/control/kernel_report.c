@@ -302,14 +302,17 @@ static symwin_status mismatch(const char *call, const struct sw_finding *found,
 static const char *name_call(char *text, size_t bytes, const struct sw_finding *found)
 {
     const int sends = found->number == 1 + SW_PAIR_SEND;
-    char type[16];
+    char type[16], among[48] = "";
 
+    if (found->among != 0)
+        snprintf(among, sizeof among, ", number %u of %u launched together", found->among & 0xffff,
+                 found->among >> 16);
     if (found->argument == SW_ARGUMENT_PAIR && found->code == SW_KERNEL_TIMEOUT &&
         found->number != 0)
-        snprintf(text, bytes, "a %s of %llu elements of %s %s rank %u", sends ? "send" : "receive",
-                 (unsigned long long)SW_PAIR_COUNT(found->others),
+        snprintf(text, bytes, "a %s of %llu elements of %s %s rank %u%s",
+                 sends ? "send" : "receive", (unsigned long long)SW_PAIR_COUNT(found->others),
                  name_value(type, sizeof type, SW_ARGUMENT_TYPE, SW_PAIR_TYPE(found->others)),
-                 sends ? "to" : "from", found->tie);
+                 sends ? "to" : "from", found->tie, among);
     else if (found->argument == SW_ARGUMENT_PAIR)
         snprintf(text, bytes, "a send or receive");
     else
@@ -365,7 +368,7 @@ symwin_status sw_report_tell(const struct sw_kernel_report *report, const char *
     const uint32_t code = __atomic_load_n(&report->code, __ATOMIC_ACQUIRE);
     struct sw_finding named = report->found;
     const struct sw_finding *found = &named;
-    char where[96];
+    char where[160];
 
     if (code == SW_KERNEL_MISMATCH)
         return mismatch(call, found, x);

@@ -192,8 +192,24 @@ static void groups(const struct rank *r)
 enum { LARGE = SW_PAIR_EAGER * SW_PAIR_SLOT_BYTES(SLOT) / 2 / 4 };
 
 /* UNTAKEN: of `sent` messages, one of each length from 0 on, `received` are received.
- * ONE_BLOCK: COUNT, with fewer blocks than items, so by the kernel for any number of them. */
-enum oddity { SAME, COUNT, ONE_BLOCK, TYPE, LATE, TWICE, CHAIN, LEAVES, UNTAKEN, ABORTS, DESTROYS };
+ * ONE_BLOCK: COUNT, with fewer blocks than items, so by the kernel for any number of them.
+ * TWICE, SECOND: of two receives none gets its message, of three the first one alone.
+ * BOTH: a send to the rank that is late, besides. */
+enum oddity {
+    SAME,
+    COUNT,
+    ONE_BLOCK,
+    TYPE,
+    LATE,
+    TWICE,
+    SECOND,
+    BOTH,
+    CHAIN,
+    LEAVES,
+    UNTAKEN,
+    ABORTS,
+    DESTROYS
+};
 
 /* Rank 0 sends to rank 1. */
 struct row {
@@ -239,7 +255,13 @@ static struct row rows[] = {
     {"a receiver that is late", LATE, 900, 900, 0, SYMWIN_TIMEOUT,
      "in a send of 900 elements of u32 to rank 1, rank 0 waited 100 ms for rank 1;"},
     {"a sender of two that is late", TWICE, 5, 5, 0, SYMWIN_TIMEOUT,
-     "in a send or receive, rank 1 waited 100 ms for rank 0;"},
+     "in a receive of 5 elements of u32 from rank 0, number 1 of 2 launched together, rank 1 "
+     "waited 100 ms for rank 0;"},
+    {"the second of three that is late", SECOND, 5, 6, 0, SYMWIN_TIMEOUT,
+     "in a receive of 6 elements of u32 from rank 0, number 2 of 3 launched together, rank 1 "
+     "waited 100 ms for rank 0;"},
+    {"one of an exchange that is late", BOTH, 5, 5, 0, SYMWIN_TIMEOUT,
+     "in a receive of 5 elements of u32 from rank 0, rank 1 waited 100 ms for rank 0;"},
     {"a rank that another waits for", CHAIN, 900, 900, 0, SYMWIN_TIMEOUT,
      "in a send of 900 elements of u32 to rank 1, rank 0 waited 1500 ms for rank 2;"},
     {"a sender that leaves", LEAVES, 5, 5, 0, SYMWIN_PEER_LOST,
@@ -349,6 +371,7 @@ static void differs(struct processes *p, const struct rank *r, const struct row 
 static void one_comes(struct processes *p, const struct rank *r, const struct row *row)
 {
     const int odd = row->sent > LARGE; /* the receiver does not come */
+    const symwin_collective_options one = {.size = sizeof one, .blocks = 1};
     char text[64];
 
     processes_barrier(p);
@@ -359,11 +382,21 @@ static void one_comes(struct processes *p, const struct rank *r, const struct ro
         host_must(send_u32(r, r->in, 3, 2), "a small send, which waits for nothing");
         host_must(send_u32(r, r->in, row->sent, 1), "a send");
     }
+    if (row->oddity == SECOND && r->rank == 0)
+        host_must(send_u32(r, r->in, row->sent, 1), "the first one");
+    if (row->oddity == SECOND && r->rank == 1)
+        host_must(symwin_recv_with(r->comm, r->out + GUARD + 64, row->sent, SYMWIN_U32, 0, &one,
+                                   r->streams[0]),
+                  "the first one");
     if (r->rank == 1 && (!odd || row->oddity == CHAIN))
         host_must(recv_u32(r, r->out + GUARD, row->received, row->oddity == CHAIN ? 2 : 0),
                   "a receive");
-    if (r->rank == 1 && row->oddity == TWICE)
-        host_must(recv_u32(r, r->out + GUARD + 64, row->received, 0), "another one");
+    if (r->rank == 1 && (row->oddity == TWICE || row->oddity == SECOND))
+        host_must(symwin_recv_with(r->comm, r->out + GUARD + 128, row->received, SYMWIN_U32, 0,
+                                   &one, r->streams[0]),
+                  "another one");
+    if (r->rank == 1 && row->oddity == BOTH)
+        host_must(send_u32(r, r->in, 3, 0), "a send, which waits for nothing");
     host_must(symwin_group_end(), "symwin_group_end");
     if (row->oddity == ABORTS && r->rank == 2) {
         host_pause_ms(20);
@@ -455,9 +488,9 @@ static void body(struct processes *p, int rank)
     int i;
 
     open_rank(p, &r,
-              row->oddity == LATE || row->oddity == TWICE ? 100
-              : row->oddity == CHAIN                      ? 1500
-                                                          : WAIT_MS);
+              row->oddity >= LATE && row->oddity <= BOTH ? 100
+              : row->oddity == CHAIN                     ? 1500
+                                                         : WAIT_MS);
     fill(&r);
     memset(r.host, 0x77, ROOM);
     host_must(host_copy(r.device, r.in, r.host, ROOM), "fill");
@@ -484,6 +517,8 @@ static void body(struct processes *p, int rank)
         break;
     case LATE:
     case TWICE:
+    case SECOND:
+    case BOTH:
     case CHAIN:
     case ABORTS:
         one_comes(p, &r, row);
