@@ -63,7 +63,7 @@ struct sw_parts_found {
     /* Those on the host are of whole aligned words, in one round: what the kernel for short calls
      * serves (kernels/table_short.cuh). Other ranks need not know. */
     int is_short;
-    unsigned long long there; /* see sw_is_known() */
+    struct sw_there there; /* see sw_is_known() */
 };
 
 /* The name of a buffer's parts in the public call; 0: of `in`, 1: of `out`. */

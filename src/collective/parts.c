@@ -82,9 +82,25 @@ static void set_side(struct sw_table_side *side, uint64_t counts, uint64_t place
     side->room = room;
 }
 
+/* Whether another allocator's memory of this rank's device has all bytes, by few questions. */
+static int is_in_one_piece(const struct sw_request *r, CUdeviceptr address, size_t bytes,
+                           struct sw_there *there)
+{
+    CUdeviceptr begin, end;
+    int device;
+
+    if (!sw_physical_look(address, &device, &begin, &end) || device != r->comm->device ||
+        address + bytes > end)
+        return 0;
+    there->begin = begin;
+    there->end = end;
+    sw_now_known(device, address, bytes, there);
+    return 1;
+}
+
 /* One of the two arrays of a buffer, in device memory: kernels read all of it. */
 static symwin_status check_on_device(const struct sw_request *r, int b, const char *array,
-                                     const uint64_t *is, unsigned long long *there)
+                                     const uint64_t *is, struct sw_there *there)
 {
     const CUdeviceptr address = (CUdeviceptr)(uintptr_t)is;
     const size_t bytes = (size_t)r->comm->nranks * sizeof *is;
@@ -99,7 +115,9 @@ static symwin_status check_on_device(const struct sw_request *r, int b, const ch
     if (a.owned && owned == SW_OWNED_LIVE && a.physical.device == r->comm->device &&
         address % sizeof *is == 0 && address + bytes <= a.begin + a.asked)
         return SYMWIN_OK;
-    if (owned != SW_OWNED_FREE && !a.owned && sw_is_known(r->comm->device, address, bytes, there))
+    if (owned == SW_OWNED_NOT && address % sizeof *is == 0 &&
+        (sw_is_known(r->comm->device, address, bytes, there) ||
+         is_in_one_piece(r, address, bytes, there)))
         return SYMWIN_OK;
     snprintf(which, sizeof which, "%s->%s", sw_parts_name(r, b), array);
     if (address == 0)
@@ -130,7 +148,7 @@ static symwin_status check_on_device(const struct sw_request *r, int b, const ch
             r->name, which, (unsigned long long)address,
             (unsigned long long)(end > address ? end - address : 0), r->comm->nranks);
     if (!a.owned)
-        sw_now_known(r->comm->device, address, bytes);
+        sw_now_known(r->comm->device, address, bytes, there);
     return SYMWIN_OK;
 }
 

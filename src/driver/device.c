@@ -216,17 +216,23 @@ unsigned long long sw_buffer_at(CUdeviceptr address)
                : 0;
 }
 
-int sw_is_known(int device, CUdeviceptr address, size_t bytes, unsigned long long *there)
+int sw_is_known(int device, CUdeviceptr address, size_t bytes, struct sw_there *there)
 {
-    if (*there != 0 && is_known(device, address, bytes, *there))
+    const int lies_there = address >= there->begin && address + bytes <= there->end;
+
+    if (there->number != 0 && is_known(device, address, bytes, there->number))
         return 1;
-    *there = sw_buffer_at(address);
-    return *there != 0 && is_known(device, address, bytes, *there);
+    if (lies_there)
+        sw_now_known(device, address, bytes, there);
+    else
+        *there = (struct sw_there){.number = sw_buffer_at(address)};
+    return lies_there || (there->number != 0 && is_known(device, address, bytes, there->number));
 }
 
-void sw_now_known(int device, CUdeviceptr address, size_t bytes)
+void sw_now_known(int device, CUdeviceptr address, size_t bytes, const struct sw_there *there)
 {
-    now_known(device, address, bytes, sw_buffer_at(address));
+    if (there->number != 0)
+        now_known(device, address, bytes, there->number);
 }
 
 static int ask_whether_on_device(CUdeviceptr address)

@@ -120,11 +120,17 @@ unsigned long long sw_buffer_at(CUdeviceptr address);
  * to a group, and they may have been freed since. */
 enum sw_checked { SW_CHECKED_NOT, SW_CHECKED_BEFORE, SW_CHECKED };
 
+/* Memory that the driver was asked about in this call. */
+struct sw_there {
+    unsigned long long number; /* sw_buffer_at(); 0: nothing was asked */
+    CUdeviceptr begin, end; /* of the device's memory around the address, if that was asked too */
+};
+
 /* A question about an address takes the driver up to 3 us. So a thread remembers the last arrays
- * that were right for a device, and asks for the number of the memory alone. *there: the number of
- * memory that is there, or 0; an array that was in that memory needs no question. */
-int sw_is_known(int device, CUdeviceptr address, size_t bytes, unsigned long long *there);
-void sw_now_known(int device, CUdeviceptr address, size_t bytes);
+ * that were right for a device, and asks for the number of the memory alone. An array that was in
+ * the memory that is there, or lies in it, needs no question. */
+int sw_is_known(int device, CUdeviceptr address, size_t bytes, struct sw_there *there);
+void sw_now_known(int device, CUdeviceptr address, size_t bytes, const struct sw_there *there);
 
 /* SYMWIN_FORKED in a forked child of a process that had loaded the driver. */
 symwin_status sw_fork_check(const char *call);

@@ -91,6 +91,10 @@ CUdeviceptr sw_physical_reservation(CUdeviceptr ptr, size_t *bytes);
 void sw_physical_extend(CUdeviceptr ptr, CUdeviceptr begin, CUdeviceptr end, int most,
                         CUdeviceptr *low, CUdeviceptr *high);
 
+/* The device, or a lower number, and the range of the mapping or allocation at `ptr`, in as few
+ * questions as tell all of it. 0: it is no device memory, or there is more to ask. */
+int sw_physical_look(CUdeviceptr ptr, int *device, CUdeviceptr *begin, CUdeviceptr *end);
+
 /* The end of another allocator's memory at `ptr`: of the allocation, or of the mappings from there
  * on without a gap in the reservation, as far as `wanted`. `wanted`: the driver does not tell. */
 CUdeviceptr sw_physical_end(CUdeviceptr ptr, CUdeviceptr wanted);

@@ -447,6 +447,30 @@ void sw_physical_extend(CUdeviceptr ptr, CUdeviceptr begin, CUdeviceptr end, int
     }
 }
 
+int sw_physical_look(CUdeviceptr ptr, int *device, CUdeviceptr *begin, CUdeviceptr *end)
+{
+    CUpointer_attribute attributes[] = {
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+    CUmemorytype type = (CUmemorytype)0;
+    CUdeviceptr base = 0, mapped;
+    size_t bytes = 0;
+    void *answers[] = {&type, device, &base, &bytes};
+
+    *device = -1;
+    if (sw_drv.cuPointerGetAttributes(4, attributes, answers, ptr) != CUDA_SUCCESS ||
+        type != CU_MEMORYTYPE_DEVICE)
+        return 0;
+    mapped = peek(ptr, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR);
+    if (mapped != 0) { /* the range is that of the reservation */
+        base = mapped;
+        bytes = (size_t)peek(ptr, CU_POINTER_ATTRIBUTE_MAPPING_SIZE);
+    }
+    *begin = base;
+    *end = base + bytes;
+    return ptr >= *begin && ptr < *end;
+}
+
 CUdeviceptr sw_physical_end(CUdeviceptr ptr, CUdeviceptr wanted)
 {
     const CUdeviceptr end = peek(ptr, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) +

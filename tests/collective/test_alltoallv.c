@@ -378,6 +378,7 @@ static void grids_of_several(const struct rank *r, struct arrays *a)
 /* ---- what the driver is asked about ---- */
 
 static CUresult (*plain_question)(void *, CUpointer_attribute, CUdeviceptr);
+static CUresult (*plain_questions)(unsigned, CUpointer_attribute *, void **, CUdeviceptr);
 static CUdeviceptr arrays_begin, arrays_end;
 static int questions, numbers; /* about these arrays, and for the number of their memory */
 
@@ -390,6 +391,13 @@ static CUresult note_question(void *answer, CUpointer_attribute attribute, CUdev
         numbers += is_number;
     }
     return plain_question(answer, attribute, ptr);
+}
+
+static CUresult note_questions(unsigned count, CUpointer_attribute *attributes, void **answers,
+                               CUdeviceptr ptr)
+{
+    questions += ptr >= arrays_begin && ptr < arrays_end;
+    return plain_questions(count, attributes, answers, ptr);
 }
 
 static int questions_of(const struct rank *r, const uint64_t *arrays, int on_device)
@@ -418,20 +426,24 @@ static void asks_once(const struct rank *r)
     host[0] = 8;
     host[1] = 0;
     plain_question = sw_drv.cuPointerGetAttribute;
+    plain_questions = sw_drv.cuPointerGetAttributes;
     sw_drv.cuPointerGetAttribute = note_question;
+    sw_drv.cuPointerGetAttributes = note_questions;
     must_be(questions_of(r, host, 0) > 0, "host memory is asked about", r->rank);
     must_equal(questions_of(r, host, 0), 0, "and not again", r->rank);
     host_must(sw_scope_enter(r->device, &scope), "scope");
     host_must_cuda(sw_drv.cuMemAlloc(&device, 2 * sizeof *host), "cuMemAlloc");
     host_must(host_copy(r->device, (void *)(uintptr_t)device, host, 2 * sizeof *host), "counts");
-    must_be(questions_of(r, (const uint64_t *)(uintptr_t)device, 1) > 0,
-            "device memory is asked about", r->rank);
+    must_equal(questions_of(r, (const uint64_t *)(uintptr_t)device, 1), 2,
+               "questions about device memory", r->rank);
+    must_equal(numbers, 1, "questions for the number of new memory", r->rank);
     must_equal(questions_of(r, (const uint64_t *)(uintptr_t)device, 1), 0, "and not again",
                r->rank);
     must_equal(numbers, 1, "questions for the memory of four arrays", r->rank);
     host_must_cuda(sw_drv.cuMemFree(device), "cuMemFree");
     sw_scope_leave(&scope);
     sw_drv.cuPointerGetAttribute = plain_question;
+    sw_drv.cuPointerGetAttributes = plain_questions;
     free(host);
 }
 

@@ -171,6 +171,9 @@ static void short_arrays(const struct rank *r, const struct arrays *a)
         bad = (symwin_parts){whole, ends[i] - 1, 100, 1};
         refused(r, symwin_allgatherv(r->comm, r->in, r->out, &bad, SYMWIN_U32, NULL),
                 SYMWIN_INVALID, "symwin_allgatherv: parts->displacements (0x|) has 8 bytes to ");
+        bad = (symwin_parts){ends[i] - r->nranks, ends[i] - 1, 100, 1}; /* the first one is right */
+        refused(r, symwin_allgatherv(r->comm, r->in, r->out, &bad, SYMWIN_U32, NULL),
+                SYMWIN_INVALID, "symwin_allgatherv: parts->displacements (0x|) has 8 bytes to ");
         good = (symwin_parts){ends[i] - r->nranks, ends[i] - r->nranks, 100, 1};
         host_must(
             symwin_alltoallv_query(r->comm, r->in, &good, r->out, &good, SYMWIN_U32, NULL, &info),
