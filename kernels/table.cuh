@@ -107,6 +107,15 @@ SYMWIN_DEVICE bool sw_counts_take(const struct sw_table_args &args, sw_call &cal
     return true;
 }
 
+/* Whether it is said of this side that a part of it is wrong. Where all ranks' are the same (no
+ * step), a part that passes the room of both buffers is said of the other side. */
+SYMWIN_DEVICE bool sw_counts_blame(const struct sw_table_side &side,
+                                   const struct sw_table_side &other, const sw_table_part &part)
+{
+    return part.wrong == SW_KERNEL_NULL ||
+           (part.wrong != SW_KERNEL_OK && (side.step != 0 || part.count <= other.room));
+}
+
 /* By the control threads of block 0: waits for the peers' headers and counts, compares what ranks
  * say with what this rank sends and receives, and its own parts with the room in its buffers. */
 SYMWIN_DEVICE void sw_counts_check(const struct sw_table_args &args, sw_call &call,
@@ -117,9 +126,9 @@ SYMWIN_DEVICE void sw_counts_check(const struct sw_table_args &args, sw_call &ca
         const sw_table_part in = sw_table_in(args, p), out = sw_table_out(args, p);
         uint64_t sent = in.count, received = out.count; /* by this rank to itself */
 
-        if (out.wrong == SW_KERNEL_NULL || (out.wrong != SW_KERNEL_OK && args.out.step != 0))
+        if (sw_counts_blame(args.out, args.in, out))
             sw_counts_differ(call, out.wrong, p, out.end, args.out.room, 1);
-        else if (in.wrong == SW_KERNEL_NULL || (in.wrong != SW_KERNEL_OK && args.in.step != 0))
+        else if (sw_counts_blame(args.in, args.out, in))
             sw_counts_differ(call, in.wrong, p, in.end, args.in.room, 0);
         else if (p != args.call.rank && !sw_counts_take(args, call, p, &sent, &received))
             return;

@@ -21,7 +21,7 @@ struct sw_table_side {
      * counts + p * step, and its place at places + 8 * p, or it is 0 if places is. `step` is 0 if
      * all ranks' parts are the same; who passes the room then is said of the other side. */
     uint64_t counts, places, step;
-    uint64_t room; /* elements of the buffer */
+    uint64_t room; /* elements of the buffer, or fewer that there are */
     struct sw_table_row rows[SW_TABLE_RANKS];
 };
 

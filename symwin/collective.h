@@ -452,8 +452,9 @@ SYMWIN_API symwin_status symwin_alltoallv_query(symwin_comm *comm, const void *i
 
 /* Every rank gets the parts of all ranks, of any length. Statuses are as for symwin_alltoallv().
  *
- *   in       this rank's part: parts->counts[rank] elements, unchecked if the arrays are in device
- *            memory. In place, it is this rank's part of `out`
+ *   in       this rank's part: parts->counts[rank] elements. If the arrays are in device memory,
+ *            the kernel compares them with the window, or the memory of symwin_mem_alloc(), where
+ *            `in` lies; elsewhere nobody does. In place, it is this rank's part of `out`
  *   out      a part from each rank. In a window it gets large parts as in symwin_alltoallv(), in
  *            place too
  *   parts    of `out`; the counts are equal on all ranks, and displacements need not be
@@ -476,8 +477,8 @@ SYMWIN_API symwin_status symwin_allgatherv_query(symwin_comm *comm, const void *
  *   in       a part for each rank. Large parts are loaded straight from it where it lies in a
  *            window (symwin_window_register()), also if only some ranks' do, and at any offsets
  *   parts    of `in`; the counts are equal on all ranks, and displacements need not be
- *   out      parts->counts[rank] elements, unchecked if the arrays are in device memory. In place,
- *            it is this rank's part of `in`
+ *   out      parts->counts[rank] elements, which are checked as those of `in` in
+ *            symwin_allgatherv(). In place, it is this rank's part of `in`
  *   options  ONESHOT; and the scalar of a PREMUL_SUM */
 SYMWIN_API symwin_status symwin_reduce_scatterv(symwin_comm *comm, const void *in,
                                                 const symwin_parts *parts, void *out,

@@ -86,6 +86,10 @@ symwin_status sw_parts_find(const struct sw_request *r, struct sw_parts_found *f
 struct sw_buffer;
 void sw_parts_place(const struct sw_request *r, const struct sw_buffer buffers[2], int in_place);
 
+/* With arrays in device memory, the other buffer has this rank's part alone, which may be longer
+ * than that buffer: the kernel is told its room, if that was found. */
+void sw_parts_limit(const struct sw_request *r, const struct sw_buffer buffers[2]);
+
 /* If the buffers lie in windows on one memory and overlap there, but have addresses that do not say
  * so: writes a request that names both by addresses of one window. Whether that is so. */
 int sw_parts_by_one_window(const struct sw_request *r, const struct sw_buffer buffers[2],

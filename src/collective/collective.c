@@ -295,8 +295,10 @@ static symwin_status find_parts_at(struct call *c, const struct sw_request *r)
         return refuse_overlap(c, "overlap in part");
     status = sw_buffers_find(c->query.comm, c->name, c->collective->call, SYMWIN_OK, c->query.type,
                              c->buffers, &launched);
-    if (status == SYMWIN_OK)
+    if (status == SYMWIN_OK) {
+        sw_parts_limit(r, c->buffers);
         sw_parts_place(r, c->buffers, c->query.in_place);
+    }
     c->query.by_window = r->table->place != SW_NO_OFFSET;
     in->offset = out->offset = 0; /* what kernels use is in the table */
     return status;

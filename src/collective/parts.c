@@ -473,6 +473,19 @@ int sw_parts_by_one_window(const struct sw_request *r, const struct sw_buffer bu
     return 1;
 }
 
+void sw_parts_limit(const struct sw_request *r, const struct sw_buffer buffers[2])
+{
+    const int whole = divided(r);
+    struct sw_table_side *const one = whole == IN ? &r->table->out : &r->table->in;
+    uint64_t room;
+
+    if (whole < 0 || !r->parts[whole]->on_device || buffers[!whole].room == 0)
+        return;
+    room = buffers[!whole].room / r->table->element;
+    if (one->room > room)
+        one->room = room;
+}
+
 void sw_parts_place(const struct sw_request *r, const struct sw_buffer buffers[2], int in_place)
 {
     const struct sw_buffer *in = &buffers[IN], *out = &buffers[OUT];

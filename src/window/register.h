@@ -156,7 +156,7 @@ struct sw_buffer {
     unsigned transports; /* of the window; so is the rest */
     size_t offset;       /* of the buffer in the flat range */
     uint64_t memory;     /* handle of the physical allocation; 0: unknown, or several */
-    size_t within;       /* offset of the buffer in that allocation */
+    size_t within, room; /* offset there; bytes to the end of its window or memory, 0: unknown */
 };
 
 /* Whether two buffers that were found overlap in one physical allocation, whatever their addresses.

@@ -22,6 +22,7 @@ struct known {
     int is_valid;                       /* 0: not here; other ranks may have theirs in a window */
     int in_window;                      /* a public one */
     enum sw_found found;                /* if not in_window: by sw_registered_find() */
+    size_t room;                        /* as in struct sw_buffer */
     struct sw_window_index_entry entry; /* of the window or the connection, if there is one */
 };
 
@@ -35,12 +36,15 @@ static int is_known(const struct known *k)
     return k->in_window || k->found != SW_FOUND_NONE;
 }
 
-/* Whether `bytes` at an address in the allocation are in its first `room` bytes. */
-static symwin_status check_room(const symwin_comm *comm, const char *call, const char *which,
-                                size_t element, CUdeviceptr address, uint64_t bytes,
-                                const struct sw_allocation *a, size_t room)
+/* From an address in the allocation to the end of its first `room` bytes. */
+static size_t room_from(const struct sw_allocation *a, CUdeviceptr address, size_t room)
 {
-    room = address - a->begin < room ? room - (size_t)(address - a->begin) : 0;
+    return address - a->begin < room ? room - (size_t)(address - a->begin) : 0;
+}
+
+static symwin_status check_room(const symwin_comm *comm, const char *call, const char *which,
+                                size_t element, CUdeviceptr address, uint64_t bytes, size_t room)
+{
     if (bytes <= room)
         return SYMWIN_OK;
     return sw_fail(SYMWIN_INVALID,
@@ -69,7 +73,8 @@ symwin_status sw_window_check_memory(const symwin_comm *comm, const char *call, 
     if (owned == SW_OWNED_NOT)
         return sw_comm_check_buffer(comm, call, which, address);
     status = sw_comm_check_device(comm, call, which, address, a.physical.device);
-    return status == SYMWIN_OK ? check_room(comm, call, which, element, address, bytes, &a, a.bytes)
+    return status == SYMWIN_OK ? check_room(comm, call, which, element, address, bytes,
+                                            room_from(&a, address, a.bytes))
                                : status;
 }
 
@@ -97,7 +102,6 @@ static symwin_status check_memory(const symwin_comm *comm, const char *call, con
     struct sw_allocation a;
     const enum sw_owned owned = sw_allocation_find(address, &a);
     symwin_status status = SYMWIN_OK;
-    size_t room;
 
     if (owned == SW_OWNED_FREE)
         return was_freed(call, which, address);
@@ -112,9 +116,9 @@ static symwin_status check_memory(const symwin_comm *comm, const char *call, con
     }
     if (!k->is_valid)
         status = sw_comm_check_device(comm, call, which, address, a.physical.device);
-    room = k->is_valid ? a.bytes : a.asked;
+    k->room = room_from(&a, address, is_known(k) ? a.bytes : a.asked);
     k->is_valid = status != SYMWIN_INVALID;
-    return status == SYMWIN_OK ? check_room(comm, call, which, element, address, bytes, &a, room)
+    return status == SYMWIN_OK ? check_room(comm, call, which, element, address, bytes, k->room)
                                : status;
 }
 
@@ -148,7 +152,9 @@ static symwin_status look_up(symwin_comm *comm, const char *call, const char *wh
                        call, comm->rank, (unsigned long long)(bytes / element), bytes, which,
                        address, (size_t)(k->entry.end - (uintptr_t)address));
     k->is_valid = k->is_valid || checked != SW_CHECKED_NOT || k->in_window;
-    if (!k->in_window)
+    if (k->in_window)
+        k->room = (size_t)(k->entry.end - (uintptr_t)address);
+    else
         status = check_memory(comm, call, which, element, checked, k);
     if (status == SYMWIN_OK && address % element != 0)
         return sw_fail(SYMWIN_INVALID,
@@ -402,6 +408,7 @@ symwin_status sw_buffers_find(symwin_comm *comm, const char *call, const char *a
     for (b = 0; b < 2 && status == SYMWIN_OK; b++) {
         const struct sw_window_index_entry *e = &known[b].entry;
 
+        buffers[b].room = known[b].room;
         if (!is_settled(&known[b]) || e->transports == 0)
             continue;
         buffers[b].in_window = 1;

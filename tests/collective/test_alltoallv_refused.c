@@ -660,6 +660,54 @@ static void passes_room(struct processes *p, int rank)
     close_rank(p, &r);
 }
 
+/* Rank 1's part is longer than what is left of its `in`, in an allocation or a window; the others'
+ * fit. A part that is as long goes. */
+static void passes_input(struct processes *p, int rank)
+{
+    const struct row *row = places_arg(p);
+    struct rank r = {.nranks = p->count, .rank = rank, .device = rank % harness_device_count()};
+    const uint64_t left = 4;
+    symwin_parts parts = {.room = 4096, .on_device = 1};
+    symwin_window *windows[2] = {NULL, NULL};
+    void *small;
+    char *in;
+    struct arrays a;
+    uint64_t q;
+    int turn;
+
+    open_rank(p, &r, WAIT_MS);
+    arrays_open(&r, &a);
+    host_must(symwin_mem_alloc(r.device, 1024, 0, &small), "symwin_mem_alloc");
+    in = (char *)small + 1024 - left * 4;
+    if (row->windows) {
+        host_must(symwin_window_register(r.comm, r.in, 4096, 0, &windows[0]), "register");
+        host_must(symwin_window_register(r.comm, r.out, ROOM, 0, &windows[1]), "register");
+        in = (char *)r.in + 4096 - left * 4;
+    }
+    parts.counts = (const uint64_t *)(const void *)a.device;
+    parts.displacements = parts.counts + PARTS_RANKS;
+    for (turn = 0; turn < 2; turn++) {
+        for (q = 0; q < (uint64_t)r.nranks; q++) {
+            a.host[0][q] = q == 1 && turn == 1 ? (uint64_t)row->odd : left;
+            a.host[1][q] = q == 2 ? 0 : q == 1 ? 1024 : 512;
+        }
+        host_must(host_copy(r.device, a.device, a.host, ARRAYS_BYTES), "arrays");
+        processes_barrier(p);
+        host_must(symwin_allgatherv(r.comm, in, r.out, &parts, SYMWIN_U32, r.streams[0]),
+                  "symwin_allgatherv");
+        job_wait(&r, 0);
+        processes_barrier(p);
+        if (turn == 0)
+            host_must(symwin_comm_check(r.comm), "a part to the end of its buffer");
+    }
+    refused(&r, symwin_comm_check(r.comm), SYMWIN_MISMATCH,
+            "the part for rank |in in of rank 1 ends at element |, and the buffer has room for 4;");
+    processes_barrier(p);
+    arrays_close(&a);
+    close_rank(p, &r);
+    host_must(symwin_mem_free(small), "symwin_mem_free");
+}
+
 /* A part of rank 0 passes its room, and rank 2, which makes no call, is told by the others. */
 static void told_by_others(struct processes *p, int rank)
 {
@@ -786,5 +834,12 @@ int main(void)
     processes_free(p);
     tap_ok(places_run(&places_all[0], 3, passes_room, NULL, &p), "counts that pass the room");
     processes_free(p);
+    for (r = 0; r < 6; r++) { /* the most is a large part */
+        row = (struct row){.windows = r / 3, .odd = r % 3 == 0 ? 5 : r % 3 == 1 ? 100 : 2000};
+        tap_ok(places_run(&places_all[0], 3, passes_input, &row, &p),
+               "a part of %d elements of an input of 4%s", row.odd,
+               row.windows ? ", in a window" : "");
+        processes_free(p);
+    }
     return tap_done();
 }

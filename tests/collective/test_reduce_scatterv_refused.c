@@ -256,11 +256,53 @@ static void passes_room(struct processes *p, int rank)
     close_rank(p, &r);
 }
 
+/* Its part of the result is longer than what is left of `out`: nothing is written. */
+static void passes_output(struct processes *p, int rank)
+{
+    const uint64_t *part = places_arg(p); /* its count, and the type */
+    struct rank r = {.nranks = p->count, .rank = rank, .device = 0};
+    symwin_parts parts = {.room = 1024, .on_device = 1};
+    unsigned char now[1024];
+    struct arrays a;
+    size_t i, wrong = 0;
+    void *small;
+    char words[128];
+    const size_t left = 4 * symwin_type_bytes((symwin_type)part[1]);
+
+    open_rank(p, &r, WAIT_MS);
+    arrays_open(&r, &a);
+    host_must(symwin_mem_alloc(r.device, sizeof now, 0, &small), "symwin_mem_alloc");
+    memset(now, FILLED, sizeof now);
+    host_must(host_copy(r.device, small, now, sizeof now), "fill");
+    a.host[0][0] = part[0];
+    a.host[1][0] = 0;
+    host_must(host_copy(r.device, a.device, a.host, ARRAYS_BYTES), "arrays");
+    parts.counts = (const uint64_t *)(const void *)a.device;
+    parts.displacements = parts.counts + PARTS_RANKS;
+    host_must(symwin_reduce_scatterv(r.comm, r.in, &parts, (char *)small + sizeof now - left,
+                                     (symwin_type)part[1], SYMWIN_SUM, r.streams[0]),
+              "symwin_reduce_scatterv");
+    job_wait(&r, 0);
+    host_must(host_copy(r.device, now, small, sizeof now), "read");
+    for (i = 0; i < sizeof now; i++)
+        wrong += now[i] != FILLED;
+    must_be(wrong == 0, "nothing is written for a part that is too long", rank);
+    snprintf(words, sizeof words,
+             "the part from rank 0 in out of rank 0 ends at element %d, and the buffer has room "
+             "for 4;",
+             (int)part[0]);
+    refused(&r, symwin_comm_check(r.comm), SYMWIN_MISMATCH, words);
+    arrays_close(&a);
+    close_rank(p, &r);
+    host_must(symwin_mem_free(small), "symwin_mem_free");
+}
+
 int main(void)
 {
     /* More than the buffer has; by its place only, so that the result has room in `out`; and no
      * whole words, which go by another kernel. */
     uint64_t past[][3] = {{2000, 0, SYMWIN_U32}, {100, 1000, SYMWIN_U32}, {99, 1001, SYMWIN_U8}};
+    uint64_t longer[][2] = {{5, SYMWIN_U32}, {1000, SYMWIN_U64}, {7, SYMWIN_U8}};
     struct row row = {.oddity = SAME};
     struct processes *p;
     int r, right, kind, ranks, number = 0;
@@ -272,6 +314,12 @@ int main(void)
         tap_ok(places_run(&places_all[0], 1, passes_room, past[r], &p),
                "a part of %d %ss from element %d on", (int)past[r][0],
                symwin_type_name((symwin_type)past[r][2]), (int)past[r][1]);
+        processes_free(p);
+    }
+    for (r = 0; r < 3; r++) {
+        tap_ok(places_run(&places_all[0], 1, passes_output, longer[r], &p),
+               "a part of %d %ss of an output of 4", (int)longer[r][0],
+               symwin_type_name((symwin_type)longer[r][1]));
         processes_free(p);
     }
     for (kind = 0; kind < 4; kind++)
