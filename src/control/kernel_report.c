@@ -87,11 +87,15 @@ static struct page *find_page(void)
 
 static void free_page(struct sw_remains *remains)
 {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     struct page *page = (struct page *)remains;
     const int pushed = sw_drv.cuCtxPushCurrent(page->context) == CUDA_SUCCESS;
     CUcontext context;
 
+    /* Another thread may be capturing in global mode, which this would end. */
+    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
     sw_drop(sw_drv.cuMemFreeHost(page->memory), "cuMemFreeHost");
+    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
     if (pushed)
         sw_drop(sw_drv.cuCtxPopCurrent(&context), "cuCtxPopCurrent");
     sw_drop(sw_drv.cuDevicePrimaryCtxRelease(page->device), "cuDevicePrimaryCtxRelease");

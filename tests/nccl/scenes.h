@@ -121,6 +121,7 @@ int dumped(const char *word, const char *pair);
     X(just_in_time)                                                                                \
     X(deaf)                                                                                        \
     X(aborted_later)                                                                               \
+    X(captured_end) /* scenes_odd.c */                                                             \
     X(without) /* scenes_without.c */
 #define DECLARE_SCENE(name) void scene_##name(struct rank *rank);
 SCENES(DECLARE_SCENE)
