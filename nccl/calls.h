@@ -138,6 +138,8 @@ ncclResult_t sw_group_fail(void *library, ncclResult_t result);
 /* The registration of a window, which is there when NCCL's group has ended. Whether it was added.
  * */
 int sw_group_add_window(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t *handle);
+/* Whether this thread's group has calls or windows of the communicator, and so references to it. */
+int sw_group_has(const struct sw_comm *comm);
 /* A communicator ends: this thread's group has no calls on it any more. */
 void sw_group_forget(struct sw_comm *comm, ncclComm_t handle);
 /* The end of an operation that calls of the group may have. 0: none has, or there is no memory. */

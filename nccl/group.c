@@ -174,6 +174,17 @@ int sw_group_add_op_end(const struct sw_from *from, ncclRedOp_t op, ncclComm_t c
     return 1;
 }
 
+int sw_group_has(const struct sw_comm *comm)
+{
+    int i, found = 0;
+
+    for (i = 0; i < group.part_count; i++)
+        found |= group.parts[i].comm == comm;
+    for (i = 0; i < group.window_count; i++)
+        found |= group.windows[i].comm == comm;
+    return found;
+}
+
 /* Its entry would wait for this thread to leave it. The group fails, as one of symwin's does. */
 void sw_group_forget(struct sw_comm *comm, ncclComm_t handle)
 {
@@ -240,7 +251,7 @@ static ncclResult_t group_end(const struct sw_from *from)
     struct group *g = from->inside ? NULL : sw_group_of(from->library);
 
     if (g == NULL)
-        return SW_PASS(from, ncclGroupEnd, ());
+        return sw_error_is_nccls(SW_PASS(from, ncclGroupEnd, ()));
     if (g->depth == 1)
         return sw_group_launch(g, from);
     g->depth--;

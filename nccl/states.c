@@ -223,6 +223,12 @@ SW_DEFINE(ncclCommSuspend, (ncclComm_t comm, int flags), (comm, flags))
 
     if (is_later(known))
         return sw_call_refuse_later();
+    if (known != NULL && sw_group_has(known)) { /* the close would wait for this thread */
+        sw_comm_leave(known);
+        return sw_error(ncclInvalidUsage,
+                        "symwin: the communicator has calls in this thread's group; end the group "
+                        "before ncclCommSuspend()");
+    }
     result = sw_error_is_nccls(SW_PASS(from, ncclCommSuspend, (comm, flags)));
     /* Not if NCCL refuses, perhaps on this rank alone: the others would not open with it. */
     if (known != NULL && (result == ncclSuccess || result == ncclInProgress))

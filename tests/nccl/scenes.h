@@ -122,6 +122,9 @@ int dumped(const char *word, const char *pair);
     X(deaf)                                                                                        \
     X(aborted_later)                                                                               \
     X(captured_end) /* scenes_odd.c */                                                             \
+    X(suspended_group)                                                                             \
+    X(ended_group)                                                                                 \
+    X(unopened)                                                                                    \
     X(without) /* scenes_without.c */
 #define DECLARE_SCENE(name) void scene_##name(struct rank *rank);
 SCENES(DECLARE_SCENE)

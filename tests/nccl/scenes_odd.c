@@ -1,4 +1,7 @@
-/* What programs seldom do: communicators that end while a stream is captured. */
+/* What programs seldom do: communicators that end while a stream is captured, or that are suspended
+ * or ended with calls in a group; groups that were never opened. */
+#include <string.h>
+
 #include "scenes.h"
 
 /* ---- an end while this thread captures, in the mode that forbids most ---- */
@@ -35,4 +38,84 @@ void scene_captured_end(struct rank *rank)
     EXPECT(sum(rank, comm, 1), rank->ranks);
     EXPECT(end_captured(rank, comm, ncclCommDestroy), CUDA_SUCCESS);
     EXPECT_PASSED(calls(STAND_IN_ncclAllReduce), 0);
+}
+
+/* ---- groups ---- */
+
+/* This thread's group would have to end before symwin's communicator can. */
+void scene_suspended_group(struct rank *rank)
+{
+    ncclComm_t comm = birth(rank, 0);
+    int *data = room(65536);
+    ncclWindow_t window;
+
+    EXPECT(sum(rank, comm, 1), rank->ranks);
+    data[0] = 1;
+    EXPECT(ncclGroupStart(), ncclSuccess);
+    EXPECT(ncclAllReduce(data, data, 1, ncclInt32, ncclSum, comm, rank->stream), ncclSuccess);
+    EXPECT(ncclCommSuspend(comm, 0), ncclInvalidUsage);
+    EXPECT(strstr(ncclGetLastError(comm), "end the group") != NULL, 1);
+    EXPECT(ncclGroupEnd(), ncclSuccess); /* with its call */
+    EXPECT(drains(rank->stream), 1);
+    EXPECT(data[0], rank->ranks);
+    EXPECT(ncclGroupStart(), ncclSuccess);
+    EXPECT(ncclCommWindowRegister(comm, data, 65536, &window, NCCL_WIN_COLL_SYMMETRIC),
+           ncclSuccess);
+    EXPECT(ncclCommSuspend(comm, 0), ncclInvalidUsage);
+    EXPECT(ncclGroupEnd(), ncclSuccess);
+    EXPECT(ncclGroupStart(), ncclSuccess); /* which has nothing of it */
+    EXPECT(ncclCommSuspend(comm, 0), ncclSuccess);
+    EXPECT(ncclGroupEnd(), ncclSuccess);
+    EXPECT(ncclCommResume(comm), ncclSuccess);
+    EXPECT(sum(rank, comm, 1), rank->ranks);
+    EXPECT(ncclCommDestroy(comm), ncclSuccess);
+    room_free(data);
+}
+
+/* Its calls are in a group that has another one's: none is launched, and the group says so. */
+void scene_ended_group(struct rank *rank)
+{
+    ncclComm_t other = birth(rank, 0);
+    int *data = room(2 * sizeof *data), turn;
+
+    for (turn = 0; turn < 2; turn++) {
+        ncclComm_t comm = birth(rank, 1 + turn);
+
+        EXPECT(sum(rank, comm, 1) + sum(rank, other, 1), 2 * rank->ranks);
+        data[0] = data[1] = 1;
+        EXPECT(ncclGroupStart(), ncclSuccess);
+        EXPECT(ncclAllReduce(data, data, 1, ncclInt32, ncclSum, other, rank->stream), ncclSuccess);
+        EXPECT(ncclAllReduce(data + 1, data + 1, 1, ncclInt32, ncclSum, comm, rank->stream),
+               ncclSuccess);
+        EXPECT(turn == 0 ? ncclCommAbort(comm) : ncclCommDestroy(comm), ncclSuccess);
+        EXPECT(ncclGroupEnd(), ncclInvalidUsage);
+        EXPECT(drains(rank->stream), 1);
+        EXPECT(data[0] + data[1], 2);
+        meet(rank);
+    }
+    EXPECT(sum(rank, other, 1), rank->ranks);
+    EXPECT(ncclCommDestroy(other), ncclSuccess);
+    room_free(data);
+}
+
+/* What NCCL says of it, and not what this library said of a call before. */
+void scene_unopened(struct rank *rank)
+{
+    ncclComm_t comm = birth(rank, 0);
+    int of_host = 0;
+
+    EXPECT(sum(rank, comm, 1), rank->ranks);
+    meet(rank);
+    EXPECT(ncclAllReduce(&of_host, &of_host, 1, ncclInt32, ncclSum, comm, rank->stream) !=
+               ncclSuccess,
+           1);
+    meet(rank);
+    if (rank->rank == 0) /* the sentence is the process's */
+        EXPECT(strncmp(ncclGetLastError(comm), "symwin: ", 8), 0);
+    meet(rank);
+    EXPECT(ncclGroupEnd(), ncclInvalidUsage);
+    meet(rank);
+    EXPECT(strstr(ncclGetLastError(comm), "symwin") == NULL, 1);
+    meet(rank);
+    EXPECT(ncclCommAbort(comm), ncclSuccess);
 }

@@ -91,14 +91,15 @@ passes($_, [4, 1], "$all $hosts=aabb") for qw(abort opening);
 my @together;
 for my $ranks (@ranks) {
     push @together, map { [$_, $ranks, $all] }
-      qw(memory idle freed births groups windows coming_window final captured_end);
+      qw(memory idle freed births groups windows coming_window final captured_end suspended_group
+      ended_group unopened);
     push @together, map { [$_, $ranks, $mixed] } qw(order captured_order groups configured_first);
     push @together,
       ['many', $ranks, "$all SYMWIN_NCCL_MEMORY=1M LD_LIBRARY_PATH=$place/emulated:$place/shared"],
       ['memory', $ranks, "$all SYMWIN_NCCL_MEMORY=8M"];
 }
 push @together, map { [$_, [4, 1], "$all $hosts=aabb"] }
-  qw(idle freed births groups blocking final captured_end);
+  qw(idle freed births groups blocking final captured_end suspended_group);
 push @together, map { [$_, [2, 2], "$all $hosts=ab"] } qw(births groups send_ahead own_streams);
 push @together, ['own_streams', [2, 1], $all], ['own_streams', [4, 1], "$all $hosts=aabb"];
 push @together, map { ['send_ahead', @$_] } [[2, 1], "$all,sendrecv=none"],
