@@ -50,10 +50,11 @@ int sw_read_serve(const char *text, enum sw_serve serve[SW_KINDS])
 int sw_read_room(const char *text, size_t *room)
 {
     static const char units[] = "KMG";
+    const unsigned long long most = (unsigned long long)1 << 40;
     unsigned long long value = 0;
     const char *unit;
     char *end = NULL;
-    int sensible;
+    int sensible, bits;
 
     *room = (size_t)64 << 20;
     if (text == NULL)
@@ -61,14 +62,11 @@ int sw_read_room(const char *text, size_t *room)
     errno = 0;
     value = strtoull(text, &end, 10);
     unit = *end != '\0' && end[1] == '\0' ? strchr(units, *end) : NULL;
+    bits = unit != NULL ? 10 * (int)(unit - units + 1) : 0;
     sensible = text[0] >= '0' && text[0] <= '9' && errno == 0 && (*end == '\0' || unit != NULL) &&
-               value <= ((unsigned long long)1 << 40);
-    if (sensible && unit != NULL)
-        value <<= 10 * (unit - units + 1);
-    sensible = sensible && value >= ((unsigned long long)1 << 20) &&
-               value <= ((unsigned long long)1 << 40);
+               value <= most >> bits && value << bits >= ((unsigned long long)1 << 20);
     if (sensible)
-        *room = (size_t)value;
+        *room = (size_t)(value << bits);
     return sensible;
 }
 

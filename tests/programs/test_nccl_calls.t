@@ -59,7 +59,8 @@ for my $case (
 }
 for my $invalid (
     map({ "SYMWIN_NCCL_SERVE=$_" } 'yes', 'al', 'allg=none', 'all,', 'all,gather='),
-    map({ "SYMWIN_NCCL_MEMORY=$_" } '1K', '64MB', '64T', '1025G', '-1'),
+    map({ "SYMWIN_NCCL_MEMORY=$_" } '1K', '64MB', '64T', '1025G', '-1',
+        '17179869185G'),
     'SYMWIN_NCCL_REPORT=2'
   )
 {
