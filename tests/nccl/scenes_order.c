@@ -12,10 +12,10 @@ enum { COUNT = 3000, MOST_CALLS = 6 };
  * the second stream; "B" and "b" are broadcasts; "C" and "c" broadcasts in a group, with a
  * configuration, which NCCL gets at once; "G" and "g" the second one of two in a group; "D" and "d"
  * the second one of two all-reduces in a group. At "|" a broadcast comes into a capture of its own,
- * whose graph is never launched. */
-static const char *const chains[] = {"Ab",     "Ba",   "Aa",    "AbAbAb", "BaBaBa",
-                                     "AbaBAa", "A|b",  "B|a",   "AaB|a",  "AabBAa",
-                                     "Ca",     "AcBa", "AgAGa", "Bd",     "DbDb"};
+ * whose graph is never launched; at "!" an all-reduce after it. */
+static const char *const chains[] = {"Ab",    "Ba",  "Aa",    "AbAbAb", "BaBaBa", "AbaBAa",
+                                     "A|b",   "B|a", "AaB|a", "AabBAa", "Ca",     "AcBa",
+                                     "AgAGa", "Bd",  "DbDb",  "B!a"};
 /* The stand-in has no order between captured calls of its own on two streams. */
 enum { CHAINS = sizeof chains / sizeof chains[0], CAPTURED_CHAINS = 9 };
 
@@ -59,20 +59,23 @@ static void reductions_in_a_group(const struct chain *c, const int *in, int *out
     EXPECT(ncclGroupEnd(), ncclSuccess);
 }
 
-static void broadcast_in_a_capture(const struct chain *c)
+static void broadcast_in_a_capture(const struct chain *c, int and_reduce)
 {
     CUgraph graph;
 
     EXPECT(cu.cuStreamBeginCapture(c->captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
     EXPECT(ncclBroadcast(c->unused, c->unused, COUNT, ncclInt32, 1, c->comm, c->captured),
            ncclSuccess);
+    if (and_reduce)
+        EXPECT(ncclAllReduce(c->unused, c->unused, COUNT, ncclInt32, ncclSum, c->comm, c->captured),
+               ncclSuccess);
     EXPECT(cu.cuStreamEndCapture(c->captured, &graph), CUDA_SUCCESS);
     EXPECT(cu.cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
 static int is_call(char call)
 {
-    return call != '|';
+    return call != '|' && call != '!';
 }
 
 static void make_calls(const struct chain *c, const char *calls)
@@ -83,7 +86,7 @@ static void make_calls(const struct chain *c, const char *calls)
         const CUstream stream = c->streams[is_second(calls[i])];
 
         if (!is_call(calls[i]))
-            broadcast_in_a_capture(c);
+            broadcast_in_a_capture(c, calls[i] == '!');
         else if (calls[i] == 'A' || calls[i] == 'a')
             EXPECT(ncclAllReduce(c->data[k], c->data[k + 1], COUNT, ncclInt32, ncclSum, c->comm,
                                  stream),
@@ -114,7 +117,7 @@ static void fill(const struct chain *c, int turn)
 static int wrong(const struct chain *c, const char *calls, int turn)
 {
     const int ranks = c->rank->ranks, all = (int)strlen(calls);
-    const int length = strchr(calls, '|') != NULL ? all - 1 : all;
+    const int length = calls[strcspn(calls, "|!")] != '\0' ? all - 1 : all;
     int bad = 0, i, k, r;
 
     for (i = 0; i < COUNT; i++) {
