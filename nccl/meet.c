@@ -288,6 +288,20 @@ static int may_end(struct sw_comm *comm)
            symwin_comm_check_calls(atomic_load(&comm->symwin)) == SYMWIN_OK;
 }
 
+/* One look. Another thread may be in a call of symwin's, or ask the same. */
+static CUresult look_behind(struct sw_comm *comm, int *follows)
+{
+    symwin_status status = SYMWIN_OK;
+
+    if (!*follows)
+        status = symwin_comm_follow(atomic_load(&comm->symwin),
+                                    (struct CUstream_st *)comm->meeting.stream);
+    *follows = status == SYMWIN_OK;
+    if (*follows)
+        return sw_cu()->cuStreamQuery(comm->meeting.stream);
+    return status == SYMWIN_BUSY ? CUDA_ERROR_NOT_READY : CUDA_ERROR_UNKNOWN;
+}
+
 /* What the driver says of symwin's calls so far. */
 static CUresult follow(struct sw_comm *comm, int ms)
 {
@@ -295,14 +309,13 @@ static CUresult follow(struct sw_comm *comm, int ms)
     const uint64_t until = now_ms() + (uint64_t)(ms > 0 ? ms : 0);
     struct sw_comm_scope scope;
     CUresult result = CUDA_ERROR_UNKNOWN;
+    int follows = 0;
 
     if (!sw_comm_scope_enter(comm, &scope))
         return result;
-    if (symwin_comm_follow(atomic_load(&comm->symwin),
-                           (struct CUstream_st *)comm->meeting.stream) == SYMWIN_OK)
-        while ((result = sw_cu()->cuStreamQuery(comm->meeting.stream)) == CUDA_ERROR_NOT_READY &&
-               (ms < 0 ? may_end(comm) : now_ms() < until))
-            nanosleep(&moment, NULL);
+    while ((result = look_behind(comm, &follows)) == CUDA_ERROR_NOT_READY &&
+           (ms < 0 ? may_end(comm) : now_ms() < until))
+        nanosleep(&moment, NULL);
     sw_comm_scope_leave(&scope);
     return result;
 }

@@ -124,6 +124,7 @@ int dumped(const char *word, const char *pair);
     X(captured_end) /* scenes_odd.c */                                                             \
     X(suspended_group)                                                                             \
     X(ended_group)                                                                                 \
+    X(askers)                                                                                      \
     X(unopened)                                                                                    \
     X(without) /* scenes_without.c */
 #define DECLARE_SCENE(name) void scene_##name(struct rank *rank);

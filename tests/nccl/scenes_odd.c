@@ -1,6 +1,8 @@
 /* What programs seldom do: communicators that end while a stream is captured, or that are suspended
- * or ended with calls in a group; groups that were never opened. */
+ * or ended with calls in a group; groups that were never opened; several threads that ask. */
+#include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "scenes.h"
 
@@ -118,4 +120,77 @@ void scene_unopened(struct rank *rank)
     EXPECT(strstr(ncclGetLastError(comm), "symwin") == NULL, 1);
     meet(rank);
     EXPECT(ncclCommAbort(comm), ncclSuccess);
+}
+
+/* ---- several threads ask how far a communicator is ---- */
+
+enum { ASKERS = 6 };
+
+struct asker {
+    ncclComm_t comm;
+    const int *sum;
+    int found; /* when NCCL says that all is over */
+    pthread_t thread;
+};
+
+static ncclResult_t wait_for(ncclComm_t comm)
+{
+    ncclResult_t result;
+
+    while ((result = state(comm)) == ncclInProgress)
+        usleep(50);
+    return result;
+}
+
+static void *ask(void *data)
+{
+    struct asker *asker = data;
+
+    EXPECT(wait_for(asker->comm), ncclSuccess);
+    asker->found = *asker->sum;
+    return NULL;
+}
+
+static void sleep_longer(void *data)
+{
+    (void)data;
+    usleep(200000);
+}
+
+/* None hears that ncclCommFinalize() is over while a call is under way. */
+void scene_askers(struct rank *rank)
+{
+    ncclConfig_t config = {.size = 80, .magic = NCCL_CONFIG_MAGIC, .blocking = 0};
+    int *data = room(4096), turn, i;
+
+    for (turn = 0; turn < 3; turn++) {
+        struct asker askers[ASKERS];
+        ncclComm_t comm;
+
+        EXPECT(ncclCommInitRankConfig(&comm, rank->ranks, world->ids[turn], rank->rank, &config),
+               ncclInProgress);
+        EXPECT(wait_for(comm), ncclSuccess);
+        EXPECT(ncclAllReduce(data, data, 1, ncclInt32, ncclSum, comm, rank->stream),
+               ncclInProgress);
+        EXPECT(wait_for(comm), ncclSuccess);
+        EXPECT(drains(rank->stream), 1);
+        data[0] = 1;
+        data[1] = 0;
+        EXPECT(cu.cuLaunchHostFunc(rank->stream, sleep_longer, NULL), CUDA_SUCCESS);
+        EXPECT(ncclAllReduce(data, data + 1, 1, ncclInt32, ncclSum, comm, rank->stream),
+               ncclSuccess);
+        EXPECT(ncclCommFinalize(comm), ncclInProgress);
+        for (i = 0; i < ASKERS; i++) {
+            askers[i] = (struct asker){.comm = comm, .sum = data + 1};
+            EXPECT(pthread_create(&askers[i].thread, NULL, ask, &askers[i]), 0);
+        }
+        for (i = 0; i < ASKERS; i++) {
+            pthread_join(askers[i].thread, NULL);
+            EXPECT(askers[i].found, rank->ranks);
+        }
+        EXPECT(drains(rank->stream), 1);
+        meet(rank);
+        EXPECT(ncclCommDestroy(comm), ncclSuccess);
+    }
+    room_free(data);
 }

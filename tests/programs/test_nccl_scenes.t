@@ -92,7 +92,7 @@ my @together;
 for my $ranks (@ranks) {
     push @together, map { [$_, $ranks, $all] }
       qw(memory idle freed births groups windows coming_window final captured_end suspended_group
-      ended_group unopened);
+      ended_group unopened askers);
     push @together, map { [$_, $ranks, $mixed] } qw(order captured_order groups configured_first);
     push @together,
       ['many', $ranks, "$all SYMWIN_NCCL_MEMORY=1M LD_LIBRARY_PATH=$place/emulated:$place/shared"],
