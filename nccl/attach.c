@@ -256,7 +256,7 @@ ncclResult_t sw_attach_learn(struct sw_comm *comm)
             return sw_error_is_nccls(result);
     }
     if (sw_setup()->report)
-        comm->counts = calloc(1, sizeof *comm->counts);
+        atomic_store(&comm->counts, calloc(1, sizeof(struct sw_counts)));
     if (comm->ranks == 1)
         return refuse(comm, "it has one rank", -1);
     if (sw_cu() == NULL)

@@ -184,12 +184,14 @@ struct sw_counts {
 };
 
 void sw_report_birth(struct sw_comm *comm);
-void sw_report_count(const struct sw_call *call);
+void sw_report_count(const struct sw_call *call, struct sw_counts *counts);
 /* Its server has it. */
 static inline void sw_report_call(const struct sw_call *call)
 {
-    if (call->comm->counts != NULL)
-        sw_report_count(call);
+    struct sw_counts *counts = atomic_load_explicit(&call->comm->counts, memory_order_acquire);
+
+    if (counts != NULL)
+        sw_report_count(call, counts);
 }
 void sw_report_death(struct sw_comm *comm);
 

@@ -136,8 +136,7 @@ static void forget(struct sw_comm *comm)
         comm->ops = op->next;
         free(op);
     }
-    free(comm->counts);
-    comm->counts = NULL;
+    free(atomic_exchange(&comm->counts, NULL));
 }
 
 void sw_comm_remove(struct sw_comm *comm)

@@ -96,7 +96,7 @@ struct sw_comm {
     struct sw_nccl_window *windows;
     int lost_windows; /* this rank has no record of one that the others have */
     struct sw_nccl_op *ops;
-    struct sw_counts *counts;
+    _Atomic(struct sw_counts *) counts; /* an abort takes them away from calls of other threads */
 
     int part; /* of the group that collects calls on it; a guess, as each thread has a group */
 };

@@ -62,9 +62,8 @@ static enum sw_reason reason_of(const struct sw_call *call, int class)
     return sw_is_pair(call) && atomic_load(&comm->symwin) == NULL ? SW_BEFORE_MEETING : SW_BY_GROUP;
 }
 
-void sw_report_count(const struct sw_call *call)
+void sw_report_count(const struct sw_call *call, struct sw_counts *counts)
 {
-    struct sw_counts *counts = call->comm->counts;
     int class, size;
 
     atomic_store_explicit(&process, (int)getpid(), memory_order_relaxed);
@@ -76,15 +75,18 @@ void sw_report_count(const struct sw_call *call)
 
 void sw_report_death(struct sw_comm *comm)
 {
-    struct report *report = comm->counts != NULL ? calloc(1, sizeof *report) : NULL;
+    struct report *report = atomic_load(&comm->counts) != NULL ? calloc(1, sizeof *report) : NULL;
 
     if (report == NULL)
         return;
-    *report = (struct report){
-        .number = comm->number, .rank = comm->rank, .ranks = comm->ranks, .counts = comm->counts};
+    *report = (struct report){.number = comm->number, .rank = comm->rank, .ranks = comm->ranks};
     report->several_hosts = comm->several_hosts;
     memcpy(report->why, comm->why, sizeof report->why);
-    comm->counts = NULL;
+    report->counts = atomic_exchange(&comm->counts, NULL);
+    if (report->counts == NULL) {
+        free(report);
+        return;
+    }
     pthread_mutex_lock(&mutex);
     report->next = first;
     first = report;
@@ -163,11 +165,13 @@ static void print(const struct report *r)
 
 static void print_live(struct sw_comm *comm, void *data)
 {
-    struct report report = {
-        .number = comm->number, .rank = comm->rank, .ranks = comm->ranks, .counts = comm->counts};
+    struct report report = {.number = comm->number,
+                            .rank = comm->rank,
+                            .ranks = comm->ranks,
+                            .counts = atomic_load(&comm->counts)};
 
     (void)data;
-    if (atomic_load(&comm->handle) == NULL || comm->counts == NULL)
+    if (atomic_load(&comm->handle) == NULL || report.counts == NULL)
         return;
     report.several_hosts = comm->several_hosts;
     memcpy(report.why, comm->why, sizeof report.why);
