@@ -34,8 +34,7 @@ static int noted(ncclComm_t handle)
     return most;
 }
 
-/* 0: no limit. Without host memory it is not kept on this rank; the ranks take the least of all. */
-static void note(ncclComm_t handle, int most)
+void sw_birth_note(ncclComm_t handle, int most)
 {
     struct note **at, *gone = NULL;
 
@@ -60,7 +59,7 @@ int sw_birth_limit(ncclComm_t handle)
 
 void sw_birth_forget(ncclComm_t handle)
 {
-    note(handle, 0);
+    sw_birth_note(handle, 0);
 }
 
 int sw_birth_asks(const ncclConfig_t *config, ncclComm_t parent)
@@ -75,9 +74,12 @@ int sw_birth_asks(const ncclConfig_t *config, ncclComm_t parent)
 ncclResult_t sw_birth_is_over(const struct sw_from *from, ncclResult_t result,
                               const ncclComm_t *child, int most)
 {
-    if (!from->inside && child != NULL && *child != NULL &&
-        (result == ncclSuccess || result == ncclInProgress))
-        note(*child, most);
+    if (!from->inside && child != NULL && (result == ncclSuccess || result == ncclInProgress)) {
+        if (*child != NULL)
+            sw_birth_note(*child, most);
+        else if (most > 0 && sw_group_is_open(from->library)) /* NCCL sets it at the group's end */
+            sw_group_add_birth(child, most);
+    }
     return sw_error_is_nccls(result);
 }
 

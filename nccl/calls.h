@@ -138,6 +138,8 @@ ncclResult_t sw_group_fail(void *library, ncclResult_t result);
 /* The registration of a window, which is there when NCCL's group has ended. Whether it was added.
  * */
 int sw_group_add_window(struct sw_comm *comm, void *ptr, size_t size, ncclWindow_t *handle);
+/* A birth whose handle is there when NCCL's group has ended. Without memory it is not kept. */
+void sw_group_add_birth(const ncclComm_t *child, int most);
 /* Whether this thread's group has calls or windows of the communicator, and so references to it. */
 int sw_group_has(const struct sw_comm *comm);
 /* A communicator ends: this thread's group has no calls on it any more. */
@@ -154,6 +156,8 @@ ncclResult_t sw_birth_is_over(const struct sw_from *from, ncclResult_t result,
                               const ncclComm_t *child, int most);
 /* What NCCL_MAX_CTAS says, or else the birth. On this rank: others may have another one. */
 int sw_birth_limit(ncclComm_t handle);
+/* 0: no limit. Without host memory it is not kept on this rank; the ranks take the least of all. */
+void sw_birth_note(ncclComm_t handle, int most);
 void sw_birth_forget(ncclComm_t handle);
 
 /* ---- states.c ---- */

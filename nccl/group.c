@@ -29,6 +29,7 @@ static void free_group(void *data)
     free(g->parts);
     free(g->windows);
     free(g->op_ends);
+    free(g->births);
     *g = (struct group){0};
 }
 
@@ -174,6 +175,17 @@ int sw_group_add_op_end(const struct sw_from *from, ncclRedOp_t op, ncclComm_t c
     return 1;
 }
 
+void sw_group_add_birth(const ncclComm_t *child, int most)
+{
+    struct born *births = grown(group.births, group.birth_count, &group.birth_room,
+                                sizeof *group.births);
+
+    if (births == NULL)
+        return;
+    group.births = births;
+    group.births[group.birth_count++] = (struct born){child, most};
+}
+
 int sw_group_has(const struct sw_comm *comm)
 {
     int i, found = 0;
@@ -224,7 +236,7 @@ void sw_group_leave(struct group *g)
     for (i = 0; i < g->op_end_count; i++)
         (void)SW_PASS(&g->op_ends[i].from, ncclRedOpDestroy,
                       (g->op_ends[i].op, g->op_ends[i].comm));
-    g->call_count = g->part_count = g->window_count = g->op_end_count = 0;
+    g->call_count = g->part_count = g->window_count = g->op_end_count = g->birth_count = 0;
 }
 
 /* ---- exported functions ---- */

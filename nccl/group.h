@@ -18,6 +18,12 @@ struct op_end {
     ncclComm_t comm;
 };
 
+/* How many multiprocessors a communicator may take that is born in the group. */
+struct born {
+    const ncclComm_t *handle;
+    int most;
+};
+
 /* What a group has of one communicator. */
 struct part {
     struct sw_comm *comm; /* a reference; NULL: it was ended in the group, which fails */
@@ -39,8 +45,9 @@ struct group {
     struct part *parts; /* in the order of their first calls */
     struct window *windows;
     struct op_end *op_ends;
-    int call_count, part_count, window_count, op_end_count;
-    int call_room, part_room, window_room, op_end_room;
+    struct born *births;
+    int call_count, part_count, window_count, op_end_count, birth_count;
+    int call_room, part_room, window_room, op_end_room, birth_room;
 };
 
 /* ---- launch.c: at the outermost end; ends NCCL's group ---- */

@@ -480,6 +480,15 @@ static void add_windows(struct group *g)
     free(all);
 }
 
+static void note_births(const struct group *g)
+{
+    int i;
+
+    for (i = 0; i < g->birth_count; i++)
+        if (*g->births[i].handle != NULL) /* a split may leave this rank out */
+            sw_birth_note(*g->births[i].handle, g->births[i].most);
+}
+
 ncclResult_t sw_group_launch(struct group *g, const struct sw_from *from)
 {
     ncclResult_t launched = launch(g), result;
@@ -488,6 +497,8 @@ ncclResult_t sw_group_launch(struct group *g, const struct sw_from *from)
     result = sw_error_is_nccls(SW_PASS(from, ncclGroupEnd, ()));
     if (result == ncclSuccess || result == ncclInProgress)
         after_nccls(g, result);
+    if (result == ncclSuccess)
+        note_births(g);
     if (result == ncclSuccess || (result == ncclInProgress && are_windows_there(g)))
         add_windows(g); /* whatever this rank's own launch came to */
     sw_group_leave(g);

@@ -313,7 +313,7 @@ void scene_blocking(struct rank *rank)
 void scene_limits(struct rank *rank)
 {
     ncclConfig_t config = {.size = 80, .magic = NCCL_CONFIG_MAGIC, .blocking = 1};
-    ncclComm_t comms[3];
+    ncclComm_t comms[5];
     int i;
 
     config.maxCTAs = 4 + (rank->rank != 0);
@@ -322,9 +322,14 @@ void scene_limits(struct rank *rank)
     comms[1] = split(comms[0], 0, 0);
     config.maxCTAs = INT_MIN;
     EXPECT(ncclCommSplit(comms[0], 0, 0, &comms[2], &config), ncclSuccess);
-    for (i = 0; i < 3; i++)
+    EXPECT(ncclGroupStart(), ncclSuccess);
+    EXPECT(ncclCommSplit(comms[0], 0, 0, &comms[3], &config), ncclSuccess);
+    config.maxCTAs = 4 + (rank->rank != 0);
+    EXPECT(ncclCommSplit(comms[2], 0, 0, &comms[4], &config), ncclSuccess);
+    EXPECT(ncclGroupEnd(), ncclSuccess); /* the handles are there now */
+    for (i = 0; i < 5; i++)
         EXPECT(sum(rank, comms[i], 1), rank->ranks);
-    for (i = 0; i < 3; i++)
+    for (i = 0; i < 5; i++)
         EXPECT(ncclCommDestroy(comms[i]), ncclSuccess);
     for (i = 1; i < 4; i++) {
         EXPECT(ncclCommInitRank(&comms[0], rank->ranks, world->ids[i], rank->rank), ncclSuccess);

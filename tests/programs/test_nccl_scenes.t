@@ -119,12 +119,12 @@ for my $ranks (@ranks) {
     my $printed = passes('limits', $ranks, "$all NCCL_DEBUG=INFO", qr/\A(?:symwin: .*\n)+\z/);
     my @limited = $printed =~ /(, with \d+ blocks at most)$/mg;
     my $count   = $ranks->[0] * $ranks->[1];
-    is(scalar @limited, 2 * $count, "limits: of two communicators");
+    is(scalar @limited, 3 * $count, "limits: of three communicators");
     is(scalar(grep { $_ ne ', with 4 blocks at most' } @limited), 0, 'limits: the least one');
-    is(scalar(() = $printed =~ /may serve/g), 6 * $count, 'limits: and none of the others');
+    is(scalar(() = $printed =~ /may serve/g), 8 * $count, 'limits: and none of the others');
 }
 like(passes('limits', [2, 1], "$all NCCL_DEBUG=INFO NCCL_MAX_CTAS=3", qr/\Asymwin: /),
-    qr/\A(?:symwin: .*, with 3 blocks at most\n){12}\z/, 'NCCL_MAX_CTAS counts more');
+    qr/\A(?:symwin: .*, with 3 blocks at most\n){16}\z/, 'NCCL_MAX_CTAS counts more');
 
 # ---- failures ----------------------------------------------------------------------------------
 

@@ -67,6 +67,7 @@ static ncclResult_t run_join(struct task *task)
 struct birth {
     ncclComm_t *born;
     int ranks, rank, blocking, device, max_ctas;
+    int is_child; /* of a communicator that blocks: NULL until it is there, as with NCCL */
     struct ncclComm *parent;
     ncclResult_t (*run)(struct task *task);
     int color, key;
@@ -103,7 +104,8 @@ static ncclResult_t begin(const struct birth *birth, const char *name)
         memcpy(comm->name, name, NAME_BYTES);
     else
         name_by_id(comm, &birth->id);
-    *birth->born = comm;
+    task.is_late = birth->is_child && birth->blocking;
+    *birth->born = task.is_late ? NULL : comm;
     return group_task(&task);
 }
 
@@ -229,8 +231,13 @@ EXPORTED(ncclCommSplit,
          (comm, color, key, child, config))
 {
     const struct task none = {.run = run_split, .comm = comm, .parent = comm, .color = color};
-    struct birth birth = {
-        .born = child, .parent = comm, .device = -1, .run = run_split, .color = color, .key = key};
+    struct birth birth = {.born = child,
+                          .is_child = 1,
+                          .parent = comm,
+                          .device = -1,
+                          .run = run_split,
+                          .color = color,
+                          .key = key};
     ncclResult_t result = comm_alive(comm, "CommSplit");
 
     if (result == ncclSuccess)
@@ -283,7 +290,7 @@ EXPORTED(ncclCommShrink,
           int flags),
          (comm, excluded, count, child, config, flags))
 {
-    struct birth birth = {.born = child, .device = -1, .run = run_join};
+    struct birth birth = {.born = child, .is_child = 1, .device = -1, .run = run_join};
     char name[NAME_BYTES];
     uint64_t lost = 0;
     ncclResult_t result = flags & NCCL_SHRINK_ABORT ? comm_check(comm, "CommShrink")
@@ -341,7 +348,8 @@ EXPORTED(ncclCommGrow,
           ncclConfig_t *config),
          (comm, ranks, id, rank, child, config))
 {
-    struct birth birth = {.born = child, .parent = comm, .device = -1, .run = run_growth};
+    struct birth birth = {
+        .born = child, .is_child = 1, .parent = comm, .device = -1, .run = run_growth};
     ncclResult_t result;
 
     if (comm == NULL)

@@ -32,6 +32,8 @@ static void task_run(struct task *task)
         return;
     if (task->result == ncclSuccess) {
         (void)atomic_compare_exchange_strong(&task->comm->error, &in_progress, ncclSuccess);
+        if (task->is_late)
+            *task->born = task->comm;
     } else {
         *task->born = NULL;
         comm_close(task->comm, SEAT_FAILED);

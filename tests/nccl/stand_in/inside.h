@@ -258,6 +258,7 @@ struct task {
     struct ncclComm *comm;   /* whose state it changes: a new one in a birth */
     struct ncclComm *parent; /* in a split or a growth */
     ncclComm_t *born;        /* NULL unless it is a birth: set to NULL if it fails */
+    int is_late;             /* it is set when the birth is over */
     unsigned ticket;
     int color, key;
     ncclUniqueId id; /* of a growth; empty on a rank without it */
