@@ -7,7 +7,7 @@
 
 #include "scenes.h"
 
-enum { FLAG_LATE, FLAG_CALLED, FLAG_FAILED };
+enum { FLAG_LATE, FLAG_CALLED, FLAG_FAILED, FLAG_AGAIN };
 
 static ncclComm_t split(ncclComm_t comm, int color, int key)
 {
@@ -313,8 +313,8 @@ void scene_blocking(struct rank *rank)
 void scene_limits(struct rank *rank)
 {
     ncclConfig_t config = {.size = 80, .magic = NCCL_CONFIG_MAGIC, .blocking = 1};
-    ncclComm_t comms[5];
-    int i;
+    ncclComm_t comms[5], gone;
+    int i, again = 0;
 
     config.maxCTAs = 4 + (rank->rank != 0);
     EXPECT(ncclCommInitRankConfig(&comms[0], rank->ranks, world->ids[0], rank->rank, &config),
@@ -331,11 +331,21 @@ void scene_limits(struct rank *rank)
         EXPECT(sum(rank, comms[i], 1), rank->ranks);
     for (i = 0; i < 5; i++)
         EXPECT(ncclCommDestroy(comms[i]), ncclSuccess);
-    for (i = 1; i < 4; i++) {
-        EXPECT(ncclCommInitRank(&comms[0], rank->ranks, world->ids[i], rank->rank), ncclSuccess);
+    for (i = 1; i < 7; i += 2) {
+        EXPECT(ncclCommInitRankConfig(&gone, rank->ranks, world->ids[i], rank->rank, &config),
+               ncclSuccess);
+        EXPECT(ncclCommDestroy(gone), ncclSuccess);
+        EXPECT(ncclCommInitRank(&comms[0], rank->ranks, world->ids[i + 1], rank->rank),
+               ncclSuccess);
+        again |= comms[0] == gone;
         EXPECT(sum(rank, comms[0], 1), rank->ranks);
         EXPECT(ncclCommDestroy(comms[0]), ncclSuccess);
     }
+    if (again)
+        flag_set(FLAG_AGAIN);
+    meet(rank);
+    if (!SLOW) /* AddressSanitizer keeps what is freed */
+        EXPECT(atomic_load(&world->flags[FLAG_AGAIN]) > 0, 1);
 }
 
 /* A window of ranks of which the last one does not block, or none does. */
