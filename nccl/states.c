@@ -496,10 +496,10 @@ SW_DEFINE(ncclRedOpCreatePreMulSum,
         free(made);
     } else if (made != NULL) {
         *made = (struct sw_nccl_op){.next = known->ops, .op = *op, .type = type};
-        if (residence == ncclScalarDevice)
-            made->scalar = scalar;
-        else
+        if (residence == ncclScalarHostImmediate)
             memcpy(made->value, scalar, sw_type_bytes(type));
+        else /* NCCL takes what it does not know for the device too */
+            made->scalar = scalar;
         known->ops = made;
     }
     sw_comm_leave(known);

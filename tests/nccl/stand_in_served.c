@@ -209,9 +209,10 @@ void test_failed(struct rank *rank)
 
 /* ---- operations and configurations ---- */
 
+/* Where the scalar is: what NCCL does not know it takes for the device. */
 void test_premul(struct rank *rank)
 {
-    int *in = numbers(1), *out = numbers(0), three = 3;
+    int *in = numbers(1), *out = numbers(0), *factor = room(sizeof *factor), three = 3;
     float half = 0.5f;
     ncclRedOp_t op, other;
 
@@ -233,6 +234,15 @@ void test_premul(struct rank *rank)
     EXPECT(ncclRedOpDestroy(other, rank->comm), ncclSuccess);
     EXPECT(ncclAllReduce(in, out, COUNT, ncclFloat32, other, rank->comm, rank->stream),
            ncclInvalidArgument);
+    *factor = 4;
+    EXPECT(ncclRedOpCreatePreMulSum(&op, factor, ncclInt32, (ncclScalarResidence_t)2, rank->comm),
+           ncclSuccess);
+    *factor = 5;
+    EXPECT(ncclAllReduce(in, out, COUNT, ncclInt32, op, rank->comm, rank->stream), ncclSuccess);
+    sync_stream(rank);
+    EXPECT(others(out, 5 * rank->ranks), 0);
+    EXPECT(ncclRedOpDestroy(op, rank->comm), ncclSuccess);
+    room_free(factor);
     room_free(in);
     room_free(out);
 }

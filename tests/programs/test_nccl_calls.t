@@ -120,7 +120,7 @@ my %passed = (
         again => 0},
     'all,sendrecv=none'  => {groups => 64, pairs => 28},
     'none,sendrecv=all'  => {pairs => 8},
-    'none,broadcast=all' => {groups => 72, mixed => 8, failed => 12, premul => 12,
+    'none,broadcast=all' => {groups => 72, mixed => 8, failed => 12, premul => 16,
         configured => 44, order => 24},
 );
 sub serve {

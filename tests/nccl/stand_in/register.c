@@ -186,13 +186,12 @@ EXPORTED(ncclRedOpCreatePreMulSum,
 
     if (result != ncclSuccess)
         return result;
-    if (op == NULL || scalar == NULL || (unsigned)type >= ncclNumTypes ||
-        (residence != ncclScalarDevice && residence != ncclScalarHostImmediate))
+    if (op == NULL || scalar == NULL || (unsigned)type >= ncclNumTypes)
         return refuse(ncclInvalidArgument, "RedOpCreatePreMulSum : invalid argument");
-    if (residence == ncclScalarDevice)
-        premul.where = scalar;
-    else
+    if (residence == ncclScalarHostImmediate)
         memcpy(premul.value, scalar, type_width(type));
+    else /* NCCL asks no more */
+        premul.where = scalar;
     pthread_mutex_lock(&comm->mutex);
     while (at < comm->premul_count && comm->premuls[at].used)
         at++;
