@@ -74,11 +74,13 @@ void scene_suspended_group(struct rank *rank)
     room_free(data);
 }
 
-/* Its calls are in a group that has another one's: none is launched, and the group says so. */
+/* Its calls are in a group that has another one's: none is launched, and the group says so. A window
+ * that is registered there ends with it. */
 void scene_ended_group(struct rank *rank)
 {
     ncclComm_t other = birth(rank, 0);
-    int *data = room(2 * sizeof *data), turn;
+    int *data = room(2 * sizeof *data), *window = room(65536), turn;
+    ncclWindow_t handle;
 
     for (turn = 0; turn < 2; turn++) {
         ncclComm_t comm = birth(rank, 1 + turn);
@@ -96,8 +98,13 @@ void scene_ended_group(struct rank *rank)
         meet(rank);
     }
     EXPECT(sum(rank, other, 1), rank->ranks);
-    EXPECT(ncclCommDestroy(other), ncclSuccess);
+    EXPECT(ncclGroupStart(), ncclSuccess);
+    EXPECT(ncclCommWindowRegister(other, window, 65536, &handle, NCCL_WIN_COLL_SYMMETRIC),
+           ncclSuccess);
+    EXPECT(ncclCommDestroy(other), ncclSuccess); /* which waits for nobody to leave it */
+    EXPECT(ncclGroupEnd(), ncclSuccess);
     room_free(data);
+    room_free(window);
 }
 
 /* What NCCL says of it, and not what this library said of a call before. */
