@@ -74,8 +74,8 @@ void scene_suspended_group(struct rank *rank)
     room_free(data);
 }
 
-/* Its calls are in a group that has another one's: none is launched, and the group says so. A window
- * that is registered there ends with it. */
+/* Its calls are in a group that has another one's: none is launched, and the group says so. A
+ * window that is registered there ends with it. */
 void scene_ended_group(struct rank *rank)
 {
     ncclComm_t other = birth(rank, 0);
