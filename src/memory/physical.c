@@ -461,13 +461,15 @@ int sw_physical_look(CUdeviceptr ptr, int *device, CUdeviceptr *begin, CUdevicep
     if (sw_drv.cuPointerGetAttributes(4, attributes, answers, ptr) != CUDA_SUCCESS ||
         type != CU_MEMORYTYPE_DEVICE)
         return 0;
-    mapped = peek(ptr, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR);
-    if (mapped != 0) { /* the range is that of the reservation */
-        base = mapped;
-        bytes = (size_t)peek(ptr, CU_POINTER_ATTRIBUTE_MAPPING_SIZE);
-    }
     *begin = base;
     *end = base + bytes;
+    mapped = peek(ptr, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR);
+    if (mapped != 0) { /* in a reservation; or around an allocation of cuMemAlloc(), on a GPU */
+        const CUdeviceptr mapped_end = mapped + peek(ptr, CU_POINTER_ATTRIBUTE_MAPPING_SIZE);
+
+        *begin = mapped > base ? mapped : base;
+        *end = mapped_end < *end ? mapped_end : *end;
+    }
     return ptr >= *begin && ptr < *end;
 }
 
