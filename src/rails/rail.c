@@ -195,10 +195,13 @@ int sw_blocks_of_rail(const struct sw_wide *wide, int usual)
 {
     const int limit = wide->comm->max_blocks,
               each = limit / (SW_LANES * sw_most_served(&wide->domains));
+    int blocks = 1;
 
     if (limit == 0 || each > usual)
         return usual;
-    return each > 0 ? each : 1;
+    while (2 * blocks <= each)
+        blocks *= 2;
+    return blocks;
 }
 
 /* Rails begin in the order of their numbers on all ranks. In each round, a rank of domain 0 makes

@@ -29,9 +29,9 @@ struct sw_lane {
 
 struct sw_wide {
     const struct sw_wide_calls *calls; /* first: what the room collective knows */
-    struct sw_remains remains;         /* this, `words`, `kernels`, `context`, for the reaper */
-    CUcontext context;                 /* retained for `words`; NULL: not yet */
-    struct sw_kernels *kernels;        /* owned: SW_SUM_ALONE */
+    struct sw_remains remains;  /* this, `words`, `memory`, `kernels`, `context`: for the reaper */
+    CUcontext context;          /* retained for `words`; NULL: not yet */
+    struct sw_kernels *kernels; /* owned: SW_SUM_ALONE */
     int device;
     symwin_comm *comm; /* whose this is; comm->inner has the kernels */
     const struct sw_part_maker *maker;
@@ -129,7 +129,8 @@ static inline struct ncclComm **sw_rail_at(struct sw_wide *wide, int i)
 }
 
 /* Blocks on a rail in a lane, the same on all ranks: `usual`, or so few that those of all lanes and
- * of all rails that a rank serves are within the communicator's limit. */
+ * of all rails that a rank serves are within the communicator's limit. A power of two, since NCCL
+ * rounds the blocks of messages up to one. */
 int sw_blocks_of_rail(const struct sw_wide *wide, int usual);
 
 /* Makes this rank's communicators of NCCL. Collective. */

@@ -74,7 +74,9 @@ static void swap(const struct sw_wide_call *c, const char *out, uint64_t sends, 
         sw_batch_note(b, e->recv(in, receives * c->element, SW_ENGINE_BYTES, domain, comm, stream));
 }
 
-/* Each domain gets its part of all domains' shares. */
+/* Each domain gets its part of all domains' shares. Where it has none, one element travels all the
+ * same: NCCL connects two ranks at their first message, so the first call connects all, however
+ * small it is. */
 void sw_twoshot_swap(const struct sw_wide_call *c, const struct sw_line_piece *p, char *room,
                      CUstream stream, int i, struct ncclComm *comm, struct sw_batch *b)
 {
@@ -82,11 +84,11 @@ void sw_twoshot_swap(const struct sw_wide_call *c, const struct sw_line_piece *p
     int k;
 
     for (k = 0; k < c->wide->domains.count; k++) {
-        const uint64_t at = (uint64_t)k * t.each * c->element;
+        const uint64_t at = (uint64_t)k * t.each * c->element, part = part_of(p->share, t.each, k);
 
         if (k != c->wide->domain)
-            swap(c, t.share + at, part_of(p->share, t.each, k), t.received + at, t.own, k, stream,
-                 comm, b);
+            swap(c, part > 0 ? t.share + at : t.share, part > 0 ? part : 1, t.received + at,
+                 t.own > 0 ? t.own : 1, k, stream, comm, b);
     }
 }
 

@@ -497,7 +497,8 @@ static void drop_event(CUevent event)
 }
 
 /* On the reaper: cuMemFreeHost() waits for all kernels of the device, and one may wait for the
- * thread that destroys the communicator. Then no sum is left that streams had behind a verdict. */
+ * thread that destroys the communicator. Then no sum is left that streams had behind a verdict, and
+ * nothing that uses the scratch. */
 static void free_words(struct sw_remains *remains)
 {
     struct sw_wide *wide = (struct sw_wide *)(void *)((char *)remains -
@@ -510,6 +511,7 @@ static void free_words(struct sw_remains *remains)
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
     if (wide->words != NULL)
         sw_drop(sw_drv.cuMemFreeHost((void *)wide->words), "cuMemFreeHost");
+    sw_memory_drop(&wide->memory);
     if (wide->kernels != NULL)
         sw_kernels_release(wide->kernels);
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
@@ -563,7 +565,6 @@ void sw_wide_destroy(symwin_comm *comm)
     }
     drop_event(wide->edge);
     drop_event(wide->last_call);
-    sw_memory_release(&wide->memory);
     sw_domains_free(&wide->domains);
     free(wide->rails);
     free(wide->counts);

@@ -370,8 +370,10 @@ enum { ABORT_MS = 1500 }; /* more than GRACE_MS in rail.c */
 
 static int (*plain_abort)(struct ncclComm *);
 static CUresult (*plain_free)(void *);
+static CUresult (*plain_unmap)(CUdeviceptr, size_t);
 static const void *words;
-static atomic_int goes_on, is_freed;
+static CUdeviceptr scratch;
+static atomic_int goes_on, is_freed, is_unmapped;
 
 static int abort_late(struct ncclComm *comm)
 {
@@ -385,6 +387,14 @@ static CUresult see_free(void *memory)
     if (memory == words)
         atomic_store(&is_freed, 1);
     return plain_free(memory);
+}
+
+/* The words' end waits for kernels that may still use the scratch. */
+static CUresult see_unmap(CUdeviceptr base, size_t bytes)
+{
+    if (base == scratch)
+        atomic_store(&is_unmapped, atomic_load(&is_freed) ? 1 : -1);
+    return plain_unmap(base, bytes);
 }
 
 static void outlived(struct processes *p, int rank)
@@ -403,6 +413,9 @@ static void outlived(struct processes *p, int rank)
     words = (const void *)wide->words;
     plain_free = sw_drv.cuMemFreeHost;
     sw_drv.cuMemFreeHost = see_free;
+    scratch = wide->memory.base;
+    plain_unmap = sw_drv.cuMemUnmap;
+    sw_drv.cuMemUnmap = see_unmap;
     engine = *wide->engine;
     plain_abort = engine.abort;
     engine.abort = abort_late;
@@ -418,24 +431,26 @@ static void outlived(struct processes *p, int rank)
     must_be(host_now_ms() - before < ABORT_MS / 2, "a destroy does not wait for it again", rank);
     must_be(sw_reaper_wait(LIMIT_MS) && !atomic_load(&is_freed),
             "words stay while NCCL may write to them", rank);
+    must_equal(atomic_load(&is_unmapped), 0, "so does the scratch", rank);
     atomic_store(&goes_on, 1);
     while (!atomic_load(&is_freed) && host_now_ms() < until)
         host_pause_ms(1);
     must_be(atomic_load(&is_freed), "and no longer", rank);
     must_be(sw_reaper_wait(LIMIT_MS), "all is released", rank);
+    must_equal(atomic_load(&is_unmapped), 1, "the scratch after the words", rank);
 }
 
 /* ---- limits ---------------------------------------------------------------------------------- */
 
 static CUresult (*plain_launch)(const CUlaunchConfig *, CUfunction, void **, void **);
-static CUfunction of_sums;
-static unsigned widest_sum;
+static CUfunction of_sums; /* the kernel to look at; NULL: any */
+static unsigned widest;    /* grid of its launches */
 
 static CUresult see_launch(const CUlaunchConfig *config, CUfunction function, void **params,
                            void **extra)
 {
-    if (function == of_sums && config->gridDimX > widest_sum)
-        widest_sum = config->gridDimX;
+    if ((of_sums == NULL || function == of_sums) && config->gridDimX > widest)
+        widest = config->gridDimX;
     return plain_launch(config, function, params, extra);
 }
 
@@ -447,7 +462,7 @@ static void check_sums(const struct life *life, int has_limit, int on_rail, int 
 
     twoshot.twoshot = 1;
     of_sums = sw_kernels_sum(life->comm->wide->kernels)->function;
-    widest_sum = 0;
+    widest = 0;
     plain_launch = sw_drv.cuLaunchKernelEx;
     sw_drv.cuLaunchKernelEx = see_launch;
     host_must(reduce(&twoshot, PIECES), "two exchanges with a limit");
@@ -455,9 +470,36 @@ static void check_sums(const struct life *life, int has_limit, int on_rail, int 
     host_must(symwin_stream_synchronize(life->device, life->stream), "synchronize");
     must_equal(host_get_u32(life->device, life->out), 4, "a sum by two exchanges", rank);
     if (has_limit && sw_driver_is_emulated())
-        must_equal((int)widest_sum, on_rail, "blocks of a sum", rank);
+        must_equal((int)widest, on_rail, "blocks of a sum", rank);
     else if (has_limit) /* a block of a GPU has more threads */
-        must_be(widest_sum > 0 && (int)widest_sum <= on_rail, "blocks of a sum", rank);
+        must_be(widest > 0 && (int)widest <= on_rail, "blocks of a sum", rank);
+}
+
+/* A call's own limit holds for kernels inside if the library chooses to go by rails, where
+ * `blocks` of a caller who chooses them are pieces. */
+static void check_own_limit(const struct life *life, int rank)
+{
+    const symwin_collective_options one = {.size = sizeof one, .blocks = 1};
+    symwin_collective_info info;
+    int limited;
+
+    host_must(symwin_reduce_scatter_query(life->comm, life->in, life->out, PIECES / 4, SYMWIN_U32,
+                                          SYMWIN_SUM, &one, &info),
+              "symwin_reduce_scatter_query");
+    must_equal((int)info.algo, SYMWIN_ALGO_RAILS, "the library chooses rails", rank);
+    plain_launch = sw_drv.cuLaunchKernelEx;
+    for (limited = 0; limited < 2; limited++) {
+        of_sums = NULL;
+        widest = 0;
+        sw_drv.cuLaunchKernelEx = see_launch;
+        host_must(symwin_reduce_scatter_with(life->comm, life->in, life->out, PIECES / 4,
+                                             SYMWIN_U32, SYMWIN_SUM, limited ? &one : NULL,
+                                             life->stream),
+                  "a call with a limit of its own");
+        sw_drv.cuLaunchKernelEx = plain_launch;
+        host_must(symwin_stream_synchronize(life->device, life->stream), "synchronize");
+        must_be(limited == (widest == 1), "blocks of kernels inside", rank);
+    }
 }
 
 /* NCCL's blocks on each rail and on the communicator of all ranks, with `max_blocks`. */
@@ -494,20 +536,83 @@ static void limited(struct processes *p, int rank)
     rails_set_engine(rank);
     host_must(begin(p, rank, &life, &options), "symwin_comm_create");
     get_memory(&life);
+    check_own_limit(&life, rank);
     check_limit(&life, 0, 8, INT_MIN, rank);
     check_limit(&life, 1, 1, 1, rank);
     check_limit(&life, 25, 2, 25, rank);
+    check_limit(&life, 40, 2, 40, rank); /* three would be four for messages */
     check_limit(&life, 1000, 8, 1000, rank);
     processes_barrier(p);
     end(&life);
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static int (*plain_send)(const void *, size_t, int, int, struct ncclComm *, CUstream);
+static int (*plain_recv)(void *, size_t, int, int, struct ncclComm *, CUstream);
+static unsigned sent_to, received_from; /* domains, a bit each */
+
+static int see_send(const void *in, size_t count, int type, int peer, struct ncclComm *comm,
+                    CUstream stream)
+{
+    sent_to |= 1u << peer;
+    return plain_send(in, count, type, peer, comm, stream);
+}
+
+static int see_recv(void *out, size_t count, int type, int peer, struct ncclComm *comm,
+                    CUstream stream)
+{
+    received_from |= 1u << peer;
+    return plain_recv(out, count, type, peer, comm, stream);
+}
+
+/* NCCL connects two ranks for messages at their first one. So the first call lets it connect all of
+ * them, also one of a single element, of which most domains have no part. */
+static void connects(struct processes *p, int rank)
+{
+    static struct sw_engine engine;
+    struct life life = {.comm = NULL, .twoshot = 1};
+    const symwin_collective_options by = {.size = sizeof by, .algo = SYMWIN_ALGO_TWOSHOT_PUSH};
+    const unsigned peers = 0xfu & ~(1u << rank);
+
+    rails_set_engine(rank);
+    host_must(begin(p, rank, &life, &options), "symwin_comm_create");
+    get_memory(&life);
+    engine = *life.comm->wide->engine;
+    plain_send = engine.send;
+    plain_recv = engine.recv;
+    engine.send = see_send;
+    engine.recv = see_recv;
+    set_engine(&life, &engine);
+    host_put_u32(life.device, life.in, (uint32_t)rank + 1);
+    host_must(symwin_allreduce_with(life.comm, life.in, life.out, 1, SYMWIN_U32, SYMWIN_SUM, &by,
+                                    life.stream),
+              "a small call");
+    host_must(symwin_stream_synchronize(life.device, life.stream), "synchronize");
+    must_equal(host_get_u32(life.device, life.out), 10, "a sum of one element", rank);
+    must_equal((int)sent_to, (int)peers, "domains that got a message", rank);
+    must_equal((int)received_from, (int)peers, "domains that sent one", rank);
+    processes_barrier(p);
+    end(&life);
+}
+
+static void check_alike(const char *only, const char *name, const struct place *place,
+                        void (*body)(struct processes *p, int rank))
+{
+    struct processes *p;
+
+    if (strstr(name, only) == NULL)
+        return;
+    tap_ok(places_run(place, 4, body, NULL, &p), "%s", name);
+    processes_free(p);
 }
 
 int main(int argc, char **argv)
 {
     static const struct place unlike = {"3 + 1", 1, "aaab"};
     static const struct place two = {"2 x 2", 1, "aabb"};
+    static const struct place apart = {"one on each", 1, "abcd"};
     const char *only = argc > 1 ? argv[1] : "";
-    struct processes *p;
     size_t i;
 
     for (i = 0; i < sizeof creations / sizeof creations[0]; i++)
@@ -525,13 +630,9 @@ int main(int argc, char **argv)
         if (strstr(e.name, only) != NULL)
             check_ending(&e, e.what <= FULL, be_ended);
     }
-    if (only[0] != '\0')
-        return tap_done();
-    tap_ok(places_run(&two, 4, split, NULL, &p), "parts of a communicator over domains");
-    processes_free(p);
-    tap_ok(places_run(&two, 4, outlived, NULL, &p), "an abort of NCCL's that takes long");
-    processes_free(p);
-    tap_ok(places_run(&unlike, 4, limited, NULL, &p), "limits of NCCL's blocks");
-    processes_free(p);
+    check_alike(only, "parts of a communicator over domains", &two, split);
+    check_alike(only, "an abort of NCCL's that takes long", &two, outlived);
+    check_alike(only, "limits of NCCL's blocks", &unlike, limited);
+    check_alike(only, "a small call by two exchanges", &apart, connects);
     return tap_done();
 }
