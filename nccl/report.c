@@ -132,7 +132,7 @@ static const char *const reasons[SW_REASONS] = {
 static void print_row(const struct report *r, enum sw_kind kind, int size, enum sw_reason reason)
 {
     const unsigned calls = atomic_load(&r->counts->calls[kind][size][reason]);
-    const int ours = reason == SW_IS_OURS; /* then it has elements */
+    const int ours = reason == SW_IS_OURS; /* `size` is 1 + a class: symwin has no empty calls */
     const float mine = r->several_hosts || !ours ? 0
                                                  : sw_serve_time(r->ranks, kind, size - 1, SW_OURS);
     const float nccls = ours ? sw_serve_time(r->ranks, kind, size - 1, SW_NCCLS) : 0;

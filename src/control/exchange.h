@@ -63,6 +63,7 @@ void sw_exchange_fail_late(struct sw_exchange *x, int culprit, const char *call,
                            uint32_t collective);
 
 /* What kernels have found: a rank notes it for others of its host before it ends the exchange so.
+ * If another rank is noting something, this waits until it has, at most a tenth of a second.
  * sw_exchange_found() returns 0 if nobody has. The exchange may have ended otherwise. */
 void sw_exchange_note_found(struct sw_exchange *x, const struct sw_finding *found);
 int sw_exchange_found(const struct sw_exchange *x, struct sw_finding *found);

@@ -2,6 +2,7 @@
  * what texts say of it. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "src/control/control.h"
 #include "src/control/control_page.h"
@@ -69,14 +70,28 @@ void sw_end_note_untaken(struct sw_exchange *x, int culprit, int from, uint64_t 
                                        (count < MOST_COUNT ? count : MOST_COUNT));
 }
 
-enum { WRITING = 1, FOUND };
+enum { WRITING = 1, FOUND, WRITING_MS = 100 };
+
+/* Another rank stores what it has found, unless its process was stopped or killed then. If this one
+ * ended the exchange first, ranks would not be told it. */
+static void await_found(struct sw_exchange *x)
+{
+    const struct timespec moment = {.tv_nsec = 20000};
+    const int64_t until = sw_now_ms() + WRITING_MS;
+
+    while (atomic_load(&x->page->noted) == WRITING && sw_now_ms() < until &&
+           (atomic_load(&x->page->word) | atomic_load(&x->page->proposal)) >> SW_END_SHIFT == 0)
+        nanosleep(&moment, NULL);
+}
 
 void sw_exchange_note_found(struct sw_exchange *x, const struct sw_finding *found)
 {
     uint32_t none = 0;
 
-    if (!atomic_compare_exchange_strong(&x->page->noted, &none, WRITING))
-        return; /* another rank has */
+    if (!atomic_compare_exchange_strong(&x->page->noted, &none, WRITING)) {
+        await_found(x);
+        return;
+    }
     x->page->found = *found;
     atomic_store(&x->page->noted, FOUND);
 }

@@ -181,7 +181,7 @@ for (['SYMWIN_NCCL_SREVE=all SYMWIN_NCCL_MEM=', 'SYMWIN_NCCL_SREVE is none of sy
     like($output, qr/^symwin can use every device, but variables for programs on NCCL are wrong/m,
         'the last line');
     $facts = facts("SYMWIN_EMU_DEVICES=1 $before", '', 1);
-    ok($facts->{usable} && @{ $facts->{wrong_variables} } == @want, 'and in JSON');
+    ok(!$facts->{usable} && @{ $facts->{wrong_variables} } == @want, 'and in JSON');
 }
 $output = (info('SYMWIN_DRIVER=other SYMWIN_NVLS=7', ''))[1];
 like($output, qr/^  WRONG: SYMWIN_NVLS is "7"/m, 'also without a driver');

@@ -410,3 +410,8 @@ int info_can_communicate(const struct info_machine *m)
 {
     return info_all_usable(m) && m->variable_count == 0;
 }
+
+int info_nothing_is_wrong(const struct info_machine *m)
+{
+    return info_can_communicate(m) && m->nccl_count == 0;
+}

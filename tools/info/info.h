@@ -59,8 +59,9 @@ struct info_machine {
 /* 0: no host memory. Everything created for a test is released, on every path. */
 int info_gather(struct info_machine *machine);
 void info_release(struct info_machine *machine);
-int info_all_usable(const struct info_machine *machine);      /* every device */
-int info_can_communicate(const struct info_machine *machine); /* and no variable is in the way */
+int info_all_usable(const struct info_machine *machine);       /* every device */
+int info_can_communicate(const struct info_machine *machine);  /* and no variable is in the way */
+int info_nothing_is_wrong(const struct info_machine *machine); /* nor for programs on NCCL */
 
 /* ---- system.c: facts from the system --------------------------------------------------------- */
 

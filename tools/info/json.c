@@ -238,6 +238,6 @@ void info_json(FILE *out, const struct info_machine *m, const struct info_system
         info_string(&w, NULL, m->nccl[i]);
     info_close(&w, ']');
     write_system(&w, s);
-    info_bool(&w, "usable", info_can_communicate(m));
+    info_bool(&w, "usable", info_nothing_is_wrong(m));
     info_close(&w, '}');
 }

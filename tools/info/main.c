@@ -132,7 +132,7 @@ static int report(const struct options *o)
     if (info_gather(&machine)) {
         info_look(&system, o->root, &machine);
         (o->form == INFO_JSON ? info_json : info_words)(stdout, &machine, &system);
-        usable = info_can_communicate(&machine) && machine.nccl_count == 0;
+        usable = info_nothing_is_wrong(&machine);
     } else {
         fprintf(stderr, "symwin-info: no host memory for lists of devices\n");
     }
