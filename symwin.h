@@ -276,8 +276,8 @@ SYMWIN_API symwin_status symwin_comm_query(symwin_comm *comm, symwin_comm_info *
  * within 1 s; without such a majority, the text says so and names each side's lowest rank. */
 SYMWIN_API symwin_status symwin_comm_check(symwin_comm *comm);
 
-/* Makes waiting host calls and kernels of this rank and its peers end soon with SYMWIN_ABORTED. Any
- * thread. Afterwards only destroy the communicator; contexts and streams stay usable. */
+/* Makes waiting host calls and kernels of all ranks end soon with SYMWIN_ABORTED. Texts add what
+ * has failed here since the last call. Any thread. Then only destroy it; streams stay usable. */
 SYMWIN_API symwin_status symwin_comm_abort(symwin_comm *comm);
 
 enum { SYMWIN_SPLIT_NONE = -1 }; /* as color: this rank joins no part */

@@ -54,6 +54,7 @@ static size_t right_length(const uint8_t *data, size_t bytes)
     case SW_FRAME_POST:
         return posts > 0 && posts <= 4032 ? 32 + (size_t)posts : 32;
     case SW_FRAME_LEAVE:
+        return offsetof(struct sw_frame_end, text);
     case SW_FRAME_END:
         return sizeof(struct sw_frame_end);
     case SW_FRAME_MESSAGE:
@@ -166,10 +167,11 @@ static size_t check_far(const union sw_frame *frame)
         return check_posts(&frame->post);
     case SW_FRAME_LEAVE:
         check_rank(frame->end.rank, SYMWIN_OK);
-        return sizeof frame->end;
+        return offsetof(struct sw_frame_end, text);
     case SW_FRAME_END:
         check_rank(frame->end.rank == SW_NOBODY ? 0 : frame->end.rank, frame->end.status);
         fuzz_must(frame->end.status != SYMWIN_OK, "ended well");
+        fuzz_must(memchr(frame->end.text, 0, sizeof frame->end.text) != NULL, "a text without end");
         return sizeof frame->end;
     case SW_FRAME_MESSAGE:
         return check_letter(&frame->message);

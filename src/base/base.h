@@ -21,6 +21,9 @@
 symwin_status sw_fail(symwin_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Failures in this process; and the number of this thread's last one among them (0: none). */
+uint64_t sw_failures(void), sw_failure(void);
+
 /* Makes the last error "<call>: <who><text>"; a "<call>:" that the text begins with is dropped. */
 symwin_status sw_fail_in(symwin_status status, const char *call, const char *who);
 

@@ -11,10 +11,22 @@
 #include "src/base/base.h"
 
 static _Thread_local char last_error[SW_TEXT_BYTES];
+static _Thread_local uint64_t last_failure;
+static _Atomic uint64_t failures;
 
 const char *symwin_last_error(void)
 {
     return last_error;
+}
+
+uint64_t sw_failures(void)
+{
+    return atomic_load_explicit(&failures, memory_order_relaxed);
+}
+
+uint64_t sw_failure(void)
+{
+    return last_failure;
 }
 
 const char *symwin_version(void)
@@ -98,6 +110,7 @@ symwin_status sw_fail(symwin_status status, const char *format, ...)
         add_limit(text);
     sw_error_make_plain(text);
     memcpy(last_error, text, sizeof last_error);
+    last_failure = atomic_fetch_add_explicit(&failures, 1, memory_order_relaxed) + 1;
     return status;
 }
 

@@ -265,6 +265,8 @@ symwin_status symwin_channel_create(symwin_comm *comm, int peer, void *ptr, size
     end = status == SYMWIN_OK ? calloc(1, sizeof *end) : NULL;
     if (status == SYMWIN_OK && end == NULL) {
         /* No message can tell the peer: the communicator ends. */
+        (void)sw_fail(SYMWIN_NO_MEMORY, "%s: no host memory for a channel", call);
+        sw_exchange_say_why(comm->group->exchange, comm->rank, symwin_last_error());
         sw_exchange_fail(comm->group->exchange, SYMWIN_NO_MEMORY, comm->rank);
         status = sw_exchange_settled(comm->group->exchange, call);
     }

@@ -21,6 +21,7 @@ static struct {
 
 void sw_comm_list(symwin_comm *comm)
 {
+    atomic_store(&comm->failures, sw_failures());
     pthread_mutex_lock(&comms.mutex);
     comm->next = comms.first;
     if (comms.first != NULL)
@@ -294,10 +295,12 @@ static void take_leave(symwin_comm *comm)
     }
     if (status != SYMWIN_OK) { /* peers' kernels must not keep waiting for this rank */
         sw_exchange_is_lost(x, comm->rank);
-        if (!sw_exchange_ended(x))
+        if (!sw_exchange_ended(x)) {
+            sw_exchange_say_why(x, comm->rank, symwin_last_error());
             sw_exchange_fail(x, SYMWIN_PEER_LOST, comm->rank);
-        else
+        } else {
             sw_group_abort_kernels(comm->group);
+        }
         sw_exchange_settle(x);
     }
     if (stream != NULL)
@@ -481,6 +484,7 @@ symwin_status sw_comm_enter(symwin_comm *comm, const char *call)
                        "%s: another thread is in a collective call of rank %d's communicator; each "
                        "rank needs its own communicator",
                        call, comm->rank);
+    atomic_store_explicit(&comm->failures, sw_failures(), memory_order_relaxed);
     status = sw_comm_status(comm, call);
     if (status != SYMWIN_OK)
         sw_comm_leave(comm);
@@ -532,6 +536,7 @@ symwin_status sw_comm_reason(symwin_comm *comm, const char *call, symwin_status 
     return settled_over_domains(comm, call);
 }
 
+/* If this thread has failed since the last call of the communicator began, that is why. */
 symwin_status symwin_comm_abort(symwin_comm *comm)
 {
     symwin_status status = sw_fork_check("symwin_comm_abort");
@@ -541,6 +546,8 @@ symwin_status symwin_comm_abort(symwin_comm *comm)
     if (comm == NULL)
         return sw_fail(SYMWIN_INVALID, "symwin_comm_abort: comm is NULL");
     atomic_fetch_add(&comm->watchers, 1);
+    if (sw_failure() > atomic_load(&comm->failures) && !sw_exchange_ended(comm->group->exchange))
+        sw_exchange_say_why(comm->group->exchange, comm->rank, symwin_last_error());
     sw_exchange_fail(comm->group->exchange, SYMWIN_ABORTED, comm->rank);
     sw_group_abort_kernels(comm->group);
     sw_group_shut_sockets(comm->group);

@@ -59,8 +59,7 @@ struct symwin_comm {
     struct sw_remains remains;       /* first */
     struct symwin_comm *next, *prev; /* in this process's list (comm.c) */
     enum sw_comm_stage stage;
-    int rank;
-    int nranks;
+    int rank, nranks;
     int device;
     int ranks_on_device;
     int local_on_device; /* those of this process */
@@ -88,6 +87,7 @@ struct symwin_comm {
 
     atomic_flag busy;               /* a thread is inside a collective call */
     atomic_int watchers;            /* threads in symwin_comm_abort() and symwin_comm_check() */
+    _Atomic uint64_t failures;      /* sw_failures() when the last call began */
     uint64_t sequence;              /* number of collective host calls so far */
     uint64_t unused_from;           /* segments below it are not looked at: agree_unused() */
     int unused_scans;               /* of all unused segments since one ended; alike on all ranks */

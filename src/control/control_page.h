@@ -50,6 +50,10 @@ struct control_page {
     /* What kernels have found, for ranks that no kernel tells it: of several findings the first. */
     _Atomic uint32_t noted; /* 0: there is none */
     struct sw_finding found;
+    /* Why `why_rank` has ended the exchange, as its process or another host says; the first one. */
+    _Atomic uint32_t why_state; /* 0: nobody has said it */
+    int32_t why_rank;
+    char why[SW_WHY_BYTES];
     struct page_slot slots[]; /* nranks */
 };
 

@@ -68,6 +68,13 @@ void sw_exchange_fail_late(struct sw_exchange *x, int culprit, const char *call,
 void sw_exchange_note_found(struct sw_exchange *x, const struct sw_finding *found);
 int sw_exchange_found(const struct sw_exchange *x, struct sw_finding *found);
 
+/* A rank is about to end the exchange because of a failure, which is the sentence `text`: later
+ * texts tell it if the end names that rank. Only the first one is kept. Of another process's text
+ * sw_exchange_why() gets printable ASCII alone; 0: there is none for this rank. */
+#define SW_WHY_BYTES 256
+void sw_exchange_say_why(struct sw_exchange *x, int rank, const char *text);
+int sw_exchange_why(const struct sw_exchange *x, int rank, char text[SW_WHY_BYTES]);
+
 /* If this host has proposed an end, waits for the deciding host's answer, at most a second. Not
  * under the poll lock. */
 void sw_exchange_settle(struct sw_exchange *x);

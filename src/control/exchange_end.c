@@ -70,7 +70,7 @@ void sw_end_note_untaken(struct sw_exchange *x, int culprit, int from, uint64_t 
                                        (count < MOST_COUNT ? count : MOST_COUNT));
 }
 
-enum { WRITING = 1, FOUND, WRITING_MS = 100 };
+enum { WRITING = 1, FOUND, SAID = FOUND, WRITING_MS = 100 };
 
 /* Another rank stores what it has found, unless its process was stopped or killed then. If this one
  * ended the exchange first, ranks would not be told it. */
@@ -102,6 +102,39 @@ int sw_exchange_found(const struct sw_exchange *x, struct sw_finding *found)
         return 0;
     *found = x->page->found;
     return 1;
+}
+
+void sw_exchange_say_why(struct sw_exchange *x, int rank, const char *text)
+{
+    static const char cut[] = "...";
+    struct control_page *page = x->page;
+    const size_t length = strlen(text), most = sizeof page->why - 1;
+    uint32_t none = 0;
+
+    if (length == 0 || !atomic_compare_exchange_strong(&page->why_state, &none, WRITING))
+        return;
+    page->why_rank = rank;
+    memcpy(page->why, text, length < most ? length + 1 : most);
+    if (length > most)
+        memcpy(page->why + sizeof page->why - sizeof cut, cut, sizeof cut);
+    atomic_store_explicit(&page->why_state, SAID, memory_order_release);
+}
+
+/* Another process may have written any bytes, and may still write. */
+int sw_exchange_why(const struct sw_exchange *x, int rank, char text[SW_WHY_BYTES])
+{
+    const struct control_page *page = x->page;
+    size_t i;
+
+    if (atomic_load_explicit(&page->why_state, memory_order_acquire) != SAID ||
+        page->why_rank != rank || rank < 0 || rank >= x->nranks)
+        return 0;
+    memcpy(text, page->why, SW_WHY_BYTES);
+    text[SW_WHY_BYTES - 1] = '\0';
+    for (i = 0; text[i] != '\0'; i++)
+        if (text[i] < ' ' || text[i] > '~')
+            text[i] = '?';
+    return i > 0;
 }
 
 #define A_FRAME 1 /* from no sender: what no process sends */
@@ -244,7 +277,7 @@ static symwin_status differs(const struct sw_exchange *x, uint64_t word, const c
         call, named);
 }
 
-symwin_status sw_end_say(const struct sw_exchange *x, uint64_t word, const char *call,
+static symwin_status say(const struct sw_exchange *x, uint64_t word, const char *call,
                          const char *missed)
 {
     const symwin_status status = sw_end_status(word);
@@ -301,4 +334,17 @@ symwin_status sw_end_say(const struct sw_exchange *x, uint64_t word, const char 
     default:
         return sw_fail(status, "%s: rank %d ended the communicator", call, named);
     }
+}
+
+symwin_status sw_end_say(const struct sw_exchange *x, uint64_t word, const char *call,
+                         const char *missed)
+{
+    const symwin_status status = say(x, word, call, missed);
+    const int culprit = sw_end_culprit(word);
+    char why[SW_WHY_BYTES];
+
+    return sw_exchange_why(x, culprit, why)
+               ? sw_fail(status, "%s; rank %d's last failure: %s", symwin_last_error(),
+                         sw_exchange_number(x, culprit), why)
+               : status;
 }

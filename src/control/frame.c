@@ -74,6 +74,7 @@ static size_t frame_bytes(const union sw_frame *frame)
     case SW_FRAME_POST:
         return posts_bytes(frame->post.bytes);
     case SW_FRAME_LEAVE:
+        return offsetof(struct sw_frame_end, text);
     case SW_FRAME_END:
         return sizeof frame->end;
     case SW_FRAME_MESSAGE:
@@ -250,6 +251,7 @@ int sw_frame_valid(union sw_frame *frame, size_t bytes)
     case SW_FRAME_LEAVE:
         return rank_in(frame->end.rank, SW_MAX_RANKS);
     case SW_FRAME_END:
+        frame->end.text[sizeof frame->end.text - 1] = '\0';
         return (rank_in(frame->end.rank, SW_MAX_RANKS) || frame->end.rank == SW_NOBODY) &&
                frame->end.status != SYMWIN_OK && status_valid(frame->end.status);
     case SW_FRAME_MESSAGE:

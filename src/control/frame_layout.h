@@ -37,7 +37,7 @@ enum sw_frame_type {
 
 #define SW_FRAME_MAGIC 0x4e494d53u /* "SMIN" */
 #define SW_FRAME_FORM 1            /* version of header, HELLO, CHALLENGE, REFUSAL: never changes */
-#define SW_FRAME_PROTOCOL 12       /* version of all that follows a proof, and of device memory */
+#define SW_FRAME_PROTOCOL 13       /* version of all that follows a proof, and of device memory */
 #define SW_NAME_BYTES 16
 #define SW_TABLE_PART 2000  /* locations in a frame */
 #define SW_POSTS_BYTES 4032 /* so that a frame with posts and its HMAC are 4 KiB */
@@ -137,6 +137,7 @@ struct sw_frame_end {
     struct sw_frame_header header;
     int32_t status;
     int32_t rank;
+    char text[SW_WHY_BYTES]; /* END alone: why that rank has ended it; "": unknown */
 };
 
 #define SW_MOST_CALLS ((uint64_t)1 << 40)

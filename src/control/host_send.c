@@ -118,6 +118,7 @@ static int next_end(struct sw_host_link *link, union sw_frame *frame)
     }
     link->end_sent = 1;
     fill_end(frame, SW_FRAME_END, status, culprit);
+    (void)sw_exchange_why(x, culprit, frame->end.text);
     return 1;
 }
 

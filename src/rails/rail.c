@@ -124,8 +124,11 @@ static void end_all(const struct sw_wide *wide, symwin_status status, int culpri
 {
     struct sw_exchange *x = wide->comm->group->exchange;
 
-    if (status != SYMWIN_OK && !sw_exchange_ended(x))
-        sw_exchange_fail(x, status, culprit);
+    if (status == SYMWIN_OK || sw_exchange_ended(x))
+        return;
+    if (culprit == wide->comm->rank)
+        sw_exchange_say_why(x, culprit, symwin_last_error());
+    sw_exchange_fail(x, status, culprit);
 }
 
 symwin_status sw_rail_settle(struct sw_wide *wide, const char *call, const char *function,

@@ -2,6 +2,7 @@
  * ends: the kernels of the domain, NCCL's calls on the rails, the exchange of all ranks. */
 #include <limits.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -11,6 +12,17 @@
 /* ---- what ends it ---------------------------------------------------------------------------- */
 
 enum { LOOK_NS = 5000000, GRACE_MS = 1000, LEAVE_MS = 2000, PART_UNIT = 512 };
+
+/* What NCCL says of its failure on this rank, if that ends the communicator. */
+static void say_why(const struct sw_wide *wide, struct ncclComm *comm, int result)
+{
+    const char *more = wide->engine->last_text(comm);
+    char text[SW_WHY_BYTES];
+
+    snprintf(text, sizeof text, "NCCL: %s%s%s", wide->engine->text_of(result),
+             more != NULL && more[0] != '\0' ? ": " : "", more != NULL ? more : "");
+    sw_exchange_say_why(wide->comm->group->exchange, wide->comm->rank, text);
+}
 
 /* NCCL's result for a communicator that has failed: SW_ENGINE_OK if none has. */
 static int failure_of(struct sw_wide *wide)
@@ -24,6 +36,8 @@ static int failure_of(struct sw_wide *wide)
         result = wide->engine->get_state(*sw_rail_at(wide, i), &state);
         if (result == SW_ENGINE_OK && state != SW_ENGINE_IN_PROGRESS)
             result = state;
+        if (result != SW_ENGINE_OK && result != SW_ENGINE_REMOTE_ERROR)
+            say_why(wide, *sw_rail_at(wide, i), result);
     }
     sw_rail_end(wide);
     return result;

@@ -169,8 +169,10 @@ static void abandon(const struct sw_wide_call *c, symwin_status status, int laun
     sw_capture_see(c->r->stream, &seen); /* the caller's: c->stream may not have got there */
     if (seen.capturing == CU_STREAM_CAPTURE_STATUS_NONE) {
         sw_wide_look(comm); /* what has ended the domain's communicator names a rank */
-        if (!sw_exchange_ended(x))
+        if (!sw_exchange_ended(x)) {
+            sw_exchange_say_why(x, comm->rank, text);
             sw_exchange_fail(x, status, status == SYMWIN_MISMATCH ? SW_NOBODY : comm->rank);
+        }
     }
     sw_error_restore(text);
 }

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "harness.h"
+#include "src/control/control_page.h"
 
 enum { ROUNDS = 300, RACES = 150, TIMED = 1000 };
 
@@ -152,8 +153,8 @@ static _Atomic uint64_t *page_of(struct sw_exchange *x)
 enum {
     PROPOSAL = 2,
     PROPOSED_AT = 3,
-    POSTS = 24,
-    POST = (24 + 2 * SW_EXCHANGE_BYTES + 63) / 64 * 8
+    POSTS = offsetof(struct control_page, slots) / 8,
+    POST = sizeof(struct page_slot) / 8
 };
 
 static void send_nothing(void *context, uint64_t round)

@@ -244,6 +244,10 @@ static void test_nobody(void)
     make(&frame, SW_FRAME_END);
     frame.end.rank = SW_NOBODY;
     tap_ok(sw_frame_valid(&frame, frame.header.bytes), "END names nobody");
+    memset(frame.end.text, 'x', sizeof frame.end.text);
+    tap_ok(sw_frame_valid(&frame, frame.header.bytes) &&
+               strlen(frame.end.text) == sizeof frame.end.text - 1,
+           "its text gets an end");
     make(&frame, SW_FRAME_REFUSAL);
     frame.refusal.rank = SW_NOBODY;
     tap_ok(sw_frame_valid(&frame, frame.header.bytes), "and REFUSAL");

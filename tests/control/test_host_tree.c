@@ -206,10 +206,19 @@ static int hosts_that_know(symwin_status status, int culprit, int but)
 
 static void test_end(int host)
 {
+    static const char words[] = "symwin_send: so";
+    char text[SW_WHY_BYTES];
+    int h, told = 0;
+
     tree_open();
+    sw_exchange_say_why(tree[host].exchange, EACH * host + 1, words);
     sw_exchange_fail(tree[host].exchange, SYMWIN_ABORTED, EACH * host + 1);
     TAP_EQ("hosts that learn of an end", hosts_that_know(SYMWIN_ABORTED, EACH * host + 1, -1),
            TREE);
+    for (h = 0; h < TREE; h++)
+        told += sw_exchange_why(tree[h].exchange, EACH * host + 1, text) &&
+                strcmp(text, words) == 0;
+    TAP_EQ("hosts that learn why", told, TREE);
     tree_close();
 }
 

@@ -6,6 +6,7 @@
 
 enum what {
     FAILS,
+    FAILS_LATER, /* in no call */
     DRIVER_FAILS,
     DRIVER_REFUSES,
     CHECK_FAILS, /* before anything is launched */
@@ -17,21 +18,25 @@ enum what {
 };
 
 static const struct ending endings[] = {
-    {"NCCL fails in a call", FAILS, 1, SYMWIN_DRIVER, "NCCL has failed on rank 1", NULL, 0},
-    {"the driver fails in a call", DRIVER_FAILS, 1, SYMWIN_NO_MEMORY, "rank 1 has no memory", NULL,
+    {"NCCL fails in a call", FAILS, 1, SYMWIN_DRIVER,
+     "NCCL has failed on rank 1|rank 1's last failure: symwin_allreduce: NCCL's ncclGroupEnd", NULL,
      0},
+    {"NCCL fails later", FAILS_LATER, 1, SYMWIN_DRIVER,
+     "NCCL has failed on rank 1|; rank 1's last failure: NCCL: internal error", NULL, 0},
+    {"the driver fails in a call", DRIVER_FAILS, 1, SYMWIN_NO_MEMORY,
+     "rank 1 has no memory|; rank 1's last failure: cuStreamWaitEvent: ", NULL, 0},
     {"the driver refuses a step of a call", DRIVER_REFUSES, 1, SYMWIN_UNSUPPORTED,
-     "rank 1 was refused", NULL, 0},
-    {"the driver fails while a call is checked", CHECK_FAILS, 1, SYMWIN_DRIVER, "failed on rank 1",
-     NULL, 0},
+     "rank 1 was refused|; rank 1's last failure: cuStreamWaitEvent: ", NULL, 0},
+    {"the driver fails while a call is checked", CHECK_FAILS, 1, SYMWIN_DRIVER,
+     "failed on rank 1|; rank 1's last failure: symwin_allreduce: ", NULL, 0},
     {"a call has no room in its stream's part of the device", LITTLE_ROOM, 1, SYMWIN_UNSUPPORTED,
-     "rank 1 was refused", NULL, 0},
-    {"the driver refuses a message", MESSAGE_FAILS, 1, SYMWIN_UNSUPPORTED, "rank 1 was refused",
-     NULL, 0},
+     "rank 1 was refused|; rank 1's last failure: symwin_allreduce_with: 1024 blocks", NULL, 0},
+    {"the driver refuses a message", MESSAGE_FAILS, 1, SYMWIN_UNSUPPORTED,
+     "rank 1 was refused|; rank 1's last failure: symwin_group_end: ", NULL, 0},
     {"a kernel fails on one rank alone", FAILS_ALONE, 0, SYMWIN_TIMEOUT, "", NULL, 0},
     {"a kernel fails on one rank alone, in a replay", REPLAY_FAILS, 0, SYMWIN_TIMEOUT, "", NULL, 0},
     {"the driver fails in a call by two exchanges", DRIVER_FAILS, 1, SYMWIN_NO_MEMORY,
-     "rank 1 has no memory", NULL, 1},
+     "rank 1 has no memory|; rank 1's last failure: cuStreamWaitEvent: ", NULL, 1},
     {"a kernel fails on one rank alone, by two exchanges", FAILS_ALONE, 0, SYMWIN_TIMEOUT, "", NULL,
      1},
     {"a kernel fails on one rank alone, by two exchanges in a replay", REPLAY_FAILS, 0,
@@ -168,6 +173,24 @@ static void fail_alone(struct life *life, int replays)
     host_must(symwin_mem_free(word), "symwin_mem_free");
 }
 
+static int has_failed(struct ncclComm *comm, int *state)
+{
+    (void)comm;
+    *state = 3;
+    return SW_ENGINE_OK;
+}
+
+static void fail_later(const struct life *life)
+{
+    static struct sw_engine engine;
+
+    engine = *life->comm->wide->engine;
+    engine.get_state = has_failed;
+    set_engine(life, &engine);
+    while (symwin_comm_check(life->comm) == SYMWIN_OK)
+        host_pause_ms(1);
+}
+
 /* What the rank does that ends it for the others. */
 static void end_it(const struct ending *e, struct life *life)
 {
@@ -178,6 +201,9 @@ static void end_it(const struct ending *e, struct life *life)
     case FAILS:
         must_be(reduce(life, 1) == SYMWIN_DRIVER && host_error_has("ncclGroupEnd failed"),
                 "a call in which NCCL fails", e->rank);
+        break;
+    case FAILS_LATER:
+        fail_later(life);
         break;
     case DRIVER_FAILS:
         let_waits_fail(CUDA_ERROR_OUT_OF_MEMORY, 3);
@@ -220,7 +246,9 @@ static void end_it(const struct ending *e, struct life *life)
 
 static uint64_t count_of(const struct ending *e)
 {
-    return e->what == FAILS ? 1 : e->what == CHECK_FAILS || e->what == DIFFERS ? 1000 : PIECES;
+    return e->what == FAILS || e->what == FAILS_LATER     ? 1
+           : e->what == CHECK_FAILS || e->what == DIFFERS ? 1000
+                                                          : PIECES;
 }
 
 /* The call that the others make. */
