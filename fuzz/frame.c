@@ -249,6 +249,8 @@ static void check_unchanged(const unsigned char *before, const union sw_frame *f
         end = sizeof frame->here - 1;
     if (bytes == sizeof frame->message)
         end = sizeof frame->message - 1;
+    if (bytes == sizeof frame->end)
+        end = sizeof frame->end - 1;
     for (i = 0; i < bytes; i++)
         fuzz_must(before[i] == after[i] || (i == end && after[i] == 0),
                   "byte %zu of %zu was changed", i, bytes);

@@ -34,7 +34,7 @@ static const struct claim claims[] = {
     {"rank 3 of 3", RANKS, RANKS, 0, SYMWIN_INVALID, "no rank 3 of 3", OWN_NAME, NULL},
     {"the least rank", RANKS, INT32_MIN, 0, SYMWIN_INVALID, "no rank -2147483648 of 3", OWN_NAME,
      NULL},
-    {"another protocol", RANKS, LATE, 99, SYMWIN_MISMATCH, "rank 2's|protocol 99|id uses 12",
+    {"another protocol", RANKS, LATE, 99, SYMWIN_MISMATCH, "rank 2's|protocol 99|id uses 13",
      OWN_NAME, NULL},
     {"the creator's process", RANKS, LATE, 0, SYMWIN_DENIED, "rank 2 gives the name of a process",
      CREATORS_NAME, NULL},
