@@ -6,6 +6,12 @@
 
 #include "rails_ends.h"
 
+#if defined(__SANITIZE_THREAD__)
+enum { ONE_BLOCK = 1 }; /* emulated kernels have one */
+#else
+enum { ONE_BLOCK = 0 };
+#endif
+
 enum { SOON_MS = 3000 };
 
 /* ---- creations that fail --------------------------------------------------------------------- */
@@ -475,16 +481,18 @@ static void check_sums(const struct life *life, int has_limit, int on_rail, int 
         must_be(widest > 0 && (int)widest <= on_rail, "blocks of a sum", rank);
 }
 
+enum { THREE = 3 };
+
 /* A call's own limit holds for kernels inside if the library chooses to go by rails, where
  * `blocks` of a caller who chooses them are pieces. */
 static void check_own_limit(const struct life *life, int rank)
 {
-    const symwin_collective_options one = {.size = sizeof one, .blocks = 1};
+    const symwin_collective_options three = {.size = sizeof three, .blocks = THREE};
     symwin_collective_info info;
     int limited;
 
     host_must(symwin_reduce_scatter_query(life->comm, life->in, life->out, PIECES / 4, SYMWIN_U32,
-                                          SYMWIN_SUM, &one, &info),
+                                          SYMWIN_SUM, &three, &info),
               "symwin_reduce_scatter_query");
     must_equal((int)info.algo, SYMWIN_ALGO_RAILS, "the library chooses rails", rank);
     plain_launch = sw_drv.cuLaunchKernelEx;
@@ -493,12 +501,13 @@ static void check_own_limit(const struct life *life, int rank)
         widest = 0;
         sw_drv.cuLaunchKernelEx = see_launch;
         host_must(symwin_reduce_scatter_with(life->comm, life->in, life->out, PIECES / 4,
-                                             SYMWIN_U32, SYMWIN_SUM, limited ? &one : NULL,
+                                             SYMWIN_U32, SYMWIN_SUM, limited ? &three : NULL,
                                              life->stream),
                   "a call with a limit of its own");
         sw_drv.cuLaunchKernelEx = plain_launch;
         host_must(symwin_stream_synchronize(life->device, life->stream), "synchronize");
-        must_be(limited == (widest == 1), "blocks of kernels inside", rank);
+        must_be(limited ? widest <= THREE : widest > THREE || ONE_BLOCK, "blocks of kernels inside",
+                rank);
     }
 }
 
