@@ -137,12 +137,12 @@ int sw_call_averages_integers(const struct sw_call *call)
     return reduces(call->kind) && call->op == ncclAvg && is_integer(call->type);
 }
 
-/* What NCCL refuses is passed on, so that it says why: an all-to-all in place too. */
+/* What NCCL refuses is passed on, so that it says why. Not an all-to-all in place, which NCCL does
+ * not refuse: one rank may be in place alone. */
 void sw_call_sort(struct sw_call *call)
 {
     call->sort = SW_PLAIN_CALL;
     if (sw_type_bytes(call->type) == 0 || !read_op(call) ||
-        (call->kind == SW_ALL_TO_ALL && call->in == call->out) ||
         (has_root(call->kind) && (call->root < 0 || call->root >= call->comm->ranks)))
         call->sort = SW_WRONG;
     else if (call->count == 0 && !sw_is_pair(call))

@@ -408,10 +408,14 @@ static ncclResult_t launch(struct group *g)
 {
     ncclResult_t ours = g->result, nccls;
 
-    if (ours == ncclSuccess)
-        ours = judge(g);
     if (ours != ncclSuccess)
         return ours;
+    ours = judge(g);
+    if (ours != ncclSuccess) { /* of a communicator that all others may have launched calls of */
+        lose(g, 0, ours);
+        lose(g, 1, ours);
+        return ours;
+    }
     ours = launch_ours(g, 0);
     if (ours == ncclSuccess)
         ours = launch_far(g);

@@ -160,12 +160,12 @@ static void remove_soon(struct sw_comm *comm)
         sw_comm_remove(comm);
         return;
     }
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += 3000000;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&r->mutex);
-    while (!r->done && pthread_cond_timedwait(&r->over, &r->mutex, &until) == 0)
+    while (!r->done && pthread_cond_clockwait(&r->over, &r->mutex, CLOCK_MONOTONIC, &until) == 0)
         ;
     pthread_mutex_unlock(&r->mutex);
     let_go(r);

@@ -56,6 +56,32 @@ static void two_alone(const struct rank *rank, int *data)
     EXPECT(drains(rank->stream), 1);
 }
 
+/* An all-to-all in place, which NCCL does not refuse; then the last rank alone is in place. Whose
+ * the call is depends on neither. */
+static void exchange_alone(const struct rank *rank)
+{
+    const int me = rank->rank, ranks = rank->ranks;
+    int *in = room((size_t)ranks * sizeof *in), *out = room((size_t)ranks * sizeof *out), p;
+    int *const last = me == ranks - 1 ? in : out;
+    ncclComm_t comm = birth(rank, 5);
+
+    EXPECT(sum(rank, comm, 1), ranks);
+    for (p = 0; p < ranks; p++)
+        in[p] = 100 * me + p;
+    EXPECT(ncclAlltoAll(in, in, 1, ncclInt32, comm, rank->stream), ncclSuccess);
+    EXPECT(drains(rank->stream), 1);
+    for (p = 0; p < ranks; p++)
+        EXPECT(in[p], 100 * p + me);
+    meet(rank);
+    EXPECT(ncclAlltoAll(in, last, 1, ncclInt32, comm, rank->stream), ncclSuccess);
+    EXPECT(drains(rank->stream), 1);
+    for (p = 0; p < ranks; p++)
+        EXPECT(last[p], 100 * me + p);
+    EXPECT(ncclCommDestroy(comm), ncclSuccess);
+    room_free(in);
+    room_free(out);
+}
+
 /* The last rank passes memory of the host, which symwin does not take. Nobody waits for it: calls
  * of the others end, or fail at once. */
 void scene_alone(struct rank *rank)
@@ -88,6 +114,7 @@ void scene_alone(struct rank *rank)
         EXPECT(ncclCommAbort(comm), ncclSuccess);
     }
     two_alone(rank, data);
+    exchange_alone(rank);
     room_free(data);
 }
 

@@ -221,7 +221,6 @@ void test_arguments(struct rank *rank)
     EXPECT(ncclReduce(data, data, 1, ncclInt32, ncclSum, rank->ranks, comm, NULL),
            ncclInvalidArgument);
     EXPECT(ncclSend(data, 1, ncclInt32, rank->ranks, comm, NULL), ncclInvalidArgument);
-    EXPECT(ncclAlltoAll(data, data, 1, ncclInt32, comm, NULL), ncclInvalidUsage);
     EXPECT(ncclGroupStart(), ncclSuccess); /* a group fails as a whole */
     EXPECT(ncclBroadcast(data, data, 1, ncclInt32, 0, comm, NULL), ncclSuccess);
     EXPECT(ncclBroadcast(data, data, 1, ncclInt32, -1, comm, NULL), ncclInvalidArgument);

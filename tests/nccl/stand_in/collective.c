@@ -55,8 +55,6 @@ static ncclResult_t check(const struct call *call, const char *function)
     if (call->count > 0 &&
         ((takes_in(call) && call->in == NULL) || (gives_out(call) && call->out == NULL)))
         return refuse(ncclInvalidArgument, "%s : a buffer argument is NULL", function);
-    if (call->kind == KIND_ALL_TO_ALL && call->count > 0 && call->in == call->out)
-        return refuse(ncclInvalidUsage, "%s : in-place is not supported", function);
     return ncclSuccess;
 }
 
