@@ -515,7 +515,8 @@ SYMWIN_API symwin_status symwin_barrier_query(symwin_comm *comm,
 SYMWIN_API symwin_status symwin_comm_follow(symwin_comm *comm, struct CUstream_st *stream);
 
 /* symwin_comm_check() of this rank's kernels alone: SYMWIN_OK until one of them has failed, also if
- * a rank has left that nobody needs any more. Any thread, as symwin_comm_check(). */
+ * a rank has left that nobody needs any more. Over several domains it is symwin_comm_check(). Any
+ * thread, as symwin_comm_check(). */
 SYMWIN_API symwin_status symwin_comm_check_calls(symwin_comm *comm);
 
 /* Sends elements to rank `peer`, or receives them from there. Only these two ranks take part. The
@@ -533,7 +534,8 @@ SYMWIN_API symwin_status symwin_comm_check_calls(symwin_comm *comm);
  *   options  ONESHOT; the grid
  *
  *   SYMWIN_INVALID   on this rank alone: there is no such rank; a call with this rank itself is
- *                    without its other one; and as above
+ *                    without its other one, or differs from it in count or type, or overlaps it in
+ *                    part; and as above
  *   SYMWIN_MISMATCH  from symwin_comm_check(): the two ranks differ in count or type, with both
  *                    values, or without if the kernel of a small send has ended before. Nothing was
  *                    written outside `out`. Or a rank has destroyed its communicator and made no
@@ -573,7 +575,7 @@ typedef struct symwin_message_info {
 /* What symwin_send_with() and symwin_recv_with() would launch on this rank for the same arguments,
  * as the only call of a group, or together with its other one if `peer` is this rank; outside
  * captures and on a stream of the whole device. Otherwise as symwin_allreduce_query(), but count
- * may be 0. Nothing is asked of the peer. */
+ * may be 0. Nothing is asked of the peer. SYMWIN_UNSUPPORTED over several domains. */
 SYMWIN_API symwin_status symwin_send_query(symwin_comm *comm, const void *in, uint64_t count,
                                            symwin_type type, int peer,
                                            const symwin_collective_options *options,

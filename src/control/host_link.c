@@ -164,7 +164,9 @@ static int handle_frame(struct sw_host_link *link, const union sw_frame *frame)
     case SW_FRAME_END:
         if (frame->end.rank >= group->nranks && frame->end.rank != SW_NOBODY)
             return 0;
-        sw_exchange_say_why(x, frame->end.rank, frame->end.text);
+        /* From below a host tells of the ranks there alone, from above of all. */
+        if (!sw_host_link_is_below(link) || speaks_for(link, frame->end.rank))
+            sw_exchange_say_why(x, frame->end.rank, frame->end.text);
         if (sw_host_link_is_below(link)) {
             sw_exchange_fail(x, (symwin_status)frame->end.status, frame->end.rank);
         } else {

@@ -13,19 +13,18 @@
 
 enum { LOOK_NS = 5000000, GRACE_MS = 1000, LEAVE_MS = 2000, PART_UNIT = 512 };
 
-/* What NCCL says of its failure on this rank, if that ends the communicator. */
-static void say_why(const struct sw_wide *wide, struct ncclComm *comm, int result)
+/* What NCCL says of its failure on this rank, for the others if that ends the communicator. */
+static void note_why(const struct sw_wide *wide, struct ncclComm *comm, int result,
+                     char why[SW_WHY_BYTES])
 {
     const char *more = wide->engine->last_text(comm);
-    char text[SW_WHY_BYTES];
 
-    snprintf(text, sizeof text, "NCCL: %s%s%s", wide->engine->text_of(result),
+    snprintf(why, SW_WHY_BYTES, "NCCL: %s%s%s", wide->engine->text_of(result),
              more != NULL && more[0] != '\0' ? ": " : "", more != NULL ? more : "");
-    sw_exchange_say_why(wide->comm->group->exchange, wide->comm->rank, text);
 }
 
 /* NCCL's result for a communicator that has failed: SW_ENGINE_OK if none has. */
-static int failure_of(struct sw_wide *wide)
+static int failure_of(struct sw_wide *wide, char why[SW_WHY_BYTES])
 {
     int i, state, result = SW_ENGINE_OK;
 
@@ -37,7 +36,7 @@ static int failure_of(struct sw_wide *wide)
         if (result == SW_ENGINE_OK && state != SW_ENGINE_IN_PROGRESS)
             result = state;
         if (result != SW_ENGINE_OK && result != SW_ENGINE_REMOTE_ERROR)
-            say_why(wide, *sw_rail_at(wide, i), result);
+            note_why(wide, *sw_rail_at(wide, i), result, why);
     }
     sw_rail_end(wide);
     return result;
@@ -65,7 +64,8 @@ void sw_wide_release(struct sw_wide *wide)
 
 /* Kernels of another domain have failed, or NCCL has, so what it has brought is worthless. Who
  * knows more ends the exchange within that time. */
-static void await_end(const struct sw_wide *wide, int ms, symwin_status status, int culprit)
+static void await_end(const struct sw_wide *wide, int ms, symwin_status status, int culprit,
+                      const char *why)
 {
     const struct timespec moment = {.tv_nsec = 200000};
     struct sw_exchange *x = wide->comm->group->exchange;
@@ -73,8 +73,11 @@ static void await_end(const struct sw_wide *wide, int ms, symwin_status status, 
 
     while (!sw_exchange_ended(x) && sw_now_ms() < until)
         nanosleep(&moment, NULL);
-    if (!sw_exchange_ended(x))
-        sw_exchange_fail(x, status, culprit);
+    if (sw_exchange_ended(x))
+        return;
+    if (why != NULL)
+        sw_exchange_say_why(x, culprit, why);
+    sw_exchange_fail(x, status, culprit);
 }
 
 /* What ends the domain's communicator ends this one. */
@@ -103,12 +106,13 @@ static void look_at_verdicts(const struct sw_wide *wide)
                   found == SW_KERNEL_TIMEOUT ? SYMWIN_TIMEOUT
                   : found == SW_KERNEL_LEFT  ? SYMWIN_PEER_LOST
                                              : SYMWIN_ABORTED,
-                  SW_NOBODY);
+                  SW_NOBODY, NULL);
 }
 
 void sw_wide_look(symwin_comm *comm)
 {
     struct sw_wide *wide = comm->wide;
+    char why[SW_WHY_BYTES];
     int result;
 
     if (comm->inner == NULL)
@@ -117,11 +121,11 @@ void sw_wide_look(symwin_comm *comm)
     if (sw_exchange_ended(comm->group->exchange) || !wide->has_watcher)
         return;
     look_at_verdicts(wide);
-    result = failure_of(wide);
+    result = failure_of(wide, why);
     if (result == SW_ENGINE_REMOTE_ERROR)
-        await_end(wide, 2 * GRACE_MS, SYMWIN_PEER_LOST, SW_NOBODY);
+        await_end(wide, 2 * GRACE_MS, SYMWIN_PEER_LOST, SW_NOBODY, NULL);
     else if (result != SW_ENGINE_OK)
-        await_end(wide, SW_OWN_MS, SYMWIN_DRIVER, comm->rank);
+        await_end(wide, SW_OWN_MS, SYMWIN_DRIVER, comm->rank, why);
 }
 
 int64_t sw_wide_patience(const struct sw_wide *wide)
@@ -210,6 +214,7 @@ static void *watch(void *arg)
     int64_t failed_at = 0, stay;
     int is_over = 0;
     uint64_t calls = 0;
+    char why[SW_WHY_BYTES];
     int result;
 
     sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
@@ -222,9 +227,9 @@ static void *watch(void *arg)
         look_inside(wide->comm);
         if (!sw_exchange_ended(x))
             look_at_verdicts(wide);
-        result = failure_of(wide);
+        result = failure_of(wide, why);
         if (result != SW_ENGINE_OK && result != SW_ENGINE_REMOTE_ERROR)
-            await_end(wide, SW_OWN_MS, SYMWIN_DRIVER, wide->comm->rank);
+            await_end(wide, SW_OWN_MS, SYMWIN_DRIVER, wide->comm->rank, why);
         if (failed_at == 0 && result == SW_ENGINE_REMOTE_ERROR)
             failed_at = sw_now_ms();
         if (failed_at != 0 && !sw_exchange_ended(x))

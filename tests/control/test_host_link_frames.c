@@ -80,6 +80,26 @@ static void test_second_post(int host, int rank, uint64_t round)
     pair_close(&p);
 }
 
+/* From below a host has words for its own ranks alone: those of others would be in the mouths of
+ * ranks that have not said them. */
+static void test_why_of(int host, int rank, int told)
+{
+    symwin_status status = SYMWIN_OK;
+    int turns = 0, culprit = -1;
+    char text[SW_WHY_BYTES];
+    struct pair p;
+
+    pair_open(&p, host);
+    say(&p, SW_FRAME_END, rank, 0);
+    while (!sw_exchange_outcome(p.group.exchange, &status, &culprit) && turns++ < SOON_MS)
+        host_pause_ms(1);
+    tap_ok(status == SYMWIN_ABORTED && culprit == rank &&
+               sw_exchange_why(p.group.exchange, rank, text) == told,
+           "host %d: why rank %d has ended it: %s, rank %d", host, rank, symwin_status_name(status),
+           culprit);
+    pair_close(&p);
+}
+
 /* Ranks that have left close their connection in order. */
 static void test_left_and_closed(int host)
 {
@@ -454,6 +474,10 @@ int main(void)
     before = harness_leaks_now();
     for (i = 0; i < sizeof claims / sizeof claims[0]; i++)
         test_claim(&claims[i]);
+    test_why_of(0, 3, 1);
+    test_why_of(0, 1, 0);
+    test_why_of(1, 0, 1);
+    test_why_of(1, 2, 1);
     for (i = 0; i < 2; i++) {
         test_second_post(0, 2, i);
         test_second_post(1, 1, i);

@@ -109,6 +109,8 @@ HARNESS_UNUSED void say(struct pair *p, enum sw_frame_type type, int rank, uint6
     } else {
         frame.end.rank = rank;
         frame.end.status = type == SW_FRAME_END ? SYMWIN_ABORTED : SYMWIN_OK;
+        if (type == SW_FRAME_END)
+            snprintf(frame.end.text, sizeof frame.end.text, "why");
     }
     sw_frame_seal(&frame, type);
     if (sw_connection_send(&p->other, &frame, -1, sw_now_ms() + SOON_MS) != 0)
