@@ -455,9 +455,11 @@ void scene_final(struct rank *rank)
 
 /* ---- calls to be counted ---- */
 
-/* A child has made none of the calls, and reports none. */
+/* A child has made none of the calls, and reports none. Not under sanitizers, to which what the
+ * parent's other threads hold is lost there. */
 static void child_ends(void)
 {
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
     const pid_t child = fork();
     int status = 1;
 
@@ -465,6 +467,7 @@ static void child_ends(void)
         exit(0);
     EXPECT(waitpid(child, &status, 0), child);
     EXPECT(status, 0);
+#endif
 }
 
 /* The counts are in tests/programs/test_nccl_scenes.t. */
