@@ -161,7 +161,7 @@ typedef struct symwin_comm_options {
     size_t slot_bytes;
     /* Most blocks in use at once, and of NCCL's. If set, a kernel waits for the one ahead. */
     int max_blocks;
-    /* Multiprocessors left to other libraries' kernels that wait for ranks; at most half of all. */
+    /* Multiprocessors left to other libraries' kernels that wait for ranks, at most half. */
     int spare_multiprocessors;
 } symwin_comm_options;
 

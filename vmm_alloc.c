@@ -74,6 +74,7 @@ static struct sw_allocation describe(const struct sw_locked *locked)
         a.asked = locked->block->asked;
         a.holds = locked->block->holds;
     }
+    a.room = sw_pool_settings.debug && !a.imported ? a.asked : a.bytes;
     return a;
 }
 

@@ -129,7 +129,8 @@ typedef struct symwin_mem_info {
      * communicators of this process. Owned memory only. */
     int registrations;
     void *ptr;   /* the allocation that holds the pointer, as it was returned; else NULL */
-    size_t size; /* of that allocation, rounded up; 0 if ptr is NULL */
+    size_t size; /* of that allocation, rounded up, but not with SYMWIN_MEM_DEBUG; 0 if ptr is
+                  * NULL */
 } symwin_mem_info;
 
 /* Describes the VMM memory at an address, of any allocator. Any thread.

@@ -519,16 +519,18 @@ int options_can_tune(int collective)
 /* Refuses what none of the collectives can do. */
 static const char *check_collectives(const struct perf_options *o)
 {
-    int reduce = 0, have_root = 0, have_choice = 0;
+    int reduce = 0, have_root = 0, lack_choice = 0;
 
     for (int i = 0; i < PERF_COLLECTIVES; i++) {
         const struct sw_collective *is = collective_of((symwin_collective)i);
 
-        if ((o->collectives & 1u << i) == 0 || i == PERF_SENDRECV)
+        if ((o->collectives & 1u << i) == 0)
+            continue;
+        lack_choice |= !options_can_tune(i);
+        if (i == PERF_SENDRECV)
             continue;
         reduce |= is->reduces;
         have_root |= is->root_sends || is->root_receives;
-        have_choice |= options_can_tune(i);
     }
     if (o->collectives_given && o->kernel_count > 0)
         return "--kernel: the kernel says which collective it is (SYMWIN_KERNEL_ABOUT): leave out "
@@ -541,11 +543,13 @@ static const char *check_collectives(const struct perf_options *o)
         return "a --collective that moves data reduces nothing: leave out -o";
     if (!have_root && o->root >= 0)
         return "-r is about collectives with a root: name one by --collective";
-    if (!have_choice && o->tune != NULL)
+    if (lack_choice && o->collective_order[0] != 0 && o->tune != NULL)
         return "--tune: barrier and sendrecv have no choice to measure, and what ends in _device "
-               "has the rows of the same call without it: name another --collective";
-    if (o->collectives == 1u << PERF_SENDRECV && o->placements == PERF_IN_PLACE)
-        return "--in-place: a rank of sendrecv needs two buffers: leave it out";
+               "has the rows of the same call without it: name only others by --collective, or all";
+    if (o->placements == PERF_IN_PLACE &&
+        (o->collectives & ~(1u << PERF_SENDRECV | 1u << SYMWIN_BARRIER)) == 0)
+        return "--in-place: a barrier has no buffers, and a rank of sendrecv needs two: leave it "
+               "out";
     return NULL;
 }
 

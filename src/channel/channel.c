@@ -92,7 +92,7 @@ static symwin_status offer_other(const char *call, symwin_comm *comm, struct sw_
     if (status != SYMWIN_OK)
         return status;
     end->held = a.owned ? address : 0;
-    left = (size_t)(a.begin + a.bytes - address);
+    left = sw_allocation_room(&a, address);
     if (a.physical.device != comm->device)
         return sw_fail(SYMWIN_INVALID,
                        "%s: %p is memory of device %d and this rank's communicator is on device %d",

@@ -114,11 +114,18 @@ struct sw_allocation {
     CUdeviceptr begin;
     size_t bytes; /* rounded up */
     size_t asked;
+    size_t room; /* of `bytes`, those before the guard of SYMWIN_MEM_DEBUG */
     struct sw_physical physical;
     int owned; /* 0: of another allocator */
     int imported;
     int holds; /* owners that keep it from being freed */
 };
+
+/* How many bytes from an address on may be used. */
+static inline size_t sw_allocation_room(const struct sw_allocation *a, CUdeviceptr address)
+{
+    return address - a->begin < a->room ? a->room - (size_t)(address - a->begin) : 0;
+}
 
 /* Fills `out` if LIVE; if FREE, only out->physical is valid. */
 enum sw_owned sw_allocation_find(CUdeviceptr ptr, struct sw_allocation *out);

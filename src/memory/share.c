@@ -21,6 +21,7 @@ symwin_status sw_memory_hold(const char *call, CUdeviceptr ptr, struct sw_alloca
         status = sw_physical_find(call, ptr, &out->physical);
         out->begin = out->physical.base;
         out->bytes = out->physical.bytes;
+        out->room = out->bytes;
         break;
     case SW_OWNED_LIVE:
         break;
@@ -69,7 +70,7 @@ symwin_status symwin_mem_query(const void *ptr, symwin_mem_info *info)
         return SYMWIN_OK;
     info->owned = ours.imported ? 2 : 1;
     info->ptr = (void *)(uintptr_t)ours.begin;
-    info->size = ours.bytes;
+    info->size = ours.room;
     info->registrations = ours.holds;
     return SYMWIN_OK;
 }

@@ -36,12 +36,6 @@ static int is_known(const struct known *k)
     return k->in_window || k->found != SW_FOUND_NONE;
 }
 
-/* From an address in the allocation to the end of its first `room` bytes. */
-static size_t room_from(const struct sw_allocation *a, CUdeviceptr address, size_t room)
-{
-    return address - a->begin < room ? room - (size_t)(address - a->begin) : 0;
-}
-
 static symwin_status check_room(const symwin_comm *comm, const char *call, const char *which,
                                 size_t element, CUdeviceptr address, uint64_t bytes, size_t room)
 {
@@ -74,7 +68,7 @@ symwin_status sw_window_check_memory(const symwin_comm *comm, const char *call, 
         return sw_comm_check_buffer(comm, call, which, address);
     status = sw_comm_check_device(comm, call, which, address, a.physical.device);
     return status == SYMWIN_OK ? check_room(comm, call, which, element, address, bytes,
-                                            room_from(&a, address, a.bytes))
+                                            sw_allocation_room(&a, address))
                                : status;
 }
 
@@ -116,7 +110,9 @@ static symwin_status check_memory(const symwin_comm *comm, const char *call, con
     }
     if (!k->is_valid)
         status = sw_comm_check_device(comm, call, which, address, a.physical.device);
-    k->room = room_from(&a, address, is_known(k) ? a.bytes : a.asked);
+    if (!is_known(k))
+        a.room = a.asked;
+    k->room = sw_allocation_room(&a, address);
     k->is_valid = status != SYMWIN_INVALID;
     return status == SYMWIN_OK ? check_room(comm, call, which, element, address, bytes, k->room)
                                : status;
@@ -196,7 +192,7 @@ static void make_offer(symwin_comm *comm, const struct known *b, struct sw_offer
     o->can = 1;
     if (sw_allocation_find(address, &a) == SW_OWNED_LIVE) {
         low = (uintptr_t)a.begin;
-        high = low + a.bytes;
+        high = low + a.room;
     } else {
         memcpy(text, symwin_last_error(), sizeof text);
         o->can = sw_physical_find("a buffer", address, &a.physical) == SYMWIN_OK;

@@ -50,13 +50,14 @@ static symwin_status find_allocation(const char *call, const symwin_comm *comm, 
     struct sw_allocation a = {0};
     int device = -1; /* unknown */
     symwin_status status;
+    size_t left;
 
     *p = (struct extent){0};
     switch (sw_allocation_hold(ptr, &a)) {
     case SW_OWNED_FREE:
         return sw_fail(SYMWIN_INVALID, "%s: 0x%llx was freed", call, ptr);
     case SW_OWNED_LIVE:
-        *p = (struct extent){a.begin, a.begin + a.bytes, a.physical.buffer_id, 0};
+        *p = (struct extent){a.begin, a.begin + a.room, a.physical.buffer_id, 0};
         device = a.physical.device;
         break;
     case SW_OWNED_NOT:
@@ -65,10 +66,11 @@ static symwin_status find_allocation(const char *call, const symwin_comm *comm, 
     status = sw_comm_check_device(comm, call, "ptr", ptr, device);
     if (status == SYMWIN_OK && !a.owned)
         status = find_foreign(call, ptr, bytes, p);
-    if (status == SYMWIN_OK && bytes > p->high - ptr)
+    left = ptr < p->high ? (size_t)(p->high - ptr) : 0;
+    if (status == SYMWIN_OK && bytes > left)
         status = sw_fail(SYMWIN_INVALID,
                          "%s: %zu bytes at 0x%llx pass the end of their allocation by %zu", call,
-                         bytes, ptr, bytes - (size_t)(p->high - ptr));
+                         bytes, ptr, bytes - left);
     if (status != SYMWIN_OK && a.owned)
         sw_allocation_drop(ptr);
     return status;

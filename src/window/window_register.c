@@ -77,7 +77,7 @@ static symwin_status find_pieces(symwin_comm *comm, struct attempt *a,
                                  const struct sw_allocation *first, CUdeviceptr address,
                                  size_t bytes)
 {
-    size_t left = (size_t)(first->begin + first->bytes - address);
+    size_t left = sw_allocation_room(first, address);
     symwin_status status;
     int p;
 

@@ -31,6 +31,32 @@ static void without_pool(void)
     harness_no_leaks("without a pool", &before);
 }
 
+/* Nothing that takes memory takes its guard. */
+static void guarded(void)
+{
+    char *ptr = alloc_with(0, 3000, 0);
+    symwin_registration *range = NULL;
+    symwin_window *window = NULL;
+    symwin_comm *comm = NULL;
+    symwin_unique_id id;
+
+    TAP_EQ("the size is without the guard", described(ptr).size, 3000);
+    host_must(symwin_unique_id_create(&id), "symwin_unique_id_create");
+    host_must(symwin_comm_create(&id, 1, 0, 0, NULL, &comm), "symwin_comm_create");
+    host_expect("no window has it", symwin_window_register(comm, ptr, 3001, 0, &window),
+                SYMWIN_INVALID, "3001 bytes|by 1 bytes");
+    host_expect("nor lies in it", symwin_window_register(comm, ptr + 3072, 16, 0, &window),
+                SYMWIN_INVALID, "16 bytes|by 16 bytes");
+    host_expect("no registered buffer has it", symwin_register(comm, ptr, 3001, &range),
+                SYMWIN_INVALID, "3001 bytes|by 1");
+    host_expect("nor lies in it", symwin_register(comm, ptr + 3072, 16, &range), SYMWIN_INVALID,
+                "16 bytes|by 16");
+    host_must(symwin_window_register(comm, ptr, 3000, 0, &window), "symwin_window_register");
+    host_must(symwin_window_deregister(comm, window), "symwin_window_deregister");
+    symwin_comm_destroy(comm);
+    host_must(symwin_mem_free(ptr), "symwin_mem_free");
+}
+
 static void debug(void)
 {
     static const size_t sizes[] = {1, 512, 4096, GRANULE - 512, GRANULE - 511, GRANULE, 5 * MIB};
@@ -63,6 +89,7 @@ static void debug(void)
         TAP_EQ("freed memory is filled", byte, 0xdd);
         host_must(symwin_mem_free(other), "symwin_mem_free");
     }
+    guarded();
     harness_no_leaks("debug", &before);
 }
 
