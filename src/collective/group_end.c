@@ -508,6 +508,8 @@ symwin_status sw_group_launch(struct sw_group_calls *g)
         status = find_all(g);
     if (status == SYMWIN_OK)
         status = launch_all(g, &messages);
+    else
+        status = sw_fail(status, "%s; nothing of the group was launched", symwin_last_error());
     close_messages(&messages);
     return status;
 }

@@ -60,7 +60,8 @@ static void freed_arrays(const struct rank *r, const uint64_t *device)
     host_must(symwin_allgatherv(r->comm, r->in, r->out, &freed, SYMWIN_U32, r->streams[0]),
               "symwin_allgatherv");
     host_must(symwin_mem_free(array), "symwin_mem_free");
-    refused(r, symwin_group_end(), SYMWIN_INVALID, "parts->counts (0x|) was freed");
+    refused(r, symwin_group_end(), SYMWIN_INVALID,
+            "parts->counts (0x|) was freed|; nothing of the group was launched");
     refused(r, symwin_allgatherv(r->comm, r->in, r->out, &freed, SYMWIN_U32, NULL), SYMWIN_INVALID,
             "parts->counts (0x|) was freed");
 }
