@@ -187,8 +187,8 @@ my @late  = $sanitized ? ('1:17:0', '3:29:1') : ('1:1:0', '2:3:1');
 push @steps, map { "$_ SCENES_LATE=1" } @late, reverse @late;
 {
     local $ENV{LD_LIBRARY_PATH} = "$place/emulated:$place/shared";
-    my $which = 0;
-    pass_together(map { ['driver', $which++ % 2 ? [1, 2] : [2, 1], "$all $patience SCENES_STEP=$_"] }
+    my $nth = 0;
+    pass_together(map { ['driver', $nth++ % 2 ? [1, 2] : [2, 1], "$all $patience SCENES_STEP=$_"] }
           @steps);
     pass_together(map { ['two_streams', [2, 1], $_] } "$all $hosts=ab", $thread ? () : $all);
 }
