@@ -99,10 +99,13 @@ static void comm_release(symwin_comm *comm, struct sw_scope *scope)
 
 void symwin_comm_destroy(symwin_comm *comm)
 {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     struct sw_scope scope = {.device = -1};
 
     if (comm == NULL || sw_fork_check("symwin_comm_destroy") != SYMWIN_OK)
         return; /* in a forked child all of it belongs to the parent */
+    /* A capture of global mode, also of another thread, would forbid driver calls of this one. */
+    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
     sw_grouped_forget(comm);
     sw_comm_forget(comm);
     /* Not sw_scope_enter_context(): teardown sets no error, and continues if this fails. */
@@ -117,6 +120,7 @@ void symwin_comm_destroy(symwin_comm *comm)
                        "symwin_comm_destroy: cuMulticastUnbind of a window's memory, of this or an "
                        "earlier communicator; its offset can have no multicast again");
     }
+    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
 }
 
 /* ---- creation ---- */
@@ -621,6 +625,7 @@ static symwin_status create(const symwin_unique_id *id, int nranks, int rank, co
                             int device, const symwin_comm_options *options, symwin_comm **out)
 {
     int timeout_ms = (int)sw_setting(SW_SETTING_BOOTSTRAP_TIMEOUT_MS);
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* as in symwin_comm_destroy() */
     const int64_t begin = sw_now_ms();
     struct sw_scope scope = {.device = -1};
     struct sw_group *group;
@@ -628,6 +633,7 @@ static symwin_status create(const symwin_unique_id *id, int nranks, int rank, co
     symwin_status status;
     symwin_status valid;
     symwin_comm *comm;
+    int relaxed = 0;
 
     if (id == NULL || out == NULL)
         return sw_fail(SYMWIN_INVALID, "%s: %s is NULL", create_call, id == NULL ? "id" : "comm");
@@ -669,19 +675,24 @@ static symwin_status create(const symwin_unique_id *id, int nranks, int rank, co
         status = sw_fail(SYMWIN_NO_MEMORY, "no host memory for the numbers of %d ranks", nranks);
     if (status == SYMWIN_OK)
         status = sw_device_resolve(create_call, device, &comm->device);
-    if (status == SYMWIN_OK)
+    if (status == SYMWIN_OK) {
+        relaxed = sw_drv.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
         status = prepare(comm, &scope);
-    status = build(comm, options, status);
-    if (status != SYMWIN_OK) {
-        comm_release(comm, &scope);
-        return status;
     }
-    comm->created_by = 0;
-    sw_exchange_be_built(group->exchange);
-    sw_scope_leave(&scope);
-    sw_comm_list(comm);
-    *out = comm;
-    return SYMWIN_OK;
+    status = build(comm, options, status);
+    if (status == SYMWIN_OK) {
+        comm->created_by = 0;
+        sw_exchange_be_built(group->exchange);
+        sw_scope_leave(&scope);
+        sw_comm_list(comm);
+        *out = comm;
+    } else {
+        comm_release(comm, &scope);
+    }
+    if (relaxed)
+        sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode),
+                "cuThreadExchangeStreamCaptureMode");
+    return status;
 }
 
 symwin_status symwin_comm_create(const symwin_unique_id *id, int nranks, int rank, int device,

@@ -63,23 +63,16 @@ static symwin_status make_graph(symwin_comm *comm, CUstream stream)
 
 symwin_status sw_graph_launch_create(symwin_comm *comm)
 {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUstream stream = NULL;
     symwin_status status;
 
     if ((comm->flags & SYMWIN_COMM_GRAPH_LAUNCH) == 0)
         return SYMWIN_OK;
-    /* Another thread may be in a capture of global mode. */
-    status = sw_check(sw_drv.cuThreadExchangeStreamCaptureMode(&mode),
-                      "cuThreadExchangeStreamCaptureMode");
-    if (status != SYMWIN_OK)
-        return status;
     status = sw_check(sw_drv.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     if (status == SYMWIN_OK) {
         status = make_graph(comm, stream);
         sw_drop(sw_drv.cuStreamDestroy(stream), "cuStreamDestroy");
     }
-    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
     return status;
 }
 

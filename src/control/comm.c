@@ -277,13 +277,10 @@ static int hosts_are_apart(const symwin_comm *comm)
 
 static void take_leave(symwin_comm *comm)
 {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     struct sw_exchange *x = comm->group->exchange;
     CUstream stream = NULL;
     symwin_status status;
 
-    /* Another thread may be capturing in global mode, which would forbid these driver calls. */
-    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
     status = sw_check(sw_drv.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     if (status == SYMWIN_OK) {
         sw_exchange_take_leave(x, comm->rank);
@@ -305,7 +302,6 @@ static void take_leave(symwin_comm *comm)
     }
     if (stream != NULL)
         sw_drop(sw_drv.cuStreamDestroy(stream), "cuStreamDestroy");
-    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
 }
 
 static void take_leave_without_kernels(symwin_comm *comm)

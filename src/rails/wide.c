@@ -522,7 +522,7 @@ static void free_words(struct sw_remains *remains)
 {
     struct sw_wide *wide = (struct sw_wide *)(void *)((char *)remains -
                                                       offsetof(struct sw_wide, remains));
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* as in sw_wide_destroy() */
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* other threads may be capturing */
     const int pushed = wide->context != NULL &&
                        sw_drv.cuCtxPushCurrent(wide->context) == CUDA_SUCCESS;
     CUcontext context;
@@ -550,14 +550,11 @@ void sw_wide_let_go(struct sw_wide *wide)
 void sw_wide_destroy(symwin_comm *comm)
 {
     const struct timespec nap = {.tv_nsec = 50000};
-    /* Another thread may be capturing in global mode, which would forbid these driver calls. */
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     struct sw_wide *wide = comm->wide;
     int i;
 
     if (wide == NULL)
         return;
-    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
     await_calls(wide);
     if (wide->has_watcher) /* so that what others see of the parts is not taken for a death */
         sw_exchange_take_leave(comm->group->exchange, comm->rank);
@@ -591,5 +588,4 @@ void sw_wide_destroy(symwin_comm *comm)
     sw_wide_release(wide); /* what still waits for a verdict would keep the reaper */
     comm->wide = NULL;
     sw_wide_let_go(wide);
-    sw_drop(sw_drv.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
 }

@@ -190,6 +190,11 @@ static void queries(const struct rank *r)
         refused(r, j.is->name, job_query(r, &j, &info), SYMWIN_INVALID, "_query: count is 0");
         j.count = 1;
         refused(r, j.is->name, job_query(r, &j, NULL), SYMWIN_INVALID, "_query: info is NULL");
+        j.root = r->nranks;
+        if (has_root(j.is))
+            refused(r, j.is->name, job_query(r, &j, &info), SYMWIN_INVALID,
+                    "and must be a rank, 0 to ");
+        j.root = 0;
         must_be(info.blocks == -1, "nothing is written", r->rank);
     }
 }

@@ -147,6 +147,28 @@ static void run_launches(struct harness_team *team, int rank, void *arg)
     clear(&s);
 }
 
+/* Threads that capture make a communicator and destroy it. */
+static void run_in_capture(struct harness_team *team, int rank, void *arg)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    struct state s = {.on = harness_device(rank)};
+    struct CUstream_st *stream;
+    CUgraph graph = NULL;
+
+    host_must(symwin_stream_create(s.on, &stream), "symwin_stream_create");
+    host_must_cuda(sw_drv.cuStreamBeginCapture(stream, mode), "cuStreamBeginCapture");
+    harness_barrier(team);
+    set_up(team, rank, &s, *(unsigned *)arg);
+    clear(&s);
+    harness_barrier(team);
+    host_must_cuda(sw_drv.cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
+    host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    host_must(symwin_stream_destroy(s.on, stream), "symwin_stream_destroy");
+    host_must_cuda(sw_drv.cuThreadExchangeStreamCaptureMode(&mode),
+                   "cuThreadExchangeStreamCaptureMode");
+    TAP_EQ("a thread keeps its mode of captures", mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
 static void run_default(struct harness_team *team, int rank, void *arg)
 {
     struct state s = {.on = harness_device(rank)};
@@ -173,6 +195,8 @@ int main(void)
 
     harness_start();
     harness_run(1, run_launches, NULL);
+    for (unsigned flags = 0; flags <= SYMWIN_COMM_GRAPH_LAUNCH; flags += SYMWIN_COMM_GRAPH_LAUNCH)
+        harness_run(2, run_in_capture, &flags);
     harness_run(1, run_default, by_default);
     harness_run(2, run_apart, NULL);
     setenv("SYMWIN_GRAPH_LAUNCH", "1", 1);
