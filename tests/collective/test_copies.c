@@ -191,7 +191,7 @@ static void must_be(int right, const char *what, int rank)
 /* The n-th driver call of rank 1 fails. Whichever it is, nobody waits for what does not come. */
 struct refusal {
     unsigned nth;
-    enum { REDUCES, REDUCES_IN_PLACE, GATHERS } what;
+    enum { REDUCES, REDUCES_IN_PLACE, GATHERS, CAPTURED } what;
     int fired, failed;
 };
 
@@ -247,15 +247,46 @@ static void run_refused(struct harness_team *team, int rank, void *arg)
     caller_close(&c);
 }
 
+/* The same in a capture: nothing of it has run, so the communicator goes on. */
+static void run_refused_in_capture(struct harness_team *team, int rank, void *arg)
+{
+    struct refusal *refusal = arg;
+    CUgraph graph = NULL;
+    symwin_status status;
+    struct caller c;
+
+    open_together(&c, team, rank, PATIENT_MS, PATIENT_MS);
+    host_must_cuda(sw_drv.cuStreamBeginCapture(c.stream, CU_STREAM_CAPTURE_MODE_RELAXED),
+                   "cuStreamBeginCapture");
+    if (rank == 1)
+        sw_emu_fail_nth(refusal->nth, CUDA_ERROR_UNKNOWN, 0, 0);
+    status = refused_call(&c, refusal);
+    if (rank == 1) {
+        refusal->fired = sw_emu_fault_fired();
+        sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
+    }
+    must_be(status == SYMWIN_OK || (rank == 1 && refusal->fired), "it fails by the fault", rank);
+    sw_drop(sw_drv.cuStreamEndCapture(c.stream, &graph), "cuStreamEndCapture");
+    if (graph != NULL)
+        host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");
+    harness_barrier(team);
+    must_be(symwin_comm_check(c.member.comm) == SYMWIN_OK, "nobody is ended", rank);
+    host_must(refused_call(&c, refusal), "a call after it");
+    host_must(caller_wait(&c), "symwin_stream_synchronize");
+    must_be(refused_result_is_right(&c, refusal), "has the right result", rank);
+    caller_close(&c);
+}
+
 static void refusals(int what)
 {
-    static const char *const names[] = {"an all-reduce", "an all-reduce in place", "an all-gather"};
+    static const char *const names[] = {"an all-reduce", "an all-reduce in place", "an all-gather",
+                                        "a captured all-reduce"};
     const unsigned most = what == REDUCES_IN_PLACE ? REFUSED_IN_PLACE : REFUSED;
     struct harness_leaks before = harness_leaks_now();
     struct refusal refusal = {.what = what, .fired = 1};
 
     for (refusal.nth = 1; refusal.fired && refusal.nth <= most; refusal.nth++)
-        harness_run(3, run_refused, &refusal);
+        harness_run(3, what == CAPTURED ? run_refused_in_capture : run_refused, &refusal);
     tap_ok(!refusal.fired || most < 1000,
            "%u driver calls of a rank refused in %s: all ranks leave", refusal.nth - 2,
            names[what]);
@@ -305,5 +336,6 @@ int main(void)
     if (REFUSED_IN_PLACE > 0)
         refusals(REDUCES_IN_PLACE);
     refusals(GATHERS);
+    refusals(CAPTURED);
     return tap_done();
 }
