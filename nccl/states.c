@@ -131,6 +131,7 @@ static void *removal_main(void *data)
     struct removal *r = data;
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* the program may be capturing */
 
+    pthread_setname_np(pthread_self(), "symwin-abort");
     if (sw_cu() != NULL)
         (void)sw_cu()->cuThreadExchangeStreamCaptureMode(&mode);
     stop_late_calls(r->comm);

@@ -5,9 +5,9 @@
 #include "collectives.h"
 
 #if defined(__SANITIZE_THREAD__)
-enum { SWEEP = 40, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5 };
+enum { SWEEP = 28, FLIGHTS = 1, REPLAYS = 2, MOST_RANKS = 5 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { SWEEP = 40, FLIGHTS = 2, REPLAYS = 3, MOST_RANKS = 5 };
+enum { SWEEP = 28, FLIGHTS = 2, REPLAYS = 3, MOST_RANKS = 5 };
 #else
 enum { SWEEP = 250, FLIGHTS = 5, REPLAYS = 5, MOST_RANKS = 8 };
 #endif

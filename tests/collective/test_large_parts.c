@@ -5,7 +5,7 @@
 #include "collectives.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { CALLS = 30 };
+enum { CALLS = 18 };
 #else
 enum { CALLS = 120 };
 #endif

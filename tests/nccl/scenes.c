@@ -12,6 +12,7 @@
 
 #include "nap.h"
 #include "scenes.h"
+#include "tap.h"
 
 struct world *world;
 struct used_driver cu;
@@ -195,6 +196,9 @@ static void process_main(const struct scene *scene, int process, int processes, 
     for (t = 0; t < 25000 && atomic_load(&stand_in()->live) > 0; t++)
         usleep(200);
     EXPECT(atomic_load(&stand_in()->live), 0);
+    while (t++ < 25000 && harness_threads("symwin-abort") > 0)
+        usleep(200);
+    EXPECT(harness_threads("symwin-abort"), 0); /* a sanitizer would see threads nobody joined */
     free(ids);
     free(starts);
 }

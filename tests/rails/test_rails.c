@@ -10,7 +10,7 @@
 
 #if defined(__SANITIZE_THREAD__) ||                                                                \
     defined(__SANITIZE_ADDRESS__) /* the kinds of calls, once or so */
-enum { RANDOM = 12, UNEQUAL = 2, GROUPED = 2, REPLAYS = 2, FEW = 1 };
+enum { RANDOM = 8, UNEQUAL = 2, GROUPED = 2, REPLAYS = 2, FEW = 1 };
 #else
 enum { RANDOM = 40, UNEQUAL = 12, GROUPED = 8, REPLAYS = 3, FEW = 0 };
 #endif

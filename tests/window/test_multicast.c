@@ -5,7 +5,7 @@
 
 /* Under sanitizers there are fewer windows: the code that they reach is the same. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { MANY = 1000 };
+enum { MANY = 300 };
 #else
 enum { MANY = 10000 };
 #endif
