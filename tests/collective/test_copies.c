@@ -205,6 +205,21 @@ static symwin_status refused_call(struct caller *c, const struct refusal *refusa
                                  c->stream);
 }
 
+/* Rank 1's has the fault. */
+static symwin_status call_with_fault(struct caller *c, struct refusal *refusal, int rank)
+{
+    symwin_status status;
+
+    if (rank != 1)
+        return refused_call(c, refusal);
+    sw_emu_fail_nth(refusal->nth, CUDA_ERROR_UNKNOWN, 0, 0);
+    status = refused_call(c, refusal);
+    refusal->fired = sw_emu_fault_fired();
+    sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
+    must_be(refusal->fired || status == SYMWIN_OK, "it fails only by the fault", rank);
+    return status;
+}
+
 static int refused_result_is_right(struct caller *c, const struct refusal *refusal)
 {
     int p, wrong = 0;
@@ -227,13 +242,8 @@ static void run_refused(struct harness_team *team, int rank, void *arg)
     open_together(&c, team, rank, PATIENT_MS, PATIENT_MS);
     if (refusal->what == REDUCES_IN_PLACE)
         c.out = c.in;
-    if (rank == 1)
-        sw_emu_fail_nth(refusal->nth, CUDA_ERROR_UNKNOWN, 0, 0);
-    status = refused_call(&c, refusal);
+    status = call_with_fault(&c, refusal, rank);
     if (rank == 1) {
-        refusal->fired = sw_emu_fault_fired();
-        sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
-        must_be(refusal->fired || status == SYMWIN_OK, "it fails only by the fault", rank);
         /* If nothing was queued, the communicator is unchanged and the call can be made again. */
         if (status != SYMWIN_OK && symwin_comm_check(c.member.comm) == SYMWIN_OK)
             status = refused_call(&c, refusal);
@@ -258,14 +268,8 @@ static void run_refused_in_capture(struct harness_team *team, int rank, void *ar
     open_together(&c, team, rank, PATIENT_MS, PATIENT_MS);
     host_must_cuda(sw_drv.cuStreamBeginCapture(c.stream, CU_STREAM_CAPTURE_MODE_RELAXED),
                    "cuStreamBeginCapture");
-    if (rank == 1)
-        sw_emu_fail_nth(refusal->nth, CUDA_ERROR_UNKNOWN, 0, 0);
-    status = refused_call(&c, refusal);
-    if (rank == 1) {
-        refusal->fired = sw_emu_fault_fired();
-        sw_emu_fail_nth(0, CUDA_SUCCESS, 0, 0);
-    }
-    must_be(status == SYMWIN_OK || (rank == 1 && refusal->fired), "it fails by the fault", rank);
+    status = call_with_fault(&c, refusal, rank);
+    must_be(rank == 1 || status == SYMWIN_OK, "it fails on rank 1 alone", rank);
     sw_drop(sw_drv.cuStreamEndCapture(c.stream, &graph), "cuStreamEndCapture");
     if (graph != NULL)
         host_must_cuda(sw_drv.cuGraphDestroy(graph), "cuGraphDestroy");

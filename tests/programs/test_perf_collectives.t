@@ -155,8 +155,8 @@ refused('', '-t 2 --collective allgather,barrier -r 1', '-r is about collectives
 refused('', '-t 2 --collective gather,barrier -o max', 'reduces nothing: leave out -o');
 refused('', '-t 2 --collective barrier,sendrecv --tune a',
     'barrier and sendrecv have no choice to measure');
-refused("", "-t 2 --collective reduce,barrier --tune a",
-    "name only others by --collective, or all");
+refused('', '-t 2 --collective reduce,barrier --tune a',
+    'name only others by --collective, or all');
 refused('', "-t 2 --collective $_ --in-place 1", 'a rank of sendrecv needs two: leave it out')
   for 'sendrecv', 'barrier', 'barrier,sendrecv';
 refused('', '-t 2 --collective sendrecv -r 0', '-r is about collectives with a root');
